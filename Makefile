@@ -1,0 +1,47 @@
+# Everything a fresh machine needs: `make demo` to see it work, `make test` to check it.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+# Real data beside the checkout is used when it is there; the tests that need it skip with a reason elsewhere.
+SHARED_DATA := $(wildcard ../shared/data)
+ifneq ($(SHARED_DATA),)
+export CONTRADPP_DATA ?= $(abspath $(SHARED_DATA))
+endif
+
+.PHONY: help install demo test lint types unit check bench lock clean
+
+help:            ## list the targets
+	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $(STAMP)
+
+install: $(STAMP)  ## create .venv with the locked versions
+
+demo: $(STAMP)   ## generate a small shop, build a model, show suggestions
+	$(BIN)/contradpp demo
+
+lint: $(STAMP)   ## ruff: style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## strict mypy
+	$(BIN)/mypy
+
+unit: $(STAMP)   ## the test suite
+	$(BIN)/pytest
+
+test: lint types unit  ## lint, types and the whole test suite
+
+lock: $(STAMP)   ## resolve pyproject's ranges anew into requirements.lock
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --extra dev --extra plot --extra serve \
+	  pyproject.toml --output-file requirements.lock
+
+clean:           ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,15 @@
+"""contradpp: determinantal point processes learned from baskets with negative samples."""
+
+from __future__ import annotations
+
+from contradpp import errors
+from contradpp.data import datasets
+from contradpp.data.baskets import Baskets
+from contradpp.data.readers import read_baskets
+from contradpp.data.vocabulary import Vocabulary
+from contradpp.estimators.base import load
+from contradpp.estimators.lowrank import LowRankDPP
+
+__version__ = "0.1.0"
+
+__all__ = ["Baskets", "LowRankDPP", "Vocabulary", "__version__", "datasets", "errors", "load", "read_baskets"]

@@ -1,0 +1,5 @@
+"""`python -m contradpp` is the `contradpp` command."""
+
+from contradpp.cli.main import main
+
+main()

@@ -1,0 +1,62 @@
+"""Threads: how many to use, and blocks of work whose result does not depend on that number."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+
+from threadpoolctl import ThreadpoolController
+
+from contradpp.errors import ParameterError
+
+
+def resolve_n_jobs(n_jobs: int | None) -> int:
+    """The number of threads that `n_jobs` asks for: None or -1 means every core we may use."""
+    if n_jobs is None or n_jobs == -1:
+        affinity = getattr(os, "sched_getaffinity", None)
+        return len(affinity(0)) if affinity else (os.cpu_count() or 1)
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs < 1:
+        raise ParameterError(f"n_jobs must be None, -1 or a positive integer, got {n_jobs!r}")
+    return n_jobs
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """The BLAS libraries of this process, looked up once: the search costs a millisecond."""
+    import scipy.linalg  # noqa: F401  (loads SciPy's own BLAS, so that it is found too)
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+@contextmanager
+def blas_threads(n: int) -> Iterator[None]:
+    """Limit BLAS to `n` threads inside the block."""
+    with _blas().limit(limits=n):
+        yield
+
+
+def run_blocks(work: Callable[[int], None], n_blocks: int, n_jobs: int) -> None:
+    """Call `work(block)` for every block, on at most `n_jobs` threads.
+
+    The blocks are the same whatever `n_jobs` is, and each writes to places of its own, so that the result
+    is the same to the last bit. `work` should spend its time in code that releases the GIL.
+    """
+    if min(n_jobs, n_blocks) <= 1:
+        for block in range(n_blocks):
+            work(block)
+        return
+    for _ in _pool(n_jobs).map(work, range(n_blocks)):
+        pass
+
+
+@cache
+def _pool(n_jobs: int) -> ThreadPoolExecutor:
+    """Threads that stay, because starting them costs as much as a small batch."""
+    return ThreadPoolExecutor(n_jobs, thread_name_prefix="contradpp")
+
+
+if hasattr(os, "register_at_fork"):  # a forked child has no threads: let it start its own
+    os.register_at_fork(after_in_child=_pool.cache_clear)

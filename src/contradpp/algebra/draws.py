@@ -1,0 +1,179 @@
+"""Numba kernels that draw negative sets: dynamic, explicit and product (see `learn/negatives.py`)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.algebra.compiled import compiled
+from contradpp.algebra.kernels import project_off
+
+Array = NDArray[np.float64]
+Pointers = NDArray[np.int64]
+Codes = NDArray[np.int32]
+
+
+@compiled
+def weighted_position(weights: Array, items: Codes, skip: int, rng: np.random.Generator) -> int:
+    """A position in `items` with probability ∝ weights[item], never `skip` (−1 for none)."""
+    total = 0.0
+    for a in range(len(items)):
+        if a != skip:
+            total += weights[items[a]]
+    target = rng.random() * total
+    last = 0
+    for a in range(len(items)):
+        if a != skip:
+            last = a
+            target -= weights[items[a]]
+            if target < 0:
+                break
+    return last
+
+
+@compiled
+def dynamic_negatives(
+    V: Array, norms: Array, cumulative: Array, popularity: Array, indptr: Pointers, indices: Codes,
+    parents: Pointers, out_indptr: Pointers, rng: np.random.Generator, out: Codes,
+) -> int:  # fmt: skip
+    """The paper's Algorithm 1, once per parent: replace i by j ∝ P(A∖i ∪ j) under the current kernel, exactly.
+
+    i is drawn ∝ popularity. j is proposed ∝ ‖v_j‖² and accepted with probability ‖Z v_j‖² / ‖v_j‖², Z the
+    projection off the span of A∖i. The new item comes last in the set. Returns the number of proposals.
+    """
+    M, K = V.shape
+    largest = 1
+    for n in range(len(parents)):
+        largest = max(largest, indptr[parents[n] + 1] - indptr[parents[n]])
+    basis, residual = np.empty((largest, K)), np.empty(K)
+    proposals = 0
+    for n in range(len(parents)):
+        items = indices[indptr[parents[n]] : indptr[parents[n] + 1]]
+        k = len(items)
+        removed = weighted_position(popularity, items, -1, rng)
+        target_set = out[out_indptr[n] : out_indptr[n + 1]]
+        t = 0
+        for a in range(k):
+            if a == removed:
+                continue
+            target_set[t] = items[a]
+            for c in range(K):
+                residual[c] = V[items[a], c]
+            project_off(residual, basis, t)
+            project_off(residual, basis, t)
+            left = 0.0
+            for c in range(K):
+                left += residual[c] * residual[c]
+            scale = 1.0 / np.sqrt(left) if left > 1e-28 * norms[items[a]] else 0.0
+            for c in range(K):
+                basis[t, c] = residual[c] * scale
+            t += 1
+        chosen = items[removed]
+        for _ in range(10_000):  # a bound against kernels so degenerate that nothing is ever accepted
+            proposals += 1
+            j = min(np.searchsorted(cumulative, rng.random() * cumulative[M - 1], side="right"), M - 1)
+            inside = False
+            for a in range(t):
+                inside = inside or target_set[a] == j
+            if inside:
+                continue
+            taken = 0.0
+            for b in range(t):
+                dot = 0.0
+                for c in range(K):
+                    dot += basis[b, c] * V[j, c]
+                taken += dot * dot
+            if rng.random() * norms[j] < norms[j] - taken:
+                chosen = j
+                break
+        target_set[k - 1] = chosen
+    return proposals
+
+
+@compiled
+def pair_count(postings_ptr: Pointers, postings: Codes, i: int, j: int) -> int:
+    """In how many baskets i and j occur together: the intersection of their sorted lists of baskets."""
+    a, a_end = postings_ptr[i], postings_ptr[i + 1]
+    b, b_end = postings_ptr[j], postings_ptr[j + 1]
+    count = 0
+    while a < a_end and b < b_end:
+        if postings[a] == postings[b]:
+            count += 1
+            a += 1
+            b += 1
+        elif postings[a] < postings[b]:
+            a += 1
+        else:
+            b += 1
+    return count
+
+
+@compiled
+def explicit_negatives(
+    popularity: Array, n_baskets: int, postings_ptr: Pointers, postings: Codes, indptr: Pointers, indices: Codes,
+    parents: Pointers, out_indptr: Pointers, rng: np.random.Generator, out: Codes,
+) -> None:  # fmt: skip
+    """The paper's last algorithm: i ≠ j from A by popularity, k outside A ∝ 1 − P̂({i, k}); A∖j ∪ k.
+
+    k is proposed uniformly and accepted with probability 1 − P̂({i, k}). Because P̂({i, k}) ≤ min(P̂_i, P̂_k),
+    the pair is counted only when that bound leaves it open. In a basket of one item, i and j are that item.
+    """
+    M = len(popularity)
+    for n in range(len(parents)):
+        items = indices[indptr[parents[n]] : indptr[parents[n] + 1]]
+        k = len(items)
+        kept = weighted_position(popularity, items, -1, rng)
+        replaced = weighted_position(popularity, items, kept, rng) if k > 1 else 0
+        target_set = out[out_indptr[n] : out_indptr[n + 1]]
+        target_set[:] = items
+        i = items[kept]
+        for _ in range(10_000):  # a basket of nearly the whole catalogue may have nothing outside it
+            j = min(int(rng.random() * M), M - 1)
+            inside = False
+            for a in range(k):
+                inside = inside or items[a] == j
+            if inside:
+                continue
+            u = rng.random()
+            if u >= min(popularity[i], popularity[j]) or u * n_baskets >= pair_count(postings_ptr, postings, i, j):
+                target_set[replaced] = j
+                break
+
+
+@compiled
+def product_sets(
+    probabilities: Array, order: Codes, rng: np.random.Generator, n: int, sizes: Pointers, capacity: int
+) -> Codes:
+    """n sets in which every item occurs on its own with its probability, one after the other.
+
+    Items are taken in the order of falling probability: from item to item the bound q = p of the current one
+    holds for all that follow, so that a geometric jump finds the next candidate and a coin p/q thins it. A set
+    costs about twice its size plus the logarithm of the spread of p, not M.
+    """
+    M = len(order)
+    out = np.empty(capacity, dtype=np.int32)
+    used = 0
+    for s in range(n):
+        sizes[s] = 0
+        position = 0
+        while position < M:
+            q = probabilities[order[position]]
+            if q <= 0:
+                break
+            if q < 1:
+                jump = np.log(1.0 - rng.random()) / np.log1p(-q)
+                if jump >= M - position:
+                    # Nothing below this bound: every later item has a probability of at most q.
+                    break
+                position += int(jump)
+            item = order[position]
+            if rng.random() * q < probabilities[item]:
+                if used == len(out):
+                    grown = np.empty(2 * len(out), dtype=np.int32)
+                    grown[:used] = out
+                    out = grown
+                out[used] = item
+                used += 1
+                sizes[s] += 1
+            position += 1
+    return out[:used].copy()

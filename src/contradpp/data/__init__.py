@@ -1,0 +1,1 @@
+"""Baskets: where they come from and how they are stored."""

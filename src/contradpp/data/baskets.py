@@ -1,0 +1,447 @@
+"""Baskets: an immutable collection of sets of items, as a CSR of integer codes with a vocabulary."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from contradpp._random import RandomState
+from contradpp.data.splits import split_positions
+from contradpp.data.vocabulary import Vocabulary, plain
+from contradpp.errors import DataError, ParameterError
+
+
+class Baskets(Sequence[list[Hashable]]):
+    """Sets of items, ready for learning: basket b holds the codes `indices[indptr[b]:indptr[b + 1]]`.
+
+    An item occurs at most once in a basket, items keep the order in which they came, and the arrays cannot
+    be written to. Build one with `from_lists`, `from_csr`, `from_frame`, `from_arrow` or
+    `contradpp.read_baskets`. As a sequence it gives each basket as a list of the user's own item ids.
+
+    Attributes
+    ----------
+    indptr, indices : ndarray
+        The CSR of codes: int64 of length n_baskets + 1, and int32.
+    items : Vocabulary
+        The item ids; the position of an id is its code.
+
+    Examples
+    --------
+    >>> B = Baskets.from_lists([["tea", "milk"], ["milk", "bread", "milk"]])
+    >>> B.n_baskets, B.n_items, B.sizes.tolist(), B[1]
+    (2, 3, [2, 2], ['milk', 'bread'])
+    """
+
+    __slots__ = ("indices", "indptr", "items")
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    items: Vocabulary
+
+    def __init__(self, indptr: ArrayLike, indices: ArrayLike, items: Vocabulary) -> None:
+        pointers, codes = _checked_csr(indptr, indices, len(items))
+        self._store(*_without_duplicates(pointers, codes, len(items)), items)
+
+    def _store(self, indptr: NDArray[np.int64], indices: NDArray[np.int32], items: Vocabulary) -> None:
+        object.__setattr__(self, "indptr", _frozen(indptr))
+        object.__setattr__(self, "indices", _frozen(indices))
+        object.__setattr__(self, "items", items)
+
+    @classmethod
+    def _trusted(cls, indptr: NDArray[np.int64], indices: NDArray[np.int32], items: Vocabulary) -> Baskets:
+        """Baskets from arrays of our own making: no check and no search for duplicates."""
+        baskets = cls.__new__(cls)
+        baskets._store(indptr, indices, items)
+        return baskets
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Baskets are immutable: cannot set {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Baskets, (self.indptr, self.indices, self.items)
+
+    # -- Building ----------------------------------------------------------------------------------
+
+    @classmethod
+    def from_lists(cls, lists: Iterable[Iterable[Any]], *, items: Iterable[Any] | None = None) -> Baskets:
+        """Baskets from an iterable of iterables of item ids (any hashable).
+
+        Parameters
+        ----------
+        lists : iterable of iterables
+            A basket each. Empty ones are kept.
+        items : iterable of hashable, optional
+            The vocabulary. Without it, items are numbered in the order in which they first occur.
+        """
+        known = None if items is None else as_vocabulary(items)
+        codes: dict[Hashable, int] = {} if known is None else {item: c for c, item in enumerate(known)}
+        sizes: list[int] = []
+        flat: list[int] = []
+        for number, basket in enumerate(lists):
+            if isinstance(basket, (str, bytes)) or not isinstance(basket, Iterable):
+                raise DataError(f"basket {number} must be a list of items, got {basket!r}")
+            row = [plain(item) for item in basket]
+            if known is None:
+                flat.extend([codes.setdefault(item, len(codes)) for item in row])
+            else:
+                missing = [item for item in row if item not in codes]
+                if missing:
+                    raise DataError(f"basket {number} holds {missing[0]!r}, which is not among the given items")
+                flat.extend([codes[item] for item in row])
+            sizes.append(len(row))
+        return cls(_pointers(sizes), np.array(flat, dtype=np.int32), known or Vocabulary(codes))
+
+    @classmethod
+    def from_csr(
+        cls, indptr: ArrayLike, indices: ArrayLike | None = None, *, items: Iterable[Any] | None = None
+    ) -> Baskets:
+        """Baskets from the pointers and codes of a CSR, or from a SciPy sparse matrix (baskets × items).
+
+        Of a sparse matrix the entries that are not zero count as present. Without `items` the ids are
+        0, 1, 2, ... .
+        """
+        if indices is None:
+            return cls._from_sparse(indptr, items)
+        codes = np.asarray(indices)
+        if items is None:
+            vocabulary = Vocabulary(range(int(codes.max()) + 1 if codes.size else 0))
+        else:
+            vocabulary = as_vocabulary(items)
+        return cls(np.array(indptr), np.array(codes), vocabulary)  # copies: the caller may write to theirs
+
+    @classmethod
+    def _from_sparse(cls, matrix: Any, items: Iterable[Any] | None) -> Baskets:
+        if not hasattr(matrix, "tocsr"):
+            raise ParameterError("from_csr needs (indptr, indices) or one SciPy sparse matrix")
+        csr = matrix.tocsr(copy=True)
+        csr.eliminate_zeros()
+        vocabulary = Vocabulary(range(csr.shape[1])) if items is None else as_vocabulary(items)
+        if len(vocabulary) != csr.shape[1]:
+            raise DataError(f"the matrix has {csr.shape[1]} columns but {len(vocabulary)} items were given")
+        return cls(csr.indptr, csr.indices, vocabulary)
+
+    @classmethod
+    def from_frame(
+        cls, frame: Any, *, basket: str | None = None, item: str | None = None, quantity: str | None = None
+    ) -> Baskets:
+        """Baskets from a pandas or polars data frame, long (a row per item) or with a column of lists.
+
+        Parameters are those of `from_arrow`; neither pandas nor polars is required.
+        """
+        from contradpp.data.tables import frame_to_arrow
+
+        columns = {"basket": basket, "item": item, "quantity": quantity}
+        return cls.from_arrow(frame_to_arrow(frame, **columns), **columns)
+
+    @classmethod
+    def from_arrow(
+        cls, table: Any, *, basket: str | None = None, item: str | None = None, quantity: str | None = None
+    ) -> Baskets:
+        """Baskets from a pyarrow Table, RecordBatch or RecordBatchReader.
+
+        Parameters
+        ----------
+        table : pyarrow.Table, pyarrow.RecordBatch or pyarrow.RecordBatchReader
+            Long (a row per basket and item) or with one column of lists (a row per basket).
+        basket, item : str, optional
+            The columns that hold the basket's and the item's id; guessed from common names if left out.
+        quantity : str, optional
+            A column of quantities: rows whose quantity is not positive are dropped, and a log message says
+            how many.
+        """
+        from contradpp.data.tables import baskets_from_table
+
+        return baskets_from_table(table, basket=basket, item=item, quantity=quantity)
+
+    # -- Looking -----------------------------------------------------------------------------------
+
+    @property
+    def n_baskets(self) -> int:
+        """How many baskets there are."""
+        return len(self.indptr) - 1
+
+    @property
+    def n_items(self) -> int:
+        """How many items the vocabulary has, whether or not they occur."""
+        return len(self.items)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The number of items in each basket."""
+        return np.diff(self.indptr)
+
+    @property
+    def item_counts(self) -> NDArray[np.int64]:
+        """In how many baskets each item occurs."""
+        return np.bincount(self.indices, minlength=self.n_items).astype(np.int64)
+
+    def codes(self, basket: int) -> NDArray[np.int32]:
+        """The item codes of one basket."""
+        return self.indices[self.indptr[basket] : self.indptr[basket + 1]]
+
+    def __len__(self) -> int:
+        return self.n_baskets
+
+    @overload
+    def __getitem__(self, which: int) -> list[Hashable]: ...
+    @overload
+    def __getitem__(self, which: slice) -> Baskets: ...
+    def __getitem__(self, which: int | slice) -> list[Hashable] | Baskets:
+        if isinstance(which, slice):
+            return self.subset(np.arange(self.n_baskets)[which])
+        position = range(self.n_baskets)[which]
+        return [self.items[code] for code in self.codes(position).tolist()]
+
+    def __iter__(self) -> Iterator[list[Hashable]]:
+        ids = self.items
+        for first, last in itertools.pairwise(self.indptr.tolist()):
+            yield [ids[code] for code in self.indices[first:last].tolist()]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Baskets):
+            return NotImplemented
+        return (
+            np.array_equal(self.indptr, other.indptr)
+            and np.array_equal(self.indices, other.indices)
+            and self.items == other.items
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Baskets({self.n_baskets:,} baskets, {self.n_items:,} items)"
+
+    def to_csr(self) -> Any:
+        """The baskets as a SciPy CSR array of ones (n_baskets × n_items)."""
+        from scipy.sparse import csr_array
+
+        shape = (self.n_baskets, self.n_items)
+        matrix = csr_array((np.ones(len(self.indices)), self.indices.copy(), self.indptr.copy()), shape=shape)
+        matrix.sort_indices()
+        return matrix
+
+    def summary(self) -> Summary:
+        """The figures that `describe` prints."""
+        sizes, counts = self.sizes, self.item_counts
+        top = np.argsort(-counts, kind="stable")[:5]
+        return Summary(
+            n_baskets=self.n_baskets,
+            n_items=self.n_items,
+            n_entries=len(self.indices),
+            n_unused_items=int(np.count_nonzero(counts == 0)),
+            smallest=int(sizes.min()) if len(sizes) else 0,
+            median=float(np.median(sizes)) if len(sizes) else 0.0,
+            mean=float(sizes.mean()) if len(sizes) else 0.0,
+            largest=int(sizes.max(initial=0)),
+            sizes={label: int(np.count_nonzero((sizes >= lo) & (sizes <= hi))) for label, lo, hi in _SIZE_BINS},
+            popular={self.items.name(self.items[code]): int(counts[code]) for code in top.tolist() if counts[code]},
+        )
+
+    def describe(self) -> str:
+        """One screen about the data: how many baskets and items, how large, what is popular."""
+        return str(self.summary())
+
+    # -- Making others -----------------------------------------------------------------------------
+
+    def subset(self, which: ArrayLike) -> Baskets:
+        """The baskets at these positions (or where a boolean mask is true), vocabulary unchanged."""
+        positions = np.asarray(which)
+        if positions.dtype == bool:
+            if positions.shape != (self.n_baskets,):
+                raise ParameterError(f"a mask must have {self.n_baskets} entries, got {positions.shape}")
+            positions = np.flatnonzero(positions)
+        positions = positions.astype(np.int64) if positions.size == 0 else positions
+        if positions.ndim != 1 or not np.issubdtype(positions.dtype, np.integer):
+            raise ParameterError("subset needs a one-dimensional array of positions or a boolean mask")
+        if positions.size and (positions.min() < -self.n_baskets or positions.max() >= self.n_baskets):
+            raise ParameterError(f"subset: positions must lie in 0..{self.n_baskets - 1}")
+        positions = np.where(positions < 0, positions + self.n_baskets, positions)
+        indptr = _pointers(self.sizes[positions])
+        source = np.repeat(self.indptr[positions] - indptr[:-1], np.diff(indptr)) + np.arange(indptr[-1])
+        return Baskets._trusted(indptr, self.indices[source], self.items)
+
+    def split(self, test_size: float | int = 0.2, random_state: RandomState = None) -> tuple[Baskets, Baskets]:
+        """Split at random into (train, test), both with the whole vocabulary and in their original order.
+
+        Parameters
+        ----------
+        test_size : float or int
+            The share of the baskets (0 to 1) or the number of baskets in the second part.
+        random_state : int, Generator or None
+        """
+        train, test = split_positions(self.n_baskets, test_size, random_state)
+        return self.subset(train), self.subset(test)
+
+    def filter(self, *, min_size: int = 0, max_size: int | None = None, min_item_count: int = 0) -> Baskets:
+        """Keep frequent items, then baskets of the right size; items that no longer occur are dropped.
+
+        Parameters
+        ----------
+        min_item_count : int
+            Items in fewer baskets than this are taken out of all baskets first.
+        min_size, max_size : int, optional
+            Baskets that are then smaller or larger are left out.
+        """
+        if max_size is not None and max_size < min_size:
+            raise ParameterError(f"max_size={max_size} is below min_size={min_size}")
+        frequent = (self.item_counts >= min_item_count)[self.indices]
+        owner = np.repeat(np.arange(self.n_baskets), self.sizes)[frequent]
+        sizes = np.bincount(owner, minlength=self.n_baskets)
+        kept = Baskets._trusted(_pointers(sizes), self.indices[frequent], self.items)
+        fits = sizes >= min_size
+        if max_size is not None:
+            fits &= sizes <= max_size
+        return kept.subset(fits).compact()
+
+    def compact(self) -> Baskets:
+        """The same baskets with a vocabulary of only the items that occur."""
+        used = np.flatnonzero(self.item_counts)
+        if len(used) == self.n_items:
+            return self
+        recode = np.zeros(self.n_items, dtype=np.int32)
+        recode[used] = np.arange(len(used), dtype=np.int32)
+        ids = [self.items[code] for code in used.tolist()]
+        return Baskets._trusted(self.indptr, recode[self.indices], Vocabulary(ids, names=self.items.names))
+
+    def recode(self, items: Vocabulary, *, unknown: str = "error") -> Baskets:
+        """The same baskets in the codes of another vocabulary.
+
+        Items that it lacks raise `UnknownItemError`, or are left out with `unknown="ignore"`.
+        """
+        if self.items == items:
+            return Baskets._trusted(self.indptr, self.indices, items)
+        table = np.full(max(self.n_items, 1), -1, dtype=np.int32)
+        present = np.flatnonzero(self.item_counts).tolist()
+        known = present if unknown == "error" else [code for code in present if self.items[code] in items]
+        table[known] = items.codes([self.items[code] for code in known], unknown=unknown)
+        codes = table[self.indices]
+        owner = np.repeat(np.arange(self.n_baskets), self.sizes)[codes >= 0]
+        return Baskets._trusted(_pointers(np.bincount(owner, minlength=self.n_baskets)), codes[codes >= 0], items)
+
+    def with_names(self, names: Mapping[Hashable, str]) -> Baskets:
+        """The same baskets with readable item names attached."""
+        return Baskets._trusted(self.indptr, self.indices, self.items.with_names(names))
+
+    @staticmethod
+    def concat(parts: Iterable[Baskets]) -> Baskets:
+        """All baskets of several collections, their vocabularies merged in order of appearance."""
+        parts = list(parts)
+        if not parts:
+            raise ParameterError("concat needs at least one Baskets")
+        items = parts[0].items
+        for part in parts[1:]:
+            items = items.merge(part.items)
+        coded = [part.recode(items) for part in parts]
+        sizes = np.concatenate([part.sizes for part in coded])
+        return Baskets._trusted(_pointers(sizes), np.concatenate([part.indices for part in coded]), items)
+
+    def __add__(self, other: Baskets) -> Baskets:
+        if not isinstance(other, Baskets):
+            return NotImplemented
+        return Baskets.concat([self, other])
+
+
+_SIZE_BINS = [
+    ("0", 0, 0), ("1", 1, 1), ("2-3", 2, 3), ("4-7", 4, 7), ("8-15", 8, 15),
+    ("16-31", 16, 31), ("32-63", 32, 63), ("64+", 64, np.iinfo(np.int64).max),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What there is to say about a collection of baskets in one screen."""
+
+    n_baskets: int
+    n_items: int
+    n_entries: int
+    n_unused_items: int
+    smallest: int
+    median: float
+    mean: float
+    largest: int
+    sizes: dict[str, int]
+    popular: dict[str, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures as plain values, for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        unused = f" ({self.n_unused_items:,} never occur)" if self.n_unused_items else ""
+        lines = [
+            f"{self.n_baskets:,} baskets, {self.n_items:,} items{unused}, largest {self.largest}",
+            f"basket size: smallest {self.smallest}, median {self.median:g}, mean {self.mean:.2f}, "
+            f"largest {self.largest}; {self.n_entries:,} entries",
+        ]
+        most = max(self.sizes.values(), default=0)
+        for label, count in self.sizes.items():
+            if count:
+                share = count / self.n_baskets
+                lines.append(f"  {label:>5}  {count:>10,}  {share:6.1%}  {'█' * round(30 * count / most)}")
+        if self.popular:
+            lines.append("most popular:")
+            width = max(map(len, self.popular))
+            for name, count in self.popular.items():
+                lines.append(f"  {name:<{min(width, 50)}.50}  {count:>8,}  in {count / self.n_baskets:.1%} of baskets")
+        return "\n".join(lines)
+
+
+def as_vocabulary(items: Iterable[Any]) -> Vocabulary:
+    """`items` itself if it is a vocabulary, else a vocabulary of these ids."""
+    return items if isinstance(items, Vocabulary) else Vocabulary(items)
+
+
+_BLOCK = 1 << 22  # entries searched for duplicates at a time
+
+
+def _pointers(sizes: ArrayLike) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array = array.view()
+    array.flags.writeable = False
+    return array
+
+
+def _checked_csr(indptr: ArrayLike, indices: ArrayLike, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    pointers, codes = np.asarray(indptr), np.asarray(indices)
+    for name, array in (("indptr", pointers), ("indices", codes)):
+        if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+            raise DataError(f"{name} must be a one-dimensional array of integers, got {array.dtype} {array.shape}")
+    if not pointers.size or pointers[0] != 0 or pointers[-1] != len(codes) or np.any(np.diff(pointers) < 0):
+        raise DataError(f"indptr must rise from 0 to the number of indices ({len(codes)})")
+    if n_items > np.iinfo(np.int32).max:
+        raise DataError(f"at most {np.iinfo(np.int32).max:,} items can be told apart, got {n_items:,}")
+    if codes.size and (codes.min() < 0 or codes.max() >= n_items):
+        raise DataError(f"indices must lie in 0..{n_items - 1}, got {codes.min()}..{codes.max()}")
+    return pointers.astype(np.int64, copy=False), codes.astype(np.int32, copy=False)
+
+
+def _without_duplicates(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], n_items: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Drop the second and later occurrences of an item in a basket, keeping the order of the rest."""
+    n_baskets, sizes = len(indptr) - 1, np.diff(indptr)
+    again = np.zeros(len(indices), dtype=bool)
+    left = sizes.copy()
+    first = 0
+    while first < n_baskets:  # in blocks of whole baskets: sorting takes many times the memory of the codes
+        last = int(np.searchsorted(indptr, indptr[first] + _BLOCK, side="right")) - 1
+        last = min(max(last, first + 1), n_baskets)
+        block = slice(indptr[first], indptr[last])
+        owner = np.repeat(np.arange(last - first), sizes[first:last])
+        key = owner * max(n_items, 1) + indices[block]
+        order = np.argsort(key, kind="stable")
+        key = key[order]
+        again[block][order[1:]] = key[1:] == key[:-1]
+        left[first:last] -= np.bincount(owner[again[block]], minlength=last - first)
+        first = last
+    if not again.any():
+        return indptr, indices
+    return _pointers(left), indices[~again]

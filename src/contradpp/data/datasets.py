@@ -1,0 +1,272 @@
+"""The data sets that `load` knows by name: found on disk, downloaded from their origin, or generated.
+
+A fixed data set is looked for in the folder that the environment variable `CONTRADPP_DATA` names, then in
+the cache folder (`CONTRADPP_CACHE`, else `$XDG_CACHE_HOME/contradpp`, else `~/.cache/contradpp`), and then
+downloaded into the cache.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contradpp._random import RandomState
+from contradpp.data import grocer
+from contradpp.data.baskets import Baskets
+from contradpp.data.readers import read_baskets
+from contradpp.errors import DataError, DownloadError, ParameterError
+
+if TYPE_CHECKING:  # the network's modules are imported where a download is made: they are slow to load
+    from contradpp.data.download import Progress
+
+__all__ = ["Dataset", "cache_folder", "download", "info", "load", "location", "names"]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A file of a data set: where it may lie in a data folder, where it comes from, and its checksum.
+
+    A download gets the last of the paths. Without a checksum, what is made of the file is checked.
+    """
+
+    paths: tuple[str, ...]
+    url: str
+    sha256: str | None
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What there is to know about a data set before loading it; the counts are those after preparation.
+
+    `n_baskets` is None where the caller chooses. A data set without files is built in.
+    """
+
+    name: str
+    description: str
+    source: str
+    n_baskets: int | None
+    n_items: int
+    files: tuple[Origin, ...] = ()
+
+
+# The checksums are those of the files in their original form; see each origin's page for terms of use.
+_AMAZON_URL = "https://raw.githubusercontent.com/cgartrel/LowRankDPP.jl/master/data/Amazon-baby-registry/"
+_AMAZON = {  # registry: baskets, items, SHA-256 of the baskets and of the item names
+    "apparel": (8_102, 100, "87dd11f92ea12ce50b4f7bbbbeb55652cbaa395e446c4f308f94a7c5fdf34cc0",
+                "6135869dcc12bb4ad92a5430ba91969bd04783c653675d419ee775e734a8c08a"),
+    "bath": (6_887, 100, "b6cf9a854099158c044dcf1d0a98066776921c7887398e25817ec13d944b6fd7",
+             "72b610c8a6f1864f108d0b2e10f2ffd973f26d572ac521ffaa778b130db9cdd4"),
+    "bedding": (8_899, 100, "dde74acfadf1d151b7533cb1fdc7ca4e28a4615f0ebc6093a8035c2c20196062",
+                "e5b0001f216355d6f296de20c09e9c0c6bf4cf7767f21c76a96933743ccd17a7"),
+    "diaper": (10_504, 100, "9f80c039f87f2fe83568b7775cb8c2b9f0055079c3e9866f1ccb5731cbef288f",
+               "6d8ac0f9f1de904bd1c4f1dc4d06f8c4c57f4c1994052eac24a20b71925249fe"),
+    "feeding": (12_612, 100, "5af0dd067d4e6b3646afbcb72838fb90dc50a99b1e14f48632f7cd01b1d5d663",
+                "10d7708f43bd4f8a312f1b359b9333e6b8e49eb22d6e789e5391b1d8640dd1e1"),
+    "gear": (8_861, 100, "d26729a9597b6e3f025cefa8fce27baaba2a78027890fbd7b95c3d63e5ccc3aa",
+             "682d27a80793c8bb351e00c7522b6a7a65fdee119c65f640fae2d3ce8ef83703"),
+    "health": (6_598, 62, "6c16e6996bfad739e36f284a17d1224594a886429d405da7f8130e76fd6241f1",
+               "51b6e10e02a243de183942ac397e079ec959c9b2ed2a3beb47f8e2294b6f6553"),
+}  # fmt: skip
+
+
+def _amazon(registry: str) -> Dataset:
+    n_baskets, n_items, *checksums = _AMAZON[registry]
+    files = (f"1_100_100_100_{registry}_regs.csv", f"1_100_100_100_{registry}_item_names.txt")
+    return Dataset(
+        f"amazon/{registry}",
+        f"Amazon baby registries, {registry}: registries of two or more items",
+        "Gillenwater et al. 2014, by way of the LowRankDPP.jl repository",
+        int(n_baskets),
+        int(n_items),
+        tuple(
+            Origin((f"amazon/{file}",), _AMAZON_URL + file, str(checksum))
+            for file, checksum in zip(files, checksums, strict=True)
+        ),
+    )
+
+
+_BELGIAN = Dataset(
+    "belgian",
+    "Belgian retail supermarket: anonymous items, long tail",
+    "Brijs et al. 1999, FIMI repository",
+    88_162,
+    16_470,
+    # The unpacked file: the bytes of a .gz depend on who packed it, so only the content has a checksum.
+    (Origin(("belgian/retail.dat.gz", "belgian/retail.dat"), "http://fimi.uantwerpen.be/data/retail.dat",
+            "d967431ba522e32f0fbb243f2ee113ecd4cb374cb0234c1b0858dae1d499a055"),),
+)  # fmt: skip
+_UK = Dataset(
+    "uk",
+    "UK online gift shop: invoices of at most 100 distinct items",
+    "Chen 2015, Online Retail, UCI Machine Learning Repository (CC BY 4.0)",
+    20_097,
+    3_802,
+    (Origin(("uk/online_retail.parquet",),
+            "https://archive.ics.uci.edu/static/public/352/online+retail.zip", None),),
+)  # fmt: skip
+_GROCER = Dataset("grocer", "made-up supermarket: substitutes rarely meet, complements often do",
+                  "generated by contradpp", None, len(grocer.categories()))  # fmt: skip
+_TOY = Dataset("toy", "the paper's toy set: {1, 2} and {3, 4}, each 1000 times", "built in", 2_000, 4)
+
+_CATALOGUE: dict[str, Dataset] = {
+    dataset.name: dataset for dataset in (_TOY, _GROCER, _BELGIAN, _UK, *map(_amazon, _AMAZON))
+}
+
+
+def names() -> list[str]:
+    """The names that `load` accepts."""
+    return list(_CATALOGUE)
+
+
+def info(name: str) -> Dataset:
+    """What there is to know about a data set; `ParameterError` if there is none of this name."""
+    if name in _CATALOGUE:
+        return _CATALOGUE[name]
+    close = difflib.get_close_matches(str(name).lower(), _CATALOGUE, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ParameterError(f"there is no data set {name!r}.{hint} There are: {', '.join(_CATALOGUE)}")
+
+
+def load(
+    name: str,
+    *,
+    n_baskets: int | None = None,
+    random_state: RandomState = None,
+    progress: bool | Progress | None = None,
+) -> Baskets:
+    """Load a data set by name, prepared as in the paper, with item names where they exist.
+
+    Parameters
+    ----------
+    name : str
+        One of `names()`: "toy", "grocer", "belgian", "uk", "amazon/feeding", ...
+    n_baskets, random_state
+        Of generated data ("grocer"): how many baskets (20,000), and the seed; without one it is 0, so that
+        a name always means the same data.
+    progress : bool or callable, optional
+        Of a download: see `contradpp.data.download.fetch`.
+
+    Examples
+    --------
+    >>> load("toy")
+    Baskets(2,000 baskets, 4 items)
+    """
+    dataset = info(name)
+    if name == "grocer":
+        size = 20_000 if n_baskets is None else n_baskets
+        return grocer.generate(size, random_state=0 if random_state is None else random_state)
+    if n_baskets is not None or random_state is not None:
+        raise ParameterError(f"{name!r} is fixed: n_baskets and random_state are for generated data ('grocer')")
+    if name == "toy":
+        return Baskets.from_lists([[1, 2]] * 1000 + [[3, 4]] * 1000)
+    return _prepare(dataset, download(name, progress=progress))
+
+
+def cache_folder() -> Path:
+    """Where downloads go."""
+    if folder := os.environ.get("CONTRADPP_CACHE"):
+        return Path(folder).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "contradpp"
+
+
+def location(name: str) -> Path | None:
+    """The folder that holds the data set, or None if it is built in or not on disk yet."""
+    found = [_find(origin) for origin in info(name).files]
+    return found[0].parent if found and found[0] and all(found) else None
+
+
+def download(name: str, *, progress: bool | Progress | None = None) -> list[Path]:
+    """The files of a data set, downloaded into the cache folder if they are not on disk."""
+    dataset = info(name)
+    return [_find(origin) or _download(dataset, origin, progress) for origin in dataset.files]
+
+
+def _find(origin: Origin) -> Path | None:
+    folders = [cache_folder()]
+    if given := os.environ.get("CONTRADPP_DATA"):
+        folders.insert(0, Path(given).expanduser())
+    candidates = (folder / path for folder in folders for path in origin.paths)
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _download(dataset: Dataset, origin: Origin, progress: bool | Progress | None) -> Path:
+    from contradpp.data.download import fetch
+
+    target = cache_folder() / origin.paths[-1]
+    _LOG.info("%s is neither in CONTRADPP_DATA nor in the cache: downloading %s", origin.paths[0], origin.url)
+    try:
+        if dataset.name == "uk":
+            return _download_uk(dataset, origin, target, progress)
+        return fetch(origin.url, target, sha256=origin.sha256, progress=progress)
+    except DownloadError as error:
+        raise DownloadError(
+            f"{error}. If you have the data, put {origin.paths[0]} into a folder and name the folder in "
+            "the environment variable CONTRADPP_DATA"
+        ) from error
+
+
+def _download_uk(dataset: Dataset, origin: Origin, target: Path, progress: bool | Progress | None) -> Path:
+    """The workbook, converted. It has no known checksum: the baskets it yields must have the known counts."""
+    from contradpp.data import online_retail
+    from contradpp.data.download import fetch
+
+    archive = fetch(origin.url, target.with_name("online_retail.zip"), progress=progress)
+    candidate = target.with_name("unchecked.parquet")
+    try:
+        online_retail.convert(archive, candidate)
+        baskets = _prepare(dataset, [candidate])
+        found, expected = (baskets.n_baskets, baskets.n_items), (dataset.n_baskets, dataset.n_items)
+        if found != expected:
+            raise DataError(f"it gives {found} baskets and items, expected {expected}")
+        return candidate.replace(target)
+    except DataError as error:
+        raise DownloadError(f"{origin.url} is not the file it was: {error}") from error
+    finally:
+        archive.unlink(missing_ok=True)
+        candidate.unlink(missing_ok=True)
+
+
+# -- Preparation: what the paper does to each data set -------------------------------------------------
+
+
+def _prepare(dataset: Dataset, files: list[Path]) -> Baskets:
+    if dataset.name == "belgian":
+        return read_baskets(files[0], format="fimi")
+    if dataset.name == "uk":
+        baskets = read_baskets(files[0], format="parquet", basket="InvoiceNo", item="StockCode")
+        return baskets.filter(max_size=100).with_names(_uk_names(files[0]))
+    registries, item_names = files
+    return read_baskets(registries, format="ragged").filter(min_size=2).with_names(_amazon_names(item_names))
+
+
+def _amazon_names(path: Path) -> dict[Hashable, str]:
+    """Names by id, from lines `id category: title`; a few titles have the quotation marks of Windows."""
+    found: dict[Hashable, str] = {}
+    for line in path.read_text(encoding="cp1252", errors="replace").splitlines():
+        number, _, rest = line.partition(" ")
+        _, _, title = rest.partition(":")
+        if not (number.isdigit() and title.strip()):
+            raise DataError(f"{path}: expected 'id category: title', found {line!r}")
+        found[int(number)] = title.strip()
+    return found
+
+
+def _uk_names(path: Path) -> dict[Hashable, str]:
+    """The most frequent description of each article: others are notes of the stock-takers."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, columns=["StockCode", "Description"])
+    counts = table.group_by(["StockCode", "Description"]).aggregate([([], "count_all")])
+    best: dict[Hashable, tuple[int, str]] = {}
+    for row in counts.to_pylist():
+        name = (row["Description"] or "").strip()
+        if name and name != "Missing_Description":
+            best[row["StockCode"]] = max(best.get(row["StockCode"], (0, "")), (row["count_all"], name))
+    return {item: name for item, (_, name) in best.items()}

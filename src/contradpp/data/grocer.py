@@ -1,0 +1,180 @@
+"""`grocer`: baskets of a made-up supermarket, with substitutes that rarely meet and complements that do.
+
+A customer comes with up to three missions (a spaghetti dinner, the laundry, ...) and buys other things by
+the way. Need g, which several products can meet, arrives at the rate
+``Σ_{missions m} −log(1 − q_mg) + λ popularity_g``, and the basket holds the needs that arrive before time
+one: a mission alone brings in g with its chance q_mg. Each need is met by one product, now and then by
+two, but in proportion to how common it is, so that substitutes meet less often than chance would have it.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp._random import RandomState, root_seed, stream
+from contradpp.data.baskets import Baskets
+from contradpp.data.grocer_catalogue import catalogue
+from contradpp.data.vocabulary import Vocabulary
+from contradpp.errors import ParameterError
+
+LARGEST_BASKET = 20
+
+_BLOCK = 4096  # baskets drawn at a time: bounds the memory, and is part of what a seed means
+_MISSIONS_PER_BASKET = (0.30, 0.43, 0.21, 0.06)  # the chances of 0, 1, 2 and 3 missions
+_POPULARITY = {5: 0.28, 4: 0.08, 3: 0.025, 2: 0.009, 1: 0.003}  # rate of a need that no mission brings in
+_SPREAD = 0.7  # of log λ: some customers only fetch one thing, some fill the trolley
+_SHELF_DECAY = 1.3  # the product at place w of a shelf has weight w^-1.3
+_TWO_PRODUCTS = 0.04  # how often a need is met by two products, relative to how often it arises at all
+_FAVOURITE = 3.5  # log weight of the product that a mission asks for by name
+_STYLES = {"": 0.72, "(Basics)": 0.18, "organic ": 0.10}  # customers by what they prefer in a product's name
+_PREFERRED, _OTHERWISE = 2.0, -0.7  # log weights of such products for these customers and for the others
+
+
+def generate(n_baskets: int = 20_000, *, random_state: RandomState = None) -> Baskets:
+    """Draw baskets of 1 to 20 products; the vocabulary is the whole supermarket.
+
+    Parameters
+    ----------
+    n_baskets : int
+        How many. The first baskets of a longer draw are those of a shorter one with the same seed.
+    random_state : int, Generator or None
+
+    Examples
+    --------
+    >>> B = generate(1000, random_state=0)
+    >>> B.n_baskets, "spaghetti" in B.items
+    (1000, True)
+    """
+    n, seed, shop = _checked_count(n_baskets), root_seed(random_state), _shop()
+    blocks = [_block(shop, stream(seed, number)) for number in range(-(-n // _BLOCK))]
+    sizes = np.concatenate([np.zeros(0, dtype=np.int64), *(sizes for sizes, _ in blocks)])[:n]
+    codes = np.concatenate([np.zeros(0, dtype=np.int32), *(codes for _, codes in blocks)])
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    return Baskets(indptr, codes[: indptr[-1]], Vocabulary(catalogue().products))
+
+
+def categories() -> dict[str, str]:
+    """The category of each product."""
+    return {product: need.category for need in catalogue().needs for product in need.products}
+
+
+def substitutes() -> list[tuple[str, ...]]:
+    """The groups of products that replace each other, such as the brands of milk."""
+    return [need.products for need in catalogue().needs if len(need.products) > 1]
+
+
+def complements() -> dict[str, tuple[str, ...]]:
+    """The products that a mission asks for by name, by mission: they often meet."""
+    return {mission.name: mission.favourites for mission in catalogue().missions}
+
+
+def _checked_count(n_baskets: int) -> int:
+    try:
+        count = -1 if isinstance(n_baskets, bool) else operator.index(n_baskets)
+    except TypeError:
+        count = -1
+    if count < 0:
+        raise ParameterError(f"n_baskets must be a whole number of at least 0, got {n_baskets!r}")
+    return count
+
+
+@dataclass(frozen=True)
+class _Shop:
+    """The catalogue as arrays: G needs, M missions, P products, at most W products a need."""
+
+    rate: NDArray[np.float64]  # (G,) of needs that come by the way
+    mission_weight: NDArray[np.float64]  # (M,) log frequency
+    mission_rate: NDArray[np.float64]  # (M + 1, G); the last row is no mission
+    shelf: NDArray[np.int32]  # (G, W) products, padded with the first
+    log_weight: NDArray[np.float64]  # (styles, G, W), -inf in the padding
+    favour: NDArray[np.float64]  # (M + 1, G, W) log weight added by a mission
+    second_chance: NDArray[np.float64]  # (G,) of a second product for the same need
+
+
+@cache
+def _shop() -> _Shop:
+    needs, missions = catalogue().needs, catalogue().missions
+    code = {product: number for number, product in enumerate(catalogue().products)}
+    width = max(len(need.products) for need in needs)
+    mission_rate = np.zeros((len(missions) + 1, len(needs)))
+    shelf = np.zeros((len(needs), width), dtype=np.int32)
+    log_weight = np.full((len(_STYLES), len(needs), width), -np.inf)
+    favour = np.zeros((len(missions) + 1, len(needs), width))
+    for g, need in enumerate(needs):
+        shelf[g] = code[need.products[0]]
+        for w, product in enumerate(need.products):
+            shelf[g, w] = code[product]
+            log_weight[:, g, w] = -_SHELF_DECAY * np.log(w + 1.0)
+            for s, style in enumerate(_STYLES):
+                if style and style in product:
+                    log_weight[:, g, w] += _OTHERWISE
+                    log_weight[s, g, w] += _PREFERRED - _OTHERWISE
+    for m, mission in enumerate(missions):
+        for g, chance in mission.chances.items():
+            mission_rate[m, g] = -np.log1p(-chance)
+            favour[m, g] = _FAVOURITE * np.isin(shelf[g], [code[product] for product in mission.favourites])
+    rate = np.array([_POPULARITY[need.popularity] for need in needs])
+    frequency = np.array([mission.frequency for mission in missions])
+    per_basket = np.dot(_MISSIONS_PER_BASKET, range(len(_MISSIONS_PER_BASKET))) * frequency / frequency.sum()
+    arises = rate + per_basket @ -np.expm1(-mission_rate[:-1])  # roughly the share of baskets
+    return _Shop(
+        rate=rate,
+        mission_weight=np.log(frequency),
+        mission_rate=mission_rate,
+        shelf=shelf,
+        log_weight=log_weight,
+        favour=favour,
+        second_chance=_TWO_PRODUCTS * arises * [len(need.products) > 1 for need in needs],
+    )
+
+
+def _block(shop: _Shop, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The sizes and the product codes of one block of baskets."""
+    missions = _draw_missions(shop, rng)  # (n, 3)
+    basket, need = _draw_needs(shop, missions, rng)
+    style = rng.choice(len(_STYLES), size=_BLOCK, p=list(_STYLES.values()))
+
+    # The two largest of log weight + Gumbel noise are two draws without replacement.
+    score = shop.log_weight[style[basket], need] + rng.gumbel(size=(len(need), shop.shelf.shape[1]))
+    for slot in range(missions.shape[1]):
+        score += shop.favour[missions[basket, slot], need]
+    ranked = np.argsort(-score, axis=1)[:, :2]
+    product = np.take_along_axis(shop.shelf[need], ranked, axis=1)  # (entries, 2)
+    twice = rng.random(len(need)) < shop.second_chance[need]
+    basket = np.concatenate([basket, basket[twice]])
+    product = np.concatenate([product[:, 0], product[twice, 1]])
+
+    # Shuffled within the basket, so that the order of the shelves tells nothing; cut at the largest size.
+    order = np.argsort(basket + rng.random(len(basket)))
+    basket, product = basket[order], product[order]
+    place = np.arange(len(basket)) - np.searchsorted(basket, basket)
+    fits = place < LARGEST_BASKET
+    return np.bincount(basket[fits], minlength=_BLOCK), product[fits]
+
+
+def _draw_missions(shop: _Shop, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Up to three distinct missions a basket; the number of missions stands for none."""
+    n_missions = len(shop.mission_weight)
+    score = shop.mission_weight + rng.gumbel(size=(_BLOCK, n_missions))
+    most = len(_MISSIONS_PER_BASKET) - 1
+    missions = np.argsort(-score, axis=1)[:, :most]
+    count = rng.choice(most + 1, size=_BLOCK, p=_MISSIONS_PER_BASKET)
+    return np.where(np.arange(most) < count[:, None], missions, n_missions)
+
+
+def _draw_needs(
+    shop: _Shop, missions: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pairs (basket, need) of the needs that arrive before time one, and the first one in any case."""
+    appetite = rng.lognormal(-(_SPREAD**2) / 2, _SPREAD, size=(_BLOCK, 1))  # λ, of mean one
+    rate = appetite * shop.rate + shop.mission_rate[missions].sum(axis=1)
+    arrival = rng.exponential(size=rate.shape) / rate
+    bought = arrival < 1
+    bought[np.arange(_BLOCK), arrival.argmin(axis=1)] = True
+    basket, need = np.nonzero(bought)
+    return basket, need

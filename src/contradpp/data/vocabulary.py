@@ -1,0 +1,171 @@
+"""The vocabulary: which item of the user's belongs to which integer code, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.errors import DataError, ParameterError, UnknownItemError
+
+IntArray = NDArray[np.int32]
+
+
+def plain(item: Any) -> Hashable:
+    """The item as a plain Python value: NumPy scalars become int, float or str."""
+    if isinstance(item, np.generic):
+        item = item.item()
+    try:
+        hash(item)
+    except TypeError:
+        raise DataError(f"an item must be hashable (a string, an integer, ...), got {item!r}") from None
+    return item  # type: ignore[no-any-return]
+
+
+class Vocabulary(Sequence[Hashable]):
+    """An immutable sequence of distinct item ids; the position of an id is its code.
+
+    Parameters
+    ----------
+    ids : iterable of hashable
+        The user's ids in the order of their codes. A `range` is kept as it is, which costs no memory.
+    names : mapping of id to str, optional
+        What a person calls the items, where it differs from the id.
+
+    Examples
+    --------
+    >>> items = Vocabulary(["tea", "milk"])
+    >>> items[1], items.code("tea"), "bread" in items
+    ('milk', 0, False)
+    """
+
+    __slots__ = ("_codes", "_ids", "_names")
+
+    def __init__(self, ids: Iterable[Any], *, names: Mapping[Hashable, str] | None = None) -> None:
+        self._ids: Sequence[Hashable] = ids if isinstance(ids, range) else tuple(map(plain, ids))
+        self._codes: dict[Hashable, int] | None = None
+        self._names = {item: names[item] for item in self._ids if item in names} if names else {}
+        if not isinstance(self._ids, range) and len(self._lookup()) != len(self._ids):
+            seen: set[Hashable] = set()
+            twice = next(item for item in self._ids if item in seen or seen.add(item))  # type: ignore[func-returns-value]
+            raise DataError(f"item ids must be distinct, but {twice!r} occurs twice")
+
+    def _lookup(self) -> dict[Hashable, int]:
+        if self._codes is None:
+            self._codes = {item: code for code, item in enumerate(self._ids)}
+        return self._codes
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @overload
+    def __getitem__(self, code: int) -> Hashable: ...
+    @overload
+    def __getitem__(self, code: slice) -> Sequence[Hashable]: ...
+    def __getitem__(self, code: int | slice) -> Hashable | Sequence[Hashable]:
+        return self._ids[code]
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self._ids)
+
+    def __contains__(self, item: object) -> bool:
+        try:
+            return item in (self._ids if isinstance(self._ids, range) else self._lookup())
+        except TypeError:  # an unhashable thing is no item
+            return False
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Vocabulary):
+            return NotImplemented
+        return self is other or (len(self) == len(other) and all(map(_same, self._ids, other._ids)))
+
+    def __hash__(self) -> int:
+        return hash((len(self), *self._ids[:8]))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self._ids[:4]))
+        return f"Vocabulary({len(self):,} items: {shown}{', ...' if len(self) > 4 else ''})"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self.take(range(len(self))), dtype=dtype)
+
+    @property
+    def names(self) -> dict[Hashable, str]:
+        """The readable names, by id, of the items that have one."""
+        return dict(self._names)
+
+    def name(self, item: Hashable) -> str:
+        """What a person calls the item: its name if it has one, else the id itself."""
+        return self._names.get(item) or str(item)
+
+    def with_names(self, names: Mapping[Hashable, str]) -> Vocabulary:
+        """The same items with these readable names."""
+        return Vocabulary(self._ids, names=names)
+
+    def code(self, item: Any) -> int:
+        """The code of one item; `UnknownItemError` if it is not in the vocabulary."""
+        known = plain(item)
+        code = self._find(known)
+        if code is None:
+            raise unknown_items([known], len(self))
+        return code
+
+    def _find(self, item: Hashable) -> int | None:
+        """The code of a plain item, None if there is no such item."""
+        if isinstance(self._ids, range):  # by arithmetic; `range.index` searches unless it is given an int
+            return self._ids.index(int(item)) if item in self._ids else None  # type: ignore[call-overload]
+        return self._lookup().get(item)
+
+    def codes(self, items: Iterable[Any], *, unknown: str = "error") -> IntArray:
+        """The codes of several items, duplicates removed, in the order given.
+
+        Parameters
+        ----------
+        items : iterable of hashable
+        unknown : {"error", "ignore"}
+            What to do with items that are not in the vocabulary: raise `UnknownItemError`, or leave them out.
+        """
+        if unknown not in ("error", "ignore"):
+            raise ParameterError(f"unknown must be 'error' or 'ignore', got {unknown!r}")
+        found = [(item, self._find(item)) for item in map(plain, items)]
+        missing = [item for item, code in found if code is None]
+        if missing and unknown == "error":
+            raise unknown_items(missing, len(self))
+        return np.array(list(dict.fromkeys(code for _, code in found if code is not None)), dtype=np.int32)
+
+    def take(self, codes: Iterable[int]) -> NDArray[Any]:
+        """The ids of these codes as an array: of integers or strings if all are, else of objects."""
+        ids = [self._ids[code] for code in codes]
+        kinds = {type(item) for item in ids}
+        if kinds == {int}:
+            try:
+                return np.array(ids, dtype=np.int64)
+            except OverflowError:
+                pass
+        if kinds == {str} and not any(item.endswith("\0") for item in ids):  # type: ignore[attr-defined]
+            return np.array(ids, dtype=np.str_)
+        out = np.empty(len(ids), dtype=object)
+        for position, item in enumerate(ids):  # one by one: NumPy would unpack tuples
+            out[position] = item
+        return out
+
+    def merge(self, other: Vocabulary) -> Vocabulary:
+        """These items, then those of `other` that are new, with the names of both."""
+        if self == other and not (other._names.keys() - self._names.keys()):
+            return self
+        return Vocabulary(dict.fromkeys([*self._ids, *other._ids]), names={**other._names, **self._names})
+
+
+def _same(a: Hashable, b: Hashable) -> bool:
+    return a is b or a == b
+
+
+def unknown_items(items: Sequence[Any], n_known: int) -> UnknownItemError:
+    """The error for items that are not in the vocabulary: it names a few and says what to do."""
+    shown = ", ".join(repr(item) for item in items[:5]) + (", ..." if len(items) > 5 else "")
+    many = f"{len(items)} items are" if len(items) > 1 else "an item is"
+    return UnknownItemError(
+        f"{many} not among the {n_known:,} known items: {shown} (pass unknown='ignore' to leave them out)"
+    )

@@ -1,0 +1,1 @@
+"""The public classes: thin, scikit-learn style."""

@@ -1,0 +1,1 @@
+"""Learning a kernel: objectives, negative sets, optimisers, and the loop that joins them."""

@@ -1,0 +1,123 @@
+"""Callbacks: what watches a training run without being part of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Record = dict[str, Any]
+Array = NDArray[np.float64]
+
+
+class Saveable(Protocol):
+    """A model that can write itself to a file."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model."""
+        ...
+
+
+class Callback:
+    """The base of all callbacks; every method may be left as it is.
+
+    An object of a subclass can be passed to `fit(callbacks=[...])`.
+    """
+
+    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Saveable]) -> None:
+        """Training begins: sets per iteration, the most iterations, and how to make a model of factors."""
+
+    def on_step(self, step: int, n_sets: int) -> None:
+        """A step over `n_sets` positives is done."""
+
+    def on_iteration(self, record: Record, best: Array) -> None:
+        """A round over the data is done: its entry in `history_`, and the best factors so far."""
+
+    def on_end(self) -> None:
+        """Training is over, however it ended."""
+
+
+class JsonLog(Callback):
+    """Appends a line of JSON to a file for every iteration."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def on_iteration(self, record: Record, best: Array) -> None:  # noqa: ARG002
+        """See `Callback`."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+class Checkpoint(Callback):
+    """Saves the best model so far every `every` iterations; the file is always whole."""
+
+    def __init__(self, path: str | os.PathLike[str], *, every: int = 1) -> None:
+        self.path = Path(path)
+        self.every = every
+
+    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Saveable]) -> None:  # noqa: ARG002
+        """See `Callback`."""
+        self._model_of = model_of
+
+    def on_iteration(self, record: Record, best: Array) -> None:
+        """See `Callback`."""
+        if record["iteration"] % self.every == 0:
+            self._model_of(best).save(self.path)
+
+
+class ProgressBar(Callback):
+    """A progress bar with objective, validation score, sets per second and time left; quiet where no one looks.
+
+    Parameters
+    ----------
+    force : bool, optional
+        Show it even if standard error is not a terminal.
+    """
+
+    def __init__(self, *, force: bool = False) -> None:
+        self.force = force
+        self._bar: Any = None
+
+    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Saveable]) -> None:  # noqa: ARG002
+        """See `Callback`."""
+        if not (self.force or sys.stderr.isatty()):
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        text = "{task.fields[objective]}  {task.fields[validation]}  {task.fields[speed]}"
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=Console(stderr=True, force_terminal=self.force or None), transient=True)
+        empty = {"objective": "", "validation": "", "speed": ""}
+        self._task = self._bar.add_task(f"epoch 1/{max_iter}", total=n_sets * max_iter, **empty)
+        self._max_iter = max_iter
+        self._bar.start()
+
+    def on_step(self, step: int, n_sets: int) -> None:  # noqa: ARG002
+        """See `Callback`."""
+        if self._bar:
+            self._bar.advance(self._task, n_sets)
+
+    def on_iteration(self, record: Record, best: Array) -> None:  # noqa: ARG002
+        """See `Callback`."""
+        if self._bar:
+            self._bar.update(
+                self._task,
+                description=f"epoch {min(record['iteration'] + 1, self._max_iter)}/{self._max_iter}",
+                objective=f"objective {record['objective']:.4f}",
+                validation=f"validation {record['validation']:.4f}",
+                speed=f"{record['sets_per_second']:,.0f} sets/s",
+            )
+
+    def on_end(self) -> None:
+        """See `Callback`."""
+        if self._bar:
+            self._bar.stop()
+            self._bar = None

@@ -1,0 +1,171 @@
+"""Negative sets: where each kind comes from, always the same interface: draw some for these positives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.learn.state import State
+from contradpp.model.kernel import Sets, take_sets
+
+Array = NDArray[np.float64]
+EMPTY = Sets(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """Negative sets with positive weights; an objective decides their sign and scale."""
+
+    sets: Sets
+    weights: Array
+
+    @staticmethod
+    def none() -> Negatives:
+        """No negatives at all."""
+        return Negatives(EMPTY, np.empty(0))
+
+
+class NegativeSource(Protocol):
+    """Something that draws n negative sets for a batch of positives."""
+
+    def draw(self, state: State, positives: Sets, n: int, rng: np.random.Generator) -> Sets:
+        """n negative sets."""
+        ...
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """The paper's Algorithm 1: an item of a positive replaced by one that the current model finds likely.
+
+    Parameters
+    ----------
+    popularity : array (M,)
+        How often an item is the one that is removed, relative to the others in its basket.
+    """
+
+    popularity: Array
+
+    def draw(self, state: State, positives: Sets, n: int, rng: np.random.Generator) -> Sets:
+        """See `NegativeSource`."""
+        from contradpp.algebra import draws
+
+        parents, out = _room_for_children(positives, n, rng)
+        cumulative = np.cumsum(state.squared_norms)
+        draws.dynamic_negatives(
+            state.V, state.squared_norms, cumulative, self.popularity, positives.indptr, positives.indices,
+            parents, out.indptr, rng, out.indices,
+        )  # fmt: skip
+        return out
+
+
+@dataclass(frozen=True)
+class Explicit:
+    """The paper's last algorithm: an item of a positive replaced by one that rarely meets another of its items.
+
+    Parameters
+    ----------
+    popularity : array (M,)
+        p̂_i, the share of training baskets with item i.
+    training : Sets
+        The training baskets, for the pair frequencies.
+    """
+
+    popularity: Array
+    training: Sets
+    _postings: tuple[NDArray[np.int64], NDArray[np.int32]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        order = np.argsort(self.training.indices, kind="stable")
+        baskets = np.repeat(np.arange(self.training.count, dtype=np.int32), self.training.sizes)[order]
+        counts = np.bincount(self.training.indices, minlength=len(self.popularity))
+        pointers = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        object.__setattr__(self, "_postings", (pointers, baskets))
+
+    def draw(self, state: State, positives: Sets, n: int, rng: np.random.Generator) -> Sets:  # noqa: ARG002
+        """See `NegativeSource`."""
+        from contradpp.algebra import draws
+
+        parents, out = _room_for_children(positives, n, rng)
+        draws.explicit_negatives(
+            self.popularity, self.training.count, *self._postings, positives.indptr, positives.indices,
+            parents, out.indptr, rng, out.indices,
+        )  # fmt: skip
+        return out
+
+
+@dataclass(frozen=True)
+class Product:
+    """Sets in which every item occurs on its own with its frequency (the paper's Eq. 3).
+
+    Parameters
+    ----------
+    probabilities : array (M,)
+    """
+
+    probabilities: Array
+
+    @staticmethod
+    def from_popularity(popularity: Array, power: float = 1.0) -> Product:
+        """Frequencies raised to a power (Mikolov's ¾), scaled back to the same expected size."""
+        if power == 1.0:
+            return Product(popularity)
+        raised = popularity**power
+        return Product(np.minimum(raised * (popularity.sum() / raised.sum()), popularity.max()))
+
+    def draw(self, state: State, positives: Sets, n: int, rng: np.random.Generator) -> Sets:  # noqa: ARG002
+        """See `NegativeSource`."""
+        from contradpp.algebra import draws
+
+        sizes = np.zeros(n, dtype=np.int64)
+        order = np.argsort(-self.probabilities, kind="stable").astype(np.int32)
+        capacity = int(2 * n * (1 + self.probabilities.sum())) + 64
+        indices = draws.product_sets(self.probabilities, order, rng, n, sizes, capacity)
+        return Sets(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), indices)
+
+    def log_odds(self) -> Array:
+        """logit p(i): log p_n(A) = log p_n(∅) + Σ_{i∈A} logit p(i)."""
+        return np.log(self.probabilities) - np.log1p(-self.probabilities)
+
+    def log_empty(self) -> float:
+        """log p_n(∅)."""
+        return float(np.log1p(-self.probabilities).sum())
+
+
+class NotInTraining:
+    """Draws from another source, and draws again where a negative is itself a training basket.
+
+    The paper keeps such false negatives (its footnote in section 3.2); this is the precaution it mentions.
+    A negative that stays false after `tries` rounds is given up, so that fewer may come back than were asked.
+    """
+
+    def __init__(self, source: NegativeSource, training: Sets, *, tries: int = 10) -> None:
+        self.source = source
+        self.tries = tries
+        self._known = {frozenset(basket.tolist()) for basket in np.split(training.indices, training.indptr[1:-1])}
+
+    def draw(self, state: State, positives: Sets, n: int, rng: np.random.Generator) -> Sets:
+        """See `NegativeSource`."""
+        drawn = self._true(self.source.draw(state, positives, n, rng))
+        for _ in range(self.tries):
+            if drawn.count >= n:
+                break
+            more = self._true(self.source.draw(state, positives, n - drawn.count, rng))
+            indptr = np.concatenate([drawn.indptr, drawn.indptr[-1] + more.indptr[1:]])
+            drawn = Sets(indptr, np.concatenate([drawn.indices, more.indices]))
+        return drawn
+
+    def _true(self, sets: Sets) -> Sets:
+        found = [frozenset(chosen.tolist()) in self._known for chosen in np.split(sets.indices, sets.indptr[1:-1])]
+        return take_sets(sets, np.flatnonzero(~np.array(found, dtype=bool)))
+
+
+def _room_for_children(positives: Sets, n: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], Sets]:
+    """n parents among the positives, each as often as any other, and room for a set of the same size for each."""
+    rounds = -(-n // max(positives.count, 1))
+    shuffled = [rng.permutation(positives.count) for _ in range(rounds)]
+    parents = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *shuffled])[:n])
+    indptr = np.concatenate([[0], np.cumsum(positives.sizes[parents])]).astype(np.int64)
+    return parents, Sets(indptr, np.empty(indptr[-1], dtype=np.int32))

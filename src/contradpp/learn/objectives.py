@@ -1,0 +1,200 @@
+"""The objectives: what is maximised, each a small piece over weighted sets.
+
+Every one is φ(V) = Σ_A y_A [log det L_A − log det(I + L)] (the paper's Eq. 2), and they differ in the sets and
+the weights y_A. The gradient has two parts: rows of the batch's items, and V times a K×K matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, log_expit
+
+from contradpp.learn.negatives import Negatives
+from contradpp.learn.state import State
+from contradpp.model.kernel import Sets
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """∂φ/∂V = (`values` in the rows `rows`, zero elsewhere) + V `right`, and φ itself on this batch."""
+
+    rows: NDArray[np.int32]
+    values: Array  # (len(rows), K)
+    right: Array | None  # (K, K), or None for zero
+    objective: float
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Positives with weights that sum to about one, and negatives with positive weights likewise."""
+
+    positives: Sets
+    weights: Array
+    negatives: Negatives
+
+    def together(self) -> Sets:
+        """All sets, the positives first."""
+        return concatenate(self.positives, self.negatives.sets)
+
+
+class Objective(Protocol):
+    """A function of the factors and a batch, with its gradient."""
+
+    def gradient(self, state: State, batch: Batch) -> Gradient:
+        """The gradient of φ on this batch."""
+        ...
+
+
+@dataclass(frozen=True)
+class Contrastive:
+    """φ_CE: the mean log-likelihood of the positives less `contrast` times that of the negatives.
+
+    Without negatives it is φ_MLE. With contrast = 1 the normaliser cancels and only rows of the batch move.
+    """
+
+    contrast: float
+
+    def gradient(self, state: State, batch: Batch) -> Gradient:
+        """See `Objective`."""
+        sets = batch.together()
+        rows, log_dets = set_gradients(state, sets)
+        possible = np.isfinite(log_dets)
+        n_positive = batch.positives.count
+        y = np.concatenate(
+            [
+                spread(batch.weights, possible[:n_positive]),
+                -self.contrast * spread(batch.negatives.weights, possible[n_positive:]),
+            ]
+        )
+        return weighted_gradient(state, sets, rows, log_dets, y)
+
+
+@dataclass(frozen=True)
+class NoiseContrastive:
+    """φ_NCE: tell positives from sets of a known noise law (the paper's NCE baseline).
+
+    The weight of a set is ε* − (1 + |A⁻|/|A⁺| p_n(A)/P(A))⁻¹. A negative that the model holds impossible, as any
+    larger than the rank, contributes the limit: weight 0 and log-likelihood 0.
+
+    Parameters
+    ----------
+    log_odds : array (M,)
+        logit p̂(i); log p_n(A) is `log_empty` plus their sum over A.
+    log_empty : float
+        log p_n(∅) = Σ log(1 − p̂(i)).
+    """
+
+    log_odds: Array
+    log_empty: float
+
+    def gradient(self, state: State, batch: Batch) -> Gradient:
+        """See `Objective`."""
+        sets = batch.together()
+        rows, log_dets = set_gradients(state, sets)
+        n_positive, n_negative = batch.positives.count, batch.negatives.sets.count
+        scale = np.concatenate([batch.weights, np.full(n_negative, batch.weights.mean())])
+        positive = np.arange(sets.count) < n_positive
+        log_noise = self.log_empty + sums_over_sets(self.log_odds[sets.indices], sets)
+        log_ratio = np.log(max(n_negative, 1) / n_positive)
+        logit = log_dets - state.log_normalizer - log_noise - log_ratio
+        y = scale * (positive - expit(logit))
+        y[positive & ~np.isfinite(log_dets)] = 0.0  # an impossible positive has no gradient
+        value = float(np.sum(scale * log_expit(np.where(positive, logit, -logit))))
+        return replace(weighted_gradient(state, sets, rows, log_dets, y), objective=value)
+
+
+@dataclass(frozen=True)
+class ConditionalLikelihood:
+    """Dynamic CE in closed form: Σ_A Σ_i g_i log P(i | A∖i), with no sampling noise.
+
+    Parameters
+    ----------
+    removal : array (M,)
+        How often an item is the one left out, relative to the others in its basket.
+    """
+
+    removal: Array
+
+    def gradient(self, state: State, batch: Batch) -> Gradient:
+        """See `Objective`."""
+        from contradpp.algebra import gradients
+
+        sets = batch.positives
+        owner = np.repeat(np.arange(sets.count), sets.sizes)
+        share = self.removal[sets.indices]
+        g = batch.weights[owner] * share / sums_over_sets(share, sets)[owner]
+        rows, slots = state.number_rows(sets)
+        V_rows = state.V[rows]
+        VC = V_rows @ state.dual
+        K = state.V.shape[1]
+        G, F = np.empty((len(sets.indices), K)), np.empty((len(sets.indices), K))
+        sigmas, values = np.empty(sets.count), np.empty(sets.count)
+        before = (VC, slots, float(np.trace(state.dual)))
+        state.over_sets(gradients.conditional_gradients, sets, g, G, F, sigmas, values, before=before)
+        ones = np.ones(sets.count)
+        row_values, row_products = np.empty_like(V_rows), np.empty_like(V_rows)
+        gradients.gather_rows(G, sets.indptr, slots, ones, row_values)
+        gradients.gather_rows(F, sets.indptr, slots, ones, row_products)
+        C_bar = V_rows.T @ row_products
+        right = C_bar + C_bar.T
+        right[np.diag_indices(K)] -= 2 * sigmas.sum()
+        return Gradient(rows, row_values, right, float(values.sum()))
+
+
+def set_gradients(state: State, sets: Sets) -> tuple[Array, Array]:
+    """L_A⁻¹ V_A for every entry (nnz, K), and log det L_A for every set."""
+    from contradpp.algebra import gradients
+
+    rows = np.empty((len(sets.indices), state.V.shape[1]))
+    log_dets = np.empty(sets.count)
+    state.over_sets(gradients.log_det_gradients, sets, rows, log_dets)
+    return rows, log_dets
+
+
+def weighted_gradient(state: State, sets: Sets, entry_rows: Array, log_dets: Array, y: Array) -> Gradient:
+    """The gradient of Σ y_A log P(A): 2 y_A L_A⁻¹ V_A in the rows of A, −2 (Σ y_A) V (I + C)⁻¹ in all.
+
+    Where the weights cancel, as in CE with contrast 1, there is no second part. Sets of weight zero do not
+    count, whatever their determinant.
+    """
+    from contradpp.algebra import gradients
+
+    rows, slots = state.number_rows(sets)
+    values = np.empty((len(rows), state.V.shape[1]))
+    gradients.gather_rows(entry_rows, sets.indptr, slots, 2.0 * y, values)
+    used = y != 0
+    objective = float(y[used] @ log_dets[used])
+    total = float(y.sum())
+    if abs(total) <= 1e-12 * np.abs(y).sum():
+        return Gradient(rows, values, None, objective)
+    right = -2.0 * total * state.normalizer_factor()
+    return Gradient(rows, values, right, objective - total * state.log_normalizer)
+
+
+def spread(weights: Array, possible: NDArray[np.bool_]) -> Array:
+    """The weights with those of impossible sets moved, in proportion, to the others."""
+    if possible.all():
+        return weights
+    kept = np.where(possible, weights, 0.0)
+    size = np.abs(kept).sum()
+    return kept * (np.abs(weights).sum() / size) if size > 0 else kept
+
+
+def sums_over_sets(values: Array, sets: Sets) -> Array:
+    """The sum over each set of a value per entry."""
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    return np.bincount(owner, weights=values, minlength=sets.count).astype(np.float64)
+
+
+def concatenate(first: Sets, second: Sets) -> Sets:
+    """The sets of both, one after the other."""
+    if second.count == 0:
+        return first
+    indptr = np.concatenate([first.indptr, first.indptr[-1] + second.indptr[1:]])
+    return Sets(indptr, np.concatenate([first.indices, second.indices]))

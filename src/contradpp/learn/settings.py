@@ -1,0 +1,186 @@
+"""The knobs of training, checked, and the plan that follows from them."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.errors import ParameterError
+from contradpp.learn.negatives import Dynamic, Explicit, NegativeSource, NotInTraining, Product
+from contradpp.learn.objectives import (
+    ConditionalLikelihood,
+    Contrastive,
+    NoiseContrastive,
+    Objective,
+    sums_over_sets,
+)
+from contradpp.learn.optimizers import Nesterov, Optimizer, RobbinsMonro, RowAdam
+from contradpp.learn.schedule import Plateau, RelativeChange, Schedule
+from contradpp.learn.start import popularity
+from contradpp.learn.state import State
+from contradpp.learn.trainer import Plan
+from contradpp.model.kernel import Sets
+
+OBJECTIVES = ("mle", "dynamic", "explicit", "product", "nce", "exact")
+IMPOSSIBLE = -1e3  # what a set of probability zero counts for in the validation score
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hyper-parameters of training; `LowRankDPP` documents them."""
+
+    objective: str
+    contrast: float | str
+    negative_ratio: float
+    alpha: float
+    optimizer: str
+    batch_size: int
+    max_iter: int
+    tol: float
+    learning_rate: float | None
+    refresh: int
+    false_negatives: str
+    frequency_power: float
+    removal: str
+    monitor: str
+    radius: float
+    paper: bool
+
+    def __post_init__(self) -> None:
+        one_of("objective", self.objective, OBJECTIVES)
+        one_of("optimizer", self.optimizer, ("adam", "nesterov", "robbins-monro"))
+        one_of("false_negatives", self.false_negatives, ("keep", "reject"))
+        one_of("removal", self.removal, ("popularity", "uniform"))
+        one_of("monitor", self.monitor, ("auto", "likelihood", "conditional"))
+        if self.contrast != "counted":
+            number("contrast", self.contrast, low=0.0)
+        number("negative_ratio", self.negative_ratio, low=0.0)
+        number("alpha", self.alpha, low=0.0)
+        number("tol", self.tol, low=0.0)
+        number("frequency_power", self.frequency_power, low=0.0)
+        number("radius", self.radius, low=0.0, strict=True)
+        if self.learning_rate is not None:
+            number("learning_rate", self.learning_rate, low=0.0, strict=True)
+        for name in ("batch_size", "max_iter", "refresh"):
+            whole(name, getattr(self, name))
+
+    @property
+    def contrast_value(self) -> float:
+        """The weight of the negatives: a number, or |A⁻|/|A⁺| in the counted form of the paper's appendix."""
+        return float(self.negative_ratio if self.contrast == "counted" else self.contrast)
+
+    @property
+    def needs_items(self) -> bool:
+        """Whether an empty basket says nothing to this objective."""
+        return self.objective in ("dynamic", "explicit", "exact")
+
+    def build_plan(
+        self, state: State, positives: Sets, counts: NDArray[np.int64], n_baskets: int, validation: Sets, seed: int
+    ) -> Plan:
+        """The objective, negatives, optimiser and schedule for these data."""
+        share = popularity(counts, n_baskets)
+        penalty = self.alpha / np.maximum(counts, 1)
+        source = self._source(positives, share)
+        return Plan(
+            objective=self._objective(share),
+            optimizer=self._optimizer(penalty, state.V.shape[1], min(self.batch_size, positives.count)),
+            schedule=self._schedule(),
+            monitor=self._monitor(validation, share),
+            source=source,
+            negative_ratio=self.negative_ratio,
+            batch_size=self.batch_size,
+            max_iter=self.max_iter,
+            seed=seed,
+            refresh=self.refresh,
+            check_every_step=self.paper,
+        )
+
+    def _source(self, positives: Sets, share: NDArray[np.float64]) -> NegativeSource | None:
+        source: NegativeSource
+        if self.objective == "dynamic":
+            source = Dynamic(self._removal(share))
+        elif self.objective == "explicit":
+            source = Explicit(share, positives)
+        elif self.objective in ("product", "nce"):
+            source = Product.from_popularity(share, self.frequency_power)
+        else:
+            return None
+        return NotInTraining(source, positives) if self.false_negatives == "reject" else source
+
+    def _objective(self, share: NDArray[np.float64]) -> Objective:
+        if self.objective == "exact":
+            return ConditionalLikelihood(self._removal(share))
+        if self.objective == "nce":
+            noise = Product.from_popularity(share, self.frequency_power)
+            return NoiseContrastive(noise.log_odds(), noise.log_empty())
+        return Contrastive(self.contrast_value)
+
+    def _removal(self, share: NDArray[np.float64]) -> NDArray[np.float64]:
+        return share if self.removal == "popularity" else np.ones_like(share)
+
+    def _optimizer(self, penalty: NDArray[np.float64], n_components: int, batch: int) -> Optimizer:
+        given: dict[str, Any] = {} if self.learning_rate is None else {"step_size": self.learning_rate}
+        if self.optimizer == "nesterov":
+            return Nesterov(penalty, batch_scale=batch, **given)
+        if self.optimizer == "robbins-monro":
+            return RobbinsMonro(penalty, radius=self.radius, **given)
+        if self.learning_rate is not None:
+            given = {"norm_step": self.learning_rate / 20, "direction_step": self.learning_rate}
+        return RowAdam(penalty, n_components, **given)
+
+    def _schedule(self) -> Schedule:
+        return RelativeChange(self.tol) if self.paper else Plateau(self.tol)
+
+    def _monitor(self, validation: Sets, share: NDArray[np.float64]) -> Callable[[State], float]:
+        by_likelihood = self.objective in ("mle", "nce") if self.monitor == "auto" else self.monitor == "likelihood"
+        if by_likelihood:
+            return likelihood_monitor(validation)
+        removal = self._removal(share) if self.objective in ("dynamic", "exact") else np.ones_like(share)
+        return conditional_monitor(validation, removal)
+
+
+def likelihood_monitor(sets: Sets) -> Callable[[State], float]:
+    """The mean of log P(A) over the sets."""
+
+    def score(state: State) -> float:
+        logs = state.log_det(sets)
+        return float(np.mean(np.where(np.isfinite(logs), logs, IMPOSSIBLE))) - state.log_normalizer
+
+    return score
+
+
+def conditional_monitor(sets: Sets, removal: NDArray[np.float64]) -> Callable[[State], float]:
+    """The mean over sets of the mean over their items, weighted by `removal`, of log P(i | A∖i)."""
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    share = removal[sets.indices]
+    weight = share / sums_over_sets(share, sets)[owner] / len(np.unique(owner))
+
+    def score(state: State) -> float:
+        logs = state.conditional_log_likelihood(sets)
+        return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
+
+    return score
+
+
+def one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is not among the choices."""
+    if value not in choices:
+        raise ParameterError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def number(name: str, value: Any, *, low: float, strict: bool = False) -> None:
+    """Refuse anything but a finite number of at least `low` (above it, if strict)."""
+    good = isinstance(value, numbers.Real) and not isinstance(value, bool) and np.isfinite(float(value))
+    if not good or value < low or (strict and value == low):
+        raise ParameterError(f"{name} must be a number {'above' if strict else 'of at least'} {low:g}, got {value!r}")
+
+
+def whole(name: str, value: Any) -> None:
+    """Refuse anything but a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ParameterError(f"{name} must be a positive integer, got {value!r}")

@@ -1,0 +1,42 @@
+"""Where training starts: the first factors, from the items' popularity or from the paper's uniform law."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.errors import ParameterError
+
+Array = NDArray[np.float64]
+
+
+def popularity(counts: NDArray[np.int64], n_baskets: int) -> Array:
+    """p̂_i, the share of baskets with item i, kept strictly between 0 and 1.
+
+    An item that never occurs counts as half a basket, and one that always does as all but half.
+    """
+    n = max(n_baskets, 1)
+    return np.clip(counts, 0.5, max(n - 0.5, 0.5)) / n
+
+
+def start_factors(
+    init: str, counts: NDArray[np.int64], n_baskets: int, n_components: int, rng: np.random.Generator
+) -> Array:
+    """The first V (M, K).
+
+    Parameters
+    ----------
+    init : {"popularity", "uniform"}
+        "popularity": row i has norm sqrt(p̂_i / (1 − p̂_i)), which starts at the popularity ranking, and a
+        random direction. "uniform": entries from U(1, 2), as LowRankDPP.jl and the paper.
+    """
+    shape = (len(counts), n_components)
+    if init == "uniform":
+        return rng.uniform(1.0, 2.0, size=shape)
+    if init != "popularity":
+        raise ParameterError(f"init must be 'popularity' or 'uniform', got {init!r}")
+    directions = rng.standard_normal(shape)
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    p = popularity(counts, n_baskets)
+    factors: Array = directions * np.sqrt(p / (1 - p))[:, None]
+    return factors

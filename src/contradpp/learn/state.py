@@ -1,0 +1,95 @@
+"""What changes while a kernel is learned: the factors, and the few things that are kept in step with them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from contradpp._threads import blas_threads, run_blocks
+from contradpp.model.kernel import Sets
+
+Array = NDArray[np.float64]
+SETS_PER_BLOCK = 64
+
+
+class State:
+    """The factors under training, with kernels over sets that use `n_jobs` threads and never depend on it.
+
+    Attributes
+    ----------
+    V : ndarray (M, K)
+        The factors; optimisers write to it and then call `changed`.
+    """
+
+    def __init__(self, V: Array, *, n_jobs: int = 1) -> None:
+        self.V = np.ascontiguousarray(V, dtype=np.float64)
+        self.n_jobs = n_jobs
+        self.squared_norms = np.einsum("ik,ik->i", self.V, self.V)
+        self._dual: Array | None = None
+        self._marks = np.full(len(self.V), -1, dtype=np.int32)
+
+    @property
+    def dual(self) -> Array:
+        """C = Vᵀ V (K, K), computed anew when V has changed."""
+        if self._dual is None:
+            with blas_threads(self.n_jobs):
+                self._dual = self.V.T @ self.V
+        return self._dual
+
+    @property
+    def log_normalizer(self) -> float:
+        """log det(I + C)."""
+        return float(np.linalg.slogdet(np.eye(len(self.dual)) + self.dual)[1])
+
+    def normalizer_factor(self) -> Array:
+        """(I + C)⁻¹ (K, K): the gradient of log det(I + L) is 2 V times it."""
+        inverse: Array = cho_solve(cho_factor(np.eye(len(self.dual)) + self.dual), np.eye(len(self.dual)))
+        return inverse
+
+    def changed(self, rows: NDArray[np.int32] | None = None) -> None:
+        """Say that these rows of V (all, if None) have new values."""
+        self._dual = None
+        if rows is None:
+            self.squared_norms = np.einsum("ik,ik->i", self.V, self.V)
+        else:
+            touched = self.V[rows]
+            self.squared_norms[rows] = np.einsum("ik,ik->i", touched, touched)
+
+    def over_sets(self, kernel: object, sets: Sets, *arguments: object, before: tuple[object, ...] = ()) -> None:
+        """Run a Numba kernel over blocks of sets: kernel(V, *before, indptr, indices, first, last, *arguments)."""
+
+        def work(block: int) -> None:
+            first = block * SETS_PER_BLOCK
+            last = min(first + SETS_PER_BLOCK, sets.count)
+            kernel(self.V, *before, sets.indptr, sets.indices, first, last, *arguments)  # type: ignore[operator]
+
+        run_blocks(work, -(-sets.count // SETS_PER_BLOCK), self.n_jobs)
+
+    def number_rows(self, sets: Sets) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The distinct items of the sets, and for each entry the position of its item among them."""
+        from contradpp.algebra import gradients
+
+        slots = np.empty(len(sets.indices), dtype=np.int32)
+        rows = np.empty(min(len(sets.indices), len(self.V)), dtype=np.int32)
+        count = gradients.number_rows(sets.indices, self._marks, slots, rows)
+        return rows[:count], slots
+
+    def log_det(self, sets: Sets) -> Array:
+        """log det L_A of every set."""
+        from contradpp.algebra import gradients
+
+        out = np.empty(sets.count)
+        self.over_sets(gradients.set_log_dets, sets, out)
+        return out
+
+    def conditional_log_likelihood(self, sets: Sets) -> Array:
+        """log P(i | A∖i) for every entry of the sets; NaN where a set is singular."""
+        from contradpp.algebra import gradients
+
+        rows, slots = self.number_rows(sets)
+        VC = self.V[rows] @ self.dual
+        out = np.empty(len(sets.indices))
+        trace = float(np.trace(self.dual))
+        self.over_sets(gradients.conditional_log_likelihoods, sets, out, before=(VC, slots, trace))
+        return out

@@ -1,0 +1,1 @@
+"""A DPP that can be asked: probabilities, conditioning, sampling, completion, files."""

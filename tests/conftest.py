@@ -1,0 +1,27 @@
+"""Fixtures that several test folders share: a small DPP whose every probability can be enumerated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import contradpp as cd
+from exact import ExactDPP
+
+
+@pytest.fixture
+def factors() -> np.ndarray:
+    """V of 7 items and 4 components (7, 4)."""
+    return np.random.default_rng(7).normal(size=(7, 4))
+
+
+@pytest.fixture
+def exact(factors) -> ExactDPP:
+    """All 128 probabilities of that kernel."""
+    return ExactDPP(factors @ factors.T)
+
+
+@pytest.fixture
+def model(factors) -> cd.LowRankDPP:
+    """The model of that kernel, with items 0..6."""
+    return cd.LowRankDPP.from_factors(factors)

@@ -1,0 +1,623 @@
+"""read_baskets: every format, by content and by name, and what it says when a file is wrong."""
+
+import contextlib
+import csv
+import gzip
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import contradpp.data.longcsv
+import contradpp.data.source
+from contradpp.data.baskets import Baskets
+from contradpp.data.readers import read_baskets
+from contradpp.errors import DataError, ParameterError
+
+LISTS = [["tea", "milk"], ["milk", "bread", "jam"], ["tea"]]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write text or bytes to a file and return its path; a .gz suffix compresses."""
+
+    def write(content, name="baskets.txt"):
+        path = tmp_path / name
+        data = content.encode() if isinstance(content, str) else content
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    return write
+
+
+def long_csv(lists, separator=",", header="order_id,product_id"):
+    rows = [f"{number}{separator}{item}" for number, basket in enumerate(lists) for item in basket]
+    return "\n".join([header.replace(",", separator), *rows, ""])
+
+
+def fimi(lists):
+    return "".join(" ".join(map(str, basket)) + "\n" for basket in lists)
+
+
+def ragged(lists, separator=","):
+    return "".join(separator.join(map(str, basket)) + "\n" for basket in lists)
+
+
+def jsonl(values):
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
+TEXTS = {
+    "fimi": fimi(LISTS),
+    "ragged": ragged(LISTS),
+    "long": long_csv(LISTS),
+    "jsonl": jsonl(LISTS),
+}
+
+
+# -- Formats by content and by name ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("chosen", ["auto", "name"])
+@pytest.mark.parametrize("kind", TEXTS)
+def test_every_text_format(write, kind, chosen, suffix):
+    path = write(TEXTS[kind], f"baskets.bin{suffix}")
+    assert read_baskets(path, kind if chosen == "name" else "auto") == Baskets.from_lists(LISTS)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize("variant", ["crlf", "cr", "bom", "bom+crlf", "blank lines", "spaces", "no final newline"])
+def test_the_same_file_from_other_editors(write, kind, variant):
+    text = TEXTS[kind]
+    data = {
+        "crlf": text.replace("\n", "\r\n").encode(),
+        "cr": text.replace("\n", "\r").encode(),
+        "bom": b"\xef\xbb\xbf" + text.encode(),
+        "bom+crlf": b"\xef\xbb\xbf\r\n" + text.replace("\n", "\r\n").encode(),
+        "blank lines": ("\n\n" + text.replace("\n", "\n\n")).encode(),
+        "spaces": ("   \n" + text.replace("\n", "\n  \t \n")).encode(),
+        "no final newline": text.rstrip("\n").encode(),
+    }[variant]
+    assert read_baskets(write(data)) == Baskets.from_lists(LISTS)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_separators(write, separator):
+    assert list(read_baskets(write(ragged(LISTS, separator)))) == LISTS
+    assert list(read_baskets(write(long_csv(LISTS, separator)))) == LISTS
+
+
+def test_dat_is_another_word_for_fimi(write):
+    assert list(read_baskets(write("1 2\n"), "dat")) == [[1, 2]]
+
+
+def test_the_path_may_be_a_string(write):
+    assert list(read_baskets(str(write("1 2\n")))) == [[1, 2]]
+
+
+def test_the_suffix_breaks_a_tie_and_only_that(write):
+    assert list(read_baskets(write("a,1 b,2\nc\n", "x.dat"))) == [["a,1", "b,2"], ["c"]]
+    assert list(read_baskets(write("a,1 b,2\nc\n", "x.csv"))) == [["a", "1 b", "2"], ["c"]]
+    assert list(read_baskets(write("1 2\n3\n", "x.csv"))) == [[1, 2], [3]]
+    assert list(read_baskets(write("a,b\nc\n", "x.dat"))) == [["a", "b"], ["c"]]
+
+
+def test_trailing_separators_and_repeated_spaces(write):
+    assert list(read_baskets(write("  1  2 \t3 \n4 \n"), "fimi")) == [[1, 2, 3], [4]]
+    assert list(read_baskets(write("a, b,,\n,,,\nc d ,\n"), "ragged")) == [["a", "b"], ["c d"]]
+
+
+def test_an_unknown_format_lists_the_known_ones(write):
+    with pytest.raises(ParameterError, match=r"'ragged'.*'xlsx'"):
+        read_baskets(write("1 2\n"), "xlsx")
+
+
+@pytest.mark.parametrize("kind", ["fimi", "ragged"])
+def test_columns_make_no_sense_without_a_header(write, kind):
+    with pytest.raises(ParameterError, match="item"):
+        read_baskets(write(TEXTS[kind]), kind, item="product")
+
+
+# -- Ids -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ids"),
+    [
+        (["1", "22", "0", "-5"], [1, 22, 0, -5]),
+        (["1", "007"], ["1", "007"]),
+        (["1", "+2"], ["1", "+2"]),
+        (["1", "2.0"], ["1", "2.0"]),
+        (["10002", "85123A"], ["10002", "85123A"]),
+        (["1", "-0"], ["1", "-0"]),
+        (["1", "1" * 30], ["1", "1" * 30]),
+        (["1", "٣"], ["1", "٣"]),
+        (["NA", "null", "nan"], ["NA", "null", "nan"]),
+    ],
+)
+def test_ids_are_integers_only_if_all_are(write, tokens, ids):
+    for text in (fimi([tokens]), ragged([tokens, tokens[:1]]), long_csv([tokens])):
+        assert read_baskets(write(text))[0] == ids
+
+
+def test_json_and_parquet_ids_keep_their_types(write, tmp_path):
+    assert list(read_baskets(write(jsonl([["1", 2, 2.5]])))) == [["1", 2, 2.5]]
+    pq.write_table(pa.table({"order": [1, 1], "item": ["1", "2"]}), tmp_path / "x.parquet")
+    assert list(read_baskets(tmp_path / "x.parquet")) == [["1", "2"]]
+
+
+# -- Round trips -----------------------------------------------------------------------------------
+
+texts = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters=",;|\t\"'[]{}"), min_size=1, max_size=5)
+quotable = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), min_size=1, max_size=5)
+ids = st.one_of(
+    st.lists(st.integers(-(10**12), 10**12), min_size=1, max_size=8),
+    st.lists(texts, min_size=1, max_size=8),
+)
+SETTINGS = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+def baskets_of(items):
+    return items.flatmap(
+        lambda known: st.lists(st.lists(st.sampled_from(known), min_size=1, max_size=5), min_size=1, max_size=8)
+    )
+
+
+def same_up_to_type(read, lists):
+    expected = Baskets.from_lists([[str(item) for item in basket] for basket in lists])
+    assert [[str(item) for item in basket] for basket in read] == list(expected)
+
+
+@SETTINGS
+@given(lists=baskets_of(ids))
+def test_round_trip_of_fimi_and_ragged(write, lists):
+    same_up_to_type(read_baskets(write(fimi(lists)), "fimi"), lists)
+    same_up_to_type(read_baskets(write(ragged(lists)), "ragged"), lists)
+
+
+@SETTINGS
+@given(lists=baskets_of(st.lists(quotable, min_size=1, max_size=6)))
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_round_trip_of_long_csv_with_quotes(tmp_path, separator, lists):
+    path = tmp_path / "long.csv"
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, delimiter=separator)
+        writer.writerow(["note", "basket_id", "item_id"])
+        for number, basket in enumerate(lists):
+            writer.writerows(['"a", b;\n c', number, item] for item in basket)
+    same_up_to_type(read_baskets(path), lists)
+
+
+@SETTINGS
+@given(lists=st.lists(st.lists(st.one_of(st.integers(), quotable)), min_size=1))
+def test_round_trip_of_jsonl(write, lists):
+    expected = Baskets.from_lists(lists)
+    assert read_baskets(write(jsonl(lists)), "jsonl") == expected
+    assert read_baskets(write(jsonl({"n": 1, "items": basket} for basket in lists))) == expected
+
+
+@SETTINGS
+@given(lists=baskets_of(ids))
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_round_trip_of_parquet(tmp_path, suffix, lists):
+    path = tmp_path / f"x.parquet{suffix}"
+    long = {
+        "basket": [number for number, basket in enumerate(lists) for _ in basket],
+        "item": [item for basket in lists for item in basket],
+    }
+    for table in (pa.table(long), pa.table({"id": range(len(lists)), "items": lists})):
+        pq.write_table(table, path)
+        if suffix:
+            path.write_bytes(gzip.compress(path.read_bytes()))
+        assert read_baskets(path) == Baskets.from_lists(lists)
+
+
+# -- Long CSV --------------------------------------------------------------------------------------
+
+
+def test_a_basket_may_be_scattered(write):
+    path = write("order_id,item\nb,1\na,2\nb,3\na,2\nb,1\n")
+    assert list(read_baskets(path)) == [[1, 3], [2]]
+
+
+def test_scattered_over_many_blocks(write, monkeypatch):
+    monkeypatch.setattr(contradpp.data.longcsv, "_BLOCK", 64)
+    rows = [(f"t{n % 7}", f"i{n % 11}") for n in range(500)]
+    expected = Baskets.from_lists([[i for t, i in rows if t == f"t{k}"] for k in range(7)])
+    path = write("\n".join(["tid,sku", *(f"{t},{i}" for t, i in rows)]))
+    assert [sorted(basket) for basket in read_baskets(path)] == [sorted(basket) for basket in expected]
+    assert [basket[0] for basket in read_baskets(path)] == [basket[0] for basket in expected]
+
+
+def test_a_quoted_line_end_may_fall_between_blocks(write, monkeypatch):
+    monkeypatch.setattr(contradpp.data.longcsv, "_BLOCK", 50)
+    path = write("order,item,note\n" + "".join(f'{n},i{n},"first\n{"x" * (n % 9)},second\n"\n' for n in range(40)))
+    assert list(read_baskets(path)) == [[f"i{n}"] for n in range(40)]
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["InvoiceNo,StockCode", "order_id,product_id", "Order ID,SKU", "Transaction,Item", "TID,asin",
+     "session-id,track_id", "basket,article", "PLAYLIST_ID,TrackId", "receipt no,EAN",
+     '"cart_id","itemDescription"'],
+)  # fmt: skip
+def test_columns_are_guessed_from_common_names(write, header):
+    assert list(read_baskets(write(f"{header}\n1,a\n1,b\n"))) == [["a", "b"]]
+
+
+def test_an_identifier_is_preferred_to_a_bare_noun(write):
+    path = write("order,order_id,product,product_id\nx,1,Tea,7\ny,1,Milk,8\n")
+    assert list(read_baskets(path)) == [[7, 8]]
+
+
+@pytest.mark.parametrize("header", ["order_id,invoice_no,item", "order_id,sku,product_id", "foo,bar", "customer,item"])
+def test_an_uncertain_guess_lists_the_columns(write, header):
+    n_columns = header.count(",") + 1
+    path = write(f"{header}\n" + "".join(",".join("12345"[:n_columns]) + "\n" for _ in range(2)))
+    with pytest.raises(DataError) as caught:
+        read_baskets(path)
+    for part in (*header.split(","), str(path), "basket=", "item="):
+        assert part in str(caught.value)
+
+
+def test_unknown_names_over_texts_are_uncertain_too(write):
+    path = write("kassa,ware\nk1,tea\nk1,milk\nk2,tea\n")
+    with pytest.raises(DataError, match=r"'kassa', 'ware'.*format='ragged'"):
+        read_baskets(path)
+    assert list(read_baskets(path, basket="kassa", item="ware")) == [["tea", "milk"], ["tea"]]
+    assert read_baskets(path, "ragged").n_baskets == 4
+
+
+def test_baskets_of_equal_size_are_no_table(write):
+    assert list(read_baskets(write("1,2\n3,4\n"))) == [[1, 2], [3, 4]]
+    assert list(read_baskets(write("tea,milk\njam,tea\n"))) == [["tea", "milk"], ["jam", "tea"]]
+
+
+def test_named_columns_find_their_separator(write):
+    path = write("who,what;when;where\na;1;x\na;2;y\n")
+    assert list(read_baskets(path, basket="who,what", item="where")) == [["x", "y"]]
+
+
+@pytest.mark.parametrize("role", ["basket", "item", "quantity", "name"])
+def test_a_wrong_column_lists_the_columns(write, role):
+    with pytest.raises(DataError, match=rf"'nope' for {role}=.*'order_id', 'product_id'"):
+        read_baskets(write(TEXTS["long"]), **{role: "nope"})
+
+
+def test_a_column_cannot_be_both_or_twice(write):
+    with pytest.raises(DataError, match="same column"):
+        read_baskets(write("a,b\n1,2\n"), basket="a", item="a")
+    with pytest.raises(DataError, match="more than once"):
+        read_baskets(write("a,b,b\n1,2,3\n"), basket="a", item="b")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("order,item\n1,a\n\n1\n", 4, "2 fields but this row has 1 field"),
+        ("order,item\n1,a,9\n1,b\n", 2, "this row has 3 fields"),
+        ("\n\norder,item\n1,a\n1,\n", 5, "the item is missing"),
+        ('order,item\n1,a\n"",b\n', 3, "the basket is missing"),
+        ('order,item,note\n1,a,"x\ny"\n\n1,,z\n', 5, "the item is missing"),
+        ('order,item\n1,a\n1,"b\n2,c\n', 3, "quote"),
+        ('order,item\n1,a\n"1,b\n2,c\n', 3, "quote"),
+    ],
+)
+def test_malformed_rows_are_reported_by_line(write, text, line, reason):
+    path = write(text)
+    with pytest.raises(DataError, match=f"{path.name}, line {line}: .*{reason}"):
+        read_baskets(path, "long")
+
+
+def test_a_row_longer_than_a_block_is_refused(write, monkeypatch):
+    monkeypatch.setattr(contradpp.data.longcsv, "_BLOCK", 1000)
+    path = write("order,item\n1,a\n2," + "x" * 5000 + "\n")
+    with pytest.raises(DataError, match="line 3: the row is longer"):
+        read_baskets(path)
+
+
+def test_a_stray_quote_inside_a_field_is_a_character(write):
+    assert list(read_baskets(write('order,item\n1,5" pipe\n1,b\n'))) == [['5" pipe', "b"]]
+
+
+def test_a_header_alone_has_no_baskets(write):
+    with pytest.raises(DataError, match="no baskets"):
+        read_baskets(write("order_id,product_id\n"))
+
+
+# -- Quantities and names --------------------------------------------------------------------------
+
+
+def test_rows_without_a_positive_quantity_are_dropped_and_counted(write, caplog):
+    path = write("order,item,qty\n1,a,2\n1,b,-1\n2,c,0\n3,a, 0.5\n")
+    with caplog.at_level(logging.INFO, logger="contradpp"):
+        baskets = read_baskets(path, quantity="qty")
+    assert list(baskets) == [["a"], ["a"]]
+    assert list(baskets.items) == ["a"]
+    assert "dropped 2 rows" in caplog.text
+    assert path.name in caplog.text
+
+
+@pytest.mark.parametrize(("value", "reason"), [("many", "'many'.*not a quantity"), ("", "quantity is missing")])
+def test_a_quantity_must_be_a_number(write, value, reason):
+    with pytest.raises(DataError, match=f"line 3: .*{reason}"):
+        read_baskets(write(f"order,item,qty\n1,a,2\n1,b,{value}\n"), quantity="qty")
+
+
+def test_nothing_left_is_an_error(write):
+    with pytest.raises(DataError, match="no baskets"):
+        read_baskets(write("order,item,qty\n1,a,0\n"), quantity="qty")
+
+
+def test_names_belong_to_ids_and_the_first_one_stays(write):
+    path = write('order,item,title\n1,7,\n1,8,"Lamp, red"\n2,7,Desk\n3,7,Table\n')
+    baskets = read_baskets(path, name="title")
+    assert baskets.items.names == {7: "Desk", 8: "Lamp, red"}
+
+
+def test_names_and_quantities_in_jsonl_and_parquet(write, tmp_path):
+    rows = [
+        {"order": 1, "item": "a", "n": 1, "title": "Apple"},
+        {"order": 1, "item": "b", "n": -1, "title": "Bread"},
+        {"order": 2, "item": "a", "n": 3, "title": None},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    for path in (write(jsonl(rows)), tmp_path / "x.parquet"):
+        baskets = read_baskets(path, quantity="n", name="title")
+        assert list(baskets) == [["a"], ["a"]]
+        assert baskets.items.names == {"a": "Apple"}
+
+
+# -- Encodings and damage --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["fimi", "ragged", "long"])
+def test_latin_1_even_if_it_shows_late(write, monkeypatch, kind):
+    monkeypatch.setattr(contradpp.data.source, "_CHUNK", 100)
+    lists = [["tea", "milk"]] * 200 + [["tea", "café"]]
+    text = {"fimi": fimi, "ragged": ragged, "long": long_csv}[kind](lists)
+    for encoding in ("latin-1", "utf-8"):
+        assert read_baskets(write(text.encode(encoding)))[-1] == ["tea", "café"]
+
+
+def test_utf_8_cut_off_at_the_end_is_latin_1(write):
+    assert list(read_baskets(write("a é".encode()[:-1]))) == [["a", "Ã"]]
+
+
+def test_a_very_long_basket_is_read(write):
+    items = list(range(40_000))
+    assert list(read_baskets(write(fimi([items])))) == [items]
+    assert list(read_baskets(write(ragged([items, [1]])))) == [items, [1]]
+
+
+def test_a_no_break_space_is_part_of_an_id(write):
+    assert list(read_baskets(write("a\u00a0b c\n"))) == [["a\u00a0b", "c"]]
+
+
+@pytest.mark.parametrize("name", ["x", "x.csv", "x.gz", "x.parquet"])
+@pytest.mark.parametrize("content", [b"", b"\n \r\n\t\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n"])
+def test_an_empty_file_is_refused(write, name, content):
+    with pytest.raises(DataError, match="empty"):
+        read_baskets(write(content, name))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    for kind in ("auto", "fimi", "parquet"):
+        with pytest.raises(DataError, match=r"nothing\.csv: there is no such file"):
+            read_baskets(tmp_path / "nothing.csv", kind)
+
+
+@pytest.mark.parametrize("kind", ["auto", *TEXTS])
+def test_binary_garbage_is_refused_with_its_line(write, kind):
+    for byte in (b"\0", b"\x01", b"\x1b"):
+        with pytest.raises(DataError, match=rf"baskets\.txt, line 3: not a text file.*0x{byte.hex()}"):
+            read_baskets(write(b"1 2\n3\n4 " + byte + b"\n"), kind)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"PK\x03\x04rest", "ZIP"),
+        (b"\xfd7zXZ\0", "xz"),
+        ("1 2\n".encode("utf-16"), "UTF-16"),
+        (b"BZh9", "bzip2"),
+    ],
+)
+def test_foreign_files_are_called_by_name(write, content, what):
+    with pytest.raises(DataError, match=what):
+        read_baskets(write(content))
+
+
+@pytest.mark.parametrize("kind", ["auto", "fimi", "parquet"])
+def test_damaged_gzip_is_refused(tmp_path, kind):
+    whole = gzip.compress(b"".join(b"%d %d\n" % (n, n * n) for n in range(5000)))
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 0xFF
+    for data in (whole[: len(whole) // 2], bytes(flipped), whole[:6]):
+        path = tmp_path / "x.dat.gz"
+        path.write_bytes(data)
+        with pytest.raises(DataError, match=r"x\.dat\.gz: the gzip data are damaged"):
+            read_baskets(path, kind)
+
+
+@pytest.mark.parametrize("kind", ["auto", "fimi", "ragged", "long", "jsonl"])
+def test_an_endless_line_is_refused(write, monkeypatch, kind):
+    monkeypatch.setattr(contradpp.data.source, "_CHUNK", 100)
+    monkeypatch.setattr(contradpp.data.source, "MAX_LINE", 1 << 10)
+    with pytest.raises(DataError, match="line 2: the line is longer"):
+        read_baskets(write("order_id,item\n" + "1," * 1000), kind)
+
+
+def test_an_open_quote_in_a_ragged_file_is_reported(write):
+    with pytest.raises(DataError, match=r"line 2: .*quote"):
+        read_baskets(write('a,b\nc,"d\ne,f\n'), "ragged")
+
+
+def test_quoted_fields_in_a_ragged_file(write):
+    assert list(read_baskets(write('"ham, smoked", eggs\n"a ""b"""\n'))) == [
+        ["ham, smoked", "eggs"],
+        ['a "b"'],
+    ]
+
+
+@SETTINGS
+@given(
+    content=st.binary(max_size=200),
+    kind=st.sampled_from(["auto", "fimi", "ragged", "long", "jsonl", "parquet"]),
+)
+def test_whatever_the_bytes_the_answer_is_baskets_or_a_data_error(write, content, kind):
+    with contextlib.suppress(DataError):
+        assert read_baskets(write(content), kind).n_baskets > 0
+
+
+def test_arrow_is_imported_only_when_it_is_needed(write):
+    code = (
+        "import sys; from contradpp.data.readers import read_baskets; "
+        "read_baskets(sys.argv[1]); sys.exit('pyarrow' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(write("1 2\n"))], check=True)
+
+
+# -- JSON lines ------------------------------------------------------------------------------------
+
+
+def test_json_objects_with_a_list(write):
+    for field in ("items", "basket", "products", "whatever"):
+        path = write(jsonl({"id": n, field: basket} for n, basket in enumerate(LISTS)))
+        assert read_baskets(path) == Baskets.from_lists(LISTS)
+
+
+def test_json_empty_baskets_stay(write):
+    assert list(read_baskets(write("[1]\n[]\n[1,2]\n"))) == [[1], [], [1, 2]]
+
+
+def test_json_objects_choose_among_lists(write):
+    path = write(jsonl([{"tags": ["x"], "items": [1, 2], "more": [3]}]))
+    assert list(read_baskets(path)) == [[1, 2]]
+    assert list(read_baskets(path, item="more")) == [[3]]
+    with pytest.raises(DataError, match="'tags', 'more'"):
+        read_baskets(write(jsonl([{"tags": ["x"], "more": [3]}])))
+
+
+def test_json_objects_may_be_long_or_share_baskets(write):
+    long = [{"order_id": "b", "sku": 1}, {"order_id": "a", "sku": 2}, {"order_id": "b", "sku": 3}]
+    assert list(read_baskets(write(jsonl(long)))) == [[1, 3], [2]]
+    shared = [{"cart": 1, "items": [1]}, {"cart": 2, "items": []}, {"cart": 1, "items": [2, 1]}]
+    assert list(read_baskets(write(jsonl(shared)), basket="cart")) == [[1, 2], []]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("[1]\n\n[2\n", 3, "not valid JSON"),
+        ("[1]\n[null]\n", 2, "null"),
+        ("[1]\n[[2]]\n", 2, "string or a number"),
+        ("[1]\n[true]\n", 2, "string or a number"),
+        ("[1]\n[NaN]\n", 2, "NaN"),
+        ("[1]\n7\n", 2, "array or object"),
+        ('[1]\n{"items": [1]}\n', 2, "an array was expected"),
+        ('{"items": [1]}\n{"item": [1]}\n', 2, "'items' is missing"),
+        ('{"items": [1]}\n{"items": 1}\n', 2, "must hold an array"),
+        ('{"order": 1, "item": 1}\n{"order": null, "item": 1}\n', 2, "null"),
+        ("[\n[1],\n[2]\n]\n", 1, "each line must be a whole JSON value"),
+        ("[" * 100_000 + "\n", 1, "not valid JSON"),
+        ("[1]\n[" + "1" * 5000 + "]\n", 2, "not valid JSON"),
+    ],
+)
+def test_malformed_json_is_reported_by_line(write, text, line, reason):
+    with pytest.raises(DataError, match=f"baskets.jsonl, line {line}: .*{reason}"):
+        read_baskets(write(text, "baskets.jsonl"))
+
+
+def test_json_without_known_fields_lists_them(write):
+    with pytest.raises(DataError, match="'foo', 'bar'"):
+        read_baskets(write(jsonl([{"foo": 1, "bar": 2}])))
+    with pytest.raises(DataError, match=r"item=.*cannot apply"):
+        read_baskets(write("[1]\n"), "jsonl", item="x")
+    with pytest.raises(DataError, match="quantity must be a number"):
+        read_baskets(write(jsonl([{"order": 1, "item": 2, "n": "3"}])), quantity="n")
+    with pytest.raises(DataError, match="holds lists"):
+        read_baskets(write(jsonl([{"items": [1], "n": 3}])), quantity="n")
+
+
+# -- Parquet ---------------------------------------------------------------------------------------
+
+
+def test_parquet_is_recognised_whatever_its_name(tmp_path):
+    path = tmp_path / "data.csv"
+    pq.write_table(pa.table({"InvoiceNo": [5, 5, 6], "StockCode": ["a", "b", "a"]}), path)
+    assert list(read_baskets(path)) == [["a", "b"], ["a"]]
+    with pytest.raises(DataError, match="Parquet"):
+        read_baskets(path, "long")
+
+
+def test_a_folder_of_parts_is_one_table(tmp_path):
+    pq.write_table(pa.table({"order": [1, 2], "item": ["a", "b"]}), tmp_path / "part-0.parquet")
+    pq.write_table(pa.table({"order": [2, 3], "item": ["c", "a"]}), tmp_path / "part-1.parquet")
+    (tmp_path / "_SUCCESS").touch()
+    assert list(read_baskets(tmp_path)) == [["a"], ["b", "c"], ["a"]]
+    with pytest.raises(ParameterError, match="folder"):
+        read_baskets(tmp_path, "long")
+
+
+def test_a_folder_without_parts_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"without \.parquet"):
+        read_baskets(tmp_path)
+
+
+def test_damaged_parquet_is_refused(tmp_path, write):
+    pq.write_table(pa.table({"order": range(1000), "item": range(1000)}), tmp_path / "x.parquet")
+    whole = (tmp_path / "x.parquet").read_bytes()
+    for data in (whole[:200], whole[:-20], b"PAR1", whole[:4] + b"\xff" * 2000 + whole[2004:]):
+        for name in ("y.parquet", "y.parquet.gz"):
+            with pytest.raises(DataError, match=r"y\.parquet"):
+                read_baskets(write(data, name))
+    with pytest.raises(DataError, match="not a readable Parquet"):
+        read_baskets(write("1 2\n"), "parquet")
+
+
+def test_a_null_in_parquet_is_reported_by_row(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"order": [1, 1, None], "item": ["a", None, "b"]}), path)
+    with pytest.raises(DataError, match=r"x\.parquet, row 3: the basket is missing"):
+        read_baskets(path)
+
+
+# -- Real data -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def real():
+    root = os.environ.get("CONTRADPP_DATA")
+    if not root:
+        pytest.skip("CONTRADPP_DATA is not set")
+    return Path(root)
+
+
+def test_belgian_retail(real):
+    baskets = read_baskets(real / "belgian" / "retail.dat.gz")
+    assert (baskets.n_baskets, baskets.n_items, baskets.sizes.max()) == (88_162, 16_470, 76)
+    assert baskets[1] == [30, 31, 32]
+
+
+def test_uk_online_retail(real):
+    baskets = read_baskets(real / "uk" / "online_retail.parquet", name="Description")
+    assert baskets.n_baskets == 20_725
+    assert baskets.items.name("85123A") == "WHITE HANGING HEART T-LIGHT HOLDER"
+    small = baskets.filter(max_size=100)
+    assert (small.n_baskets, small.n_items) == (20_097, 3_802)
+
+
+def test_amazon_registries(real):
+    baskets = read_baskets(real / "amazon" / "1_100_100_100_feeding_regs.csv")
+    assert baskets[0] == [2, 3, 5, 6, 7]
+    assert baskets.filter(min_size=2).n_baskets == 12_612

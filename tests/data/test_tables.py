@@ -1,0 +1,209 @@
+"""Arrow tables and data frames as baskets."""
+
+import builtins
+import logging
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contradpp.data import tables
+from contradpp.data.baskets import Baskets
+from contradpp.data.tables import baskets_from_table, frame_to_arrow
+from contradpp.errors import DataError, ParameterError
+
+LISTS = [["tea", "milk"], ["milk", "jam"]]
+LONG = {"order_id": [7, 9, 7, 9], "product_id": ["tea", "milk", "milk", "jam"]}
+MAKERS = [pd.DataFrame, pl.DataFrame, pa.table]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_long_frames(make):
+    assert list(Baskets.from_frame(make(LONG))) == LISTS
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_frames_of_lists(make):
+    frame = make({"id": [1, 2, 3], "items": [["tea", "milk", "tea"], ["milk", "jam"], []]})
+    assert list(Baskets.from_frame(frame)) == [*LISTS, []]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_named_columns_and_quantities(make, caplog):
+    frame = make({"k": [1, 1, 2], "w": ["a", "b", "a"], "n": [1, -2, 3]})
+    with caplog.at_level(logging.INFO, logger="contradpp"):
+        assert list(Baskets.from_frame(frame, basket="k", item="w", quantity="n")) == [["a"], ["a"]]
+    assert "dropped 1 rows" in caplog.text
+
+
+def test_tables_batches_and_readers():
+    table = pa.table(LONG)
+    batches = table.to_batches(max_chunksize=1)
+    for source in (
+        table,
+        pa.Table.from_batches(batches),
+        table.to_batches()[0],
+        pa.RecordBatchReader.from_batches(table.schema, batches),
+        pl.DataFrame(LONG),
+    ):
+        assert list(Baskets.from_arrow(source)) == LISTS
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), min_size=1), st.integers(1, 5))
+def test_batches_of_any_size_give_the_same_baskets(rows, size):
+    expected = Baskets.from_lists(
+        [[item for b, item in rows if b == basket] for basket in dict.fromkeys(b for b, _ in rows)]
+    )
+    table = pa.table({"basket": [b for b, _ in rows], "item": [i for _, i in rows]})
+    reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=size))
+    assert [list(basket) for basket in Baskets.from_arrow(reader)] == list(expected)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())],
+)
+def test_every_kind_of_string(kind):
+    table = pa.table({"order": pa.array(["x", "x", "y"]).cast(kind), "item": pa.array(["a", "b", "a"]).cast(kind)})
+    assert list(Baskets.from_arrow(table)) == [["a", "b"], ["a"]]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.int16()),
+        pa.large_list(pa.int64()),
+        pa.list_(pa.int64(), 2),
+        pa.list_(pa.dictionary(pa.int8(), pa.int64())),
+    ],
+)
+def test_every_kind_of_list(kind):
+    lists = pa.array([[9, 9], [1, 2], [2, 3]], kind)
+    assert list(Baskets.from_arrow(pa.table({"items": lists}).slice(1))) == [[1, 2], [2, 3]]
+
+
+def test_categories_and_nullable_integers():
+    frame = pd.DataFrame(LONG).astype({"product_id": "category", "order_id": "Int64"})
+    assert list(Baskets.from_frame(frame)) == LISTS
+
+
+def test_lists_may_share_a_basket():
+    table = pa.table({"cart": ["x", "y", "x"], "items": [[1], [], [2, 1]]})
+    assert list(Baskets.from_arrow(table, basket="cart")) == [[1, 2], []]
+    assert list(Baskets.from_arrow(table)) == [[1], [], [2, 1]]
+
+
+def test_a_long_table_is_long_even_with_a_column_of_lists():
+    table = pa.table({"order": [1, 1], "item": ["a", "b"], "tags": [["x"], ["y"]]})
+    assert list(Baskets.from_arrow(table)) == [["a", "b"]]
+    assert list(Baskets.from_arrow(table, item="tags")) == [["x"], ["y"]]
+
+
+def test_an_empty_table_is_an_empty_collection():
+    table = pa.table({"order": pa.array([], pa.int64()), "item": pa.array([], pa.string())})
+    assert Baskets.from_arrow(table).n_baskets == 0
+    assert Baskets.from_arrow(pa.table({"items": pa.array([], pa.list_(pa.int64()))})).n_baskets == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"order": [1, None], "item": ["a", "b"]}, "row 2: the basket is missing .*'order'"),
+        ({"order": [1, 1], "item": ["a", None]}, "row 2: the item is missing"),
+        ({"order": [1, 1], "item": [1.0, float("nan")]}, "row 2: the item is missing"),
+        ({"items": [["a"], None]}, "row 2: there is no list"),
+        ({"items": [["a"], [], ["b", None]]}, "row 3: an item in the list is missing"),
+        ({"items": [[["a"]]]}, "cannot be used for ids"),
+        ({"order": [1], "item": [{"a": 1}]}, "cannot be used for ids"),
+        ({"foo": [1], "bar": [2]}, "'foo', 'bar'"),
+        ({"tags": [["a"]], "more": [["b"]]}, "'tags', 'more'"),
+        ({}, "no columns"),
+    ],
+)
+def test_refused_tables(columns, message):
+    with pytest.raises(DataError, match=message):
+        Baskets.from_arrow(pa.table(columns))
+
+
+def test_rows_are_counted_over_batches_and_before_dropping():
+    table = pa.table({"order": [1, 1, 1, 1], "item": ["a", None, "c", None], "n": [1, 0, 2, 1]})
+    for size in (2, 4):
+        reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=size))
+        with pytest.raises(DataError, match="row 4: the item"):
+            Baskets.from_arrow(reader, quantity="n")
+
+
+@pytest.mark.parametrize("values", [["1", " 2 ", "-3"], [1, 2, -3], [0.5, 2.0, -1.0], [True, True, False]])
+def test_quantities_may_be_numbers_or_texts(values):
+    table = pa.table({"order": [1, 1, 1], "item": ["a", "b", "c"], "n": values})
+    if isinstance(values[0], bool):
+        with pytest.raises(DataError, match=r"row 1: .*not a quantity"):
+            Baskets.from_arrow(table, quantity="n")
+    else:
+        assert list(Baskets.from_arrow(table, quantity="n")) == [["a", "b"]]
+
+
+@pytest.mark.parametrize("values", [["1", "x"], [1, None], [1.0, float("nan")]])
+def test_quantities_must_be_there(values):
+    with pytest.raises(DataError, match=r"row 2: .*quantity"):
+        Baskets.from_arrow(pa.table({"order": [1, 1], "item": ["a", "b"], "n": values}), quantity="n")
+
+
+def test_names_come_from_the_first_row_that_has_one():
+    table = pa.table({"order": [1, 1, 2], "item": [5, 6, 5], "title": [None, "Lamp", "Desk"]})
+    assert baskets_from_table(table, name="title").items.names == {5: "Desk", 6: "Lamp"}
+    twice = pa.concat_tables([table, pa.table({"order": [3], "item": [6], "title": ["Other"]})])
+    assert baskets_from_table(twice, name="title").items.names == {5: "Desk", 6: "Lamp"}
+    with pytest.raises(DataError, match="holds lists"):
+        baskets_from_table(pa.table({"items": [[1]], "title": ["x"]}), name="title")
+
+
+def test_wrong_things_are_refused():
+    with pytest.raises(ParameterError, match="list"):
+        Baskets.from_arrow([["a"]])
+    with pytest.raises(ParameterError, match="list"):
+        Baskets.from_frame([["a"]])
+    with pytest.raises(DataError, match=r"'nope' for item=.*'order_id', 'product_id'"):
+        Baskets.from_frame(pd.DataFrame(LONG), item="nope")
+
+
+def test_a_column_of_mixed_types_is_refused_only_if_it_is_needed():
+    mixed = pd.Series([1, "b", 2.5, "d"], dtype=object)
+    assert list(Baskets.from_frame(pd.DataFrame({**LONG, "note": mixed}))) == LISTS
+    with pytest.raises(DataError, match="astype"):
+        Baskets.from_frame(pd.DataFrame({**LONG, "product_id": mixed}))
+
+
+def test_frames_without_the_stream_interface_go_through_from_pandas():
+    class OldFrame(pd.DataFrame):
+        __arrow_c_stream__ = property()  # as before pandas 2.2
+
+    frame = OldFrame(LONG)
+    assert not hasattr(frame, "__arrow_c_stream__")
+    assert frame_to_arrow(frame).column_names == list(LONG)
+    assert list(Baskets.from_frame(frame)) == LISTS
+
+
+def test_arrow_needs_neither_pandas_nor_polars(monkeypatch):
+    real_import = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.split(".")[0] in ("pandas", "polars"):
+            raise ImportError(name)
+        return real_import(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    assert list(Baskets.from_arrow(pa.table(LONG))) == LISTS
+
+
+def test_codes_come_in_order_of_first_appearance_over_batches(monkeypatch):
+    monkeypatch.setattr(tables, "BATCH_ROWS", 2)
+    baskets = Baskets.from_arrow(pa.table({"order": [2, 2, 1, 2, 1], "item": ["c", "a", "b", "a", "c"]}))
+    assert list(baskets.items) == ["c", "a", "b"]
+    assert baskets.indptr.tolist() == [0, 2, 4]
+    assert np.array_equal(baskets.indices, [0, 1, 2, 0])
