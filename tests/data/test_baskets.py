@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from contradpp.data import baskets as baskets_module
+from contradpp.data import csr
 from contradpp.data.baskets import Baskets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError, UnknownItemError
@@ -39,7 +39,7 @@ def test_from_lists_removes_duplicates_and_keeps_the_order(given_lists):
 def test_duplicates_are_found_in_small_blocks_too(given_lists):
     whole = Baskets.from_lists(given_lists)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(baskets_module, "_BLOCK", 3)
+        patch.setattr(csr, "_BLOCK", 3)
         assert Baskets.from_lists(given_lists) == whole
 
 

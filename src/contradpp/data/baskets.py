@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState
+from contradpp.data.csr import checked_csr, frozen, pointers, without_duplicates
 from contradpp.data.splits import split_positions
+from contradpp.data.summary import Summary, summarise
 from contradpp.data.vocabulary import Vocabulary, plain
 from contradpp.errors import DataError, ParameterError
 
@@ -44,12 +45,12 @@ class Baskets(Sequence[list[Hashable]]):
     items: Vocabulary
 
     def __init__(self, indptr: ArrayLike, indices: ArrayLike, items: Vocabulary) -> None:
-        pointers, codes = _checked_csr(indptr, indices, len(items))
-        self._store(*_without_duplicates(pointers, codes, len(items)), items)
+        pointers, codes = checked_csr(indptr, indices, len(items))
+        self._store(*without_duplicates(pointers, codes, len(items)), items)
 
     def _store(self, indptr: NDArray[np.int64], indices: NDArray[np.int32], items: Vocabulary) -> None:
-        object.__setattr__(self, "indptr", _frozen(indptr))
-        object.__setattr__(self, "indices", _frozen(indices))
+        object.__setattr__(self, "indptr", frozen(indptr))
+        object.__setattr__(self, "indices", frozen(indices))
         object.__setattr__(self, "items", items)
 
     @classmethod
@@ -94,7 +95,7 @@ class Baskets(Sequence[list[Hashable]]):
                     raise DataError(f"basket {number} holds {missing[0]!r}, which is not among the given items")
                 flat.extend([codes[item] for item in row])
             sizes.append(len(row))
-        return cls(_pointers(sizes), np.array(flat, dtype=np.int32), known or Vocabulary(codes))
+        return cls(pointers(sizes), np.array(flat, dtype=np.int32), known or Vocabulary(codes))
 
     @classmethod
     def from_csr(
@@ -227,20 +228,7 @@ class Baskets(Sequence[list[Hashable]]):
 
     def summary(self) -> Summary:
         """The figures that `describe` prints."""
-        sizes, counts = self.sizes, self.item_counts
-        top = np.argsort(-counts, kind="stable")[:5]
-        return Summary(
-            n_baskets=self.n_baskets,
-            n_items=self.n_items,
-            n_entries=len(self.indices),
-            n_unused_items=int(np.count_nonzero(counts == 0)),
-            smallest=int(sizes.min()) if len(sizes) else 0,
-            median=float(np.median(sizes)) if len(sizes) else 0.0,
-            mean=float(sizes.mean()) if len(sizes) else 0.0,
-            largest=int(sizes.max(initial=0)),
-            sizes={label: int(np.count_nonzero((sizes >= lo) & (sizes <= hi))) for label, lo, hi in _SIZE_BINS},
-            popular={self.items.name(self.items[code]): int(counts[code]) for code in top.tolist() if counts[code]},
-        )
+        return summarise(self.sizes, self.item_counts, self.items)
 
     def describe(self) -> str:
         """One screen about the data: how many baskets and items, how large, what is popular."""
@@ -261,7 +249,7 @@ class Baskets(Sequence[list[Hashable]]):
         if positions.size and (positions.min() < -self.n_baskets or positions.max() >= self.n_baskets):
             raise ParameterError(f"subset: positions must lie in 0..{self.n_baskets - 1}")
         positions = np.where(positions < 0, positions + self.n_baskets, positions)
-        indptr = _pointers(self.sizes[positions])
+        indptr = pointers(self.sizes[positions])
         source = np.repeat(self.indptr[positions] - indptr[:-1], np.diff(indptr)) + np.arange(indptr[-1])
         return Baskets._trusted(indptr, self.indices[source], self.items)
 
@@ -292,7 +280,7 @@ class Baskets(Sequence[list[Hashable]]):
         frequent = (self.item_counts >= min_item_count)[self.indices]
         owner = np.repeat(np.arange(self.n_baskets), self.sizes)[frequent]
         sizes = np.bincount(owner, minlength=self.n_baskets)
-        kept = Baskets._trusted(_pointers(sizes), self.indices[frequent], self.items)
+        kept = Baskets._trusted(pointers(sizes), self.indices[frequent], self.items)
         fits = sizes >= min_size
         if max_size is not None:
             fits &= sizes <= max_size
@@ -321,7 +309,7 @@ class Baskets(Sequence[list[Hashable]]):
         table[known] = items.codes([self.items[code] for code in known], unknown=unknown)
         codes = table[self.indices]
         owner = np.repeat(np.arange(self.n_baskets), self.sizes)[codes >= 0]
-        return Baskets._trusted(_pointers(np.bincount(owner, minlength=self.n_baskets)), codes[codes >= 0], items)
+        return Baskets._trusted(pointers(np.bincount(owner, minlength=self.n_baskets)), codes[codes >= 0], items)
 
     def with_names(self, names: Mapping[Hashable, str]) -> Baskets:
         """The same baskets with readable item names attached."""
@@ -338,7 +326,7 @@ class Baskets(Sequence[list[Hashable]]):
             items = items.merge(part.items)
         coded = [part.recode(items) for part in parts]
         sizes = np.concatenate([part.sizes for part in coded])
-        return Baskets._trusted(_pointers(sizes), np.concatenate([part.indices for part in coded]), items)
+        return Baskets._trusted(pointers(sizes), np.concatenate([part.indices for part in coded]), items)
 
     def __add__(self, other: Baskets) -> Baskets:
         if not isinstance(other, Baskets):
@@ -346,102 +334,6 @@ class Baskets(Sequence[list[Hashable]]):
         return Baskets.concat([self, other])
 
 
-_SIZE_BINS = [
-    ("0", 0, 0), ("1", 1, 1), ("2-3", 2, 3), ("4-7", 4, 7), ("8-15", 8, 15),
-    ("16-31", 16, 31), ("32-63", 32, 63), ("64+", 64, np.iinfo(np.int64).max),
-]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What there is to say about a collection of baskets in one screen."""
-
-    n_baskets: int
-    n_items: int
-    n_entries: int
-    n_unused_items: int
-    smallest: int
-    median: float
-    mean: float
-    largest: int
-    sizes: dict[str, int]
-    popular: dict[str, int]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The figures as plain values, for JSON."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        unused = f" ({self.n_unused_items:,} never occur)" if self.n_unused_items else ""
-        lines = [
-            f"{self.n_baskets:,} baskets, {self.n_items:,} items{unused}, largest {self.largest}",
-            f"basket size: smallest {self.smallest}, median {self.median:g}, mean {self.mean:.2f}, "
-            f"largest {self.largest}; {self.n_entries:,} entries",
-        ]
-        most = max(self.sizes.values(), default=0)
-        for label, count in self.sizes.items():
-            if count:
-                share = count / self.n_baskets
-                lines.append(f"  {label:>5}  {count:>10,}  {share:6.1%}  {'█' * round(30 * count / most)}")
-        if self.popular:
-            lines.append("most popular:")
-            width = max(map(len, self.popular))
-            for name, count in self.popular.items():
-                lines.append(f"  {name:<{min(width, 50)}.50}  {count:>8,}  in {count / self.n_baskets:.1%} of baskets")
-        return "\n".join(lines)
-
-
 def as_vocabulary(items: Iterable[Any]) -> Vocabulary:
     """`items` itself if it is a vocabulary, else a vocabulary of these ids."""
     return items if isinstance(items, Vocabulary) else Vocabulary(items)
-
-
-_BLOCK = 1 << 22  # entries searched for duplicates at a time
-
-
-def _pointers(sizes: ArrayLike) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
-
-
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    array = array.view()
-    array.flags.writeable = False
-    return array
-
-
-def _checked_csr(indptr: ArrayLike, indices: ArrayLike, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    pointers, codes = np.asarray(indptr), np.asarray(indices)
-    for name, array in (("indptr", pointers), ("indices", codes)):
-        if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
-            raise DataError(f"{name} must be a one-dimensional array of integers, got {array.dtype} {array.shape}")
-    if not pointers.size or pointers[0] != 0 or pointers[-1] != len(codes) or np.any(np.diff(pointers) < 0):
-        raise DataError(f"indptr must rise from 0 to the number of indices ({len(codes)})")
-    if n_items > np.iinfo(np.int32).max:
-        raise DataError(f"at most {np.iinfo(np.int32).max:,} items can be told apart, got {n_items:,}")
-    if codes.size and (codes.min() < 0 or codes.max() >= n_items):
-        raise DataError(f"indices must lie in 0..{n_items - 1}, got {codes.min()}..{codes.max()}")
-    return pointers.astype(np.int64, copy=False), codes.astype(np.int32, copy=False)
-
-
-def _without_duplicates(
-    indptr: NDArray[np.int64], indices: NDArray[np.int32], n_items: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Drop the second and later occurrences of an item in a basket, keeping the order of the rest."""
-    n_baskets, sizes = len(indptr) - 1, np.diff(indptr)
-    again = np.zeros(len(indices), dtype=bool)
-    left = sizes.copy()
-    first = 0
-    while first < n_baskets:  # in blocks of whole baskets: sorting takes many times the memory of the codes
-        last = int(np.searchsorted(indptr, indptr[first] + _BLOCK, side="right")) - 1
-        last = min(max(last, first + 1), n_baskets)
-        block = slice(indptr[first], indptr[last])
-        owner = np.repeat(np.arange(last - first), sizes[first:last])
-        key = owner * max(n_items, 1) + indices[block]
-        order = np.argsort(key, kind="stable")
-        key = key[order]
-        again[block][order[1:]] = key[1:] == key[:-1]
-        left[first:last] -= np.bincount(owner[again[block]], minlength=last - first)
-        first = last
-    if not again.any():
-        return indptr, indices
-    return _pointers(left), indices[~again]
