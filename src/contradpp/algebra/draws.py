@@ -32,8 +32,32 @@ def weighted_position(weights: Array, items: Codes, skip: int, rng: np.random.Ge
 
 
 @compiled
+def norm_blocks(norms: Array, block: int) -> Array:
+    """The sums of the squared norms over blocks of items."""
+    sums = np.zeros(-(-len(norms) // block))
+    for j in range(len(norms)):
+        sums[j // block] += norms[j]
+    return sums
+
+
+@compiled
+def by_norm(norms: Array, cumulative: Array, block: int, rng: np.random.Generator) -> int:
+    """An item with probability ∝ its squared norm: a block by binary search, then an item by a walk through it."""
+    last = len(cumulative) - 1
+    target = rng.random() * cumulative[last]
+    b = min(int(np.searchsorted(cumulative, target, side="right")), last)
+    if b > 0:
+        target -= cumulative[b - 1]
+    j, end = b * block, min((b + 1) * block, len(norms))
+    while j < end - 1 and target >= norms[j]:
+        target -= norms[j]
+        j += 1
+    return j
+
+
+@compiled
 def dynamic_negatives(
-    V: Array, norms: Array, cumulative: Array, popularity: Array, indptr: Pointers, indices: Codes,
+    V: Array, norms: Array, cumulative: Array, block: int, popularity: Array, indptr: Pointers, indices: Codes,
     parents: Pointers, out_indptr: Pointers, rng: np.random.Generator, out: Codes,
 ) -> int:  # fmt: skip
     """The paper's Algorithm 1, once per parent: replace i by j ∝ P(A∖i ∪ j) under the current kernel, exactly.
@@ -41,7 +65,7 @@ def dynamic_negatives(
     i is drawn ∝ popularity. j is proposed ∝ ‖v_j‖² and accepted with probability ‖Z v_j‖² / ‖v_j‖², Z the
     projection off the span of A∖i. The new item comes last in the set. Returns the number of proposals.
     """
-    M, K = V.shape
+    K = V.shape[1]
     largest = 1
     for n in range(len(parents)):
         largest = max(largest, indptr[parents[n] + 1] - indptr[parents[n]])
@@ -71,7 +95,7 @@ def dynamic_negatives(
         chosen = items[removed]
         for _ in range(10_000):  # a bound against kernels so degenerate that nothing is ever accepted
             proposals += 1
-            j = min(np.searchsorted(cumulative, rng.random() * cumulative[M - 1], side="right"), M - 1)
+            j = by_norm(norms, cumulative, block, rng)
             inside = False
             for a in range(t):
                 inside = inside or target_set[a] == j

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.algebra.blocks import cholesky, multiply, products, solve
 from contradpp.algebra.compiled import compiled
 
 Array = NDArray[np.float64]
@@ -17,54 +18,34 @@ Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
 
 
-@compiled
-def gram_cholesky(X: Array, k: int, R: Array) -> float:
-    """R = the lower Cholesky factor of X Xᵀ for the first k rows of X; returns log det, −inf if it is singular."""
-    K = X.shape[1]
-    log_det = 0.0
-    for a in range(k):
-        for b in range(a + 1):
-            dot = 0.0
-            for c in range(K):
-                dot += X[a, c] * X[b, c]
-            R[a, b] = dot
-    for a in range(k):
-        diagonal = R[a, a]
-        for b in range(a):
-            value = R[a, b]
-            for c in range(b):
-                value -= R[a, c] * R[b, c]
-            R[a, b] = value / R[b, b]
-        left = diagonal
-        for c in range(a):
-            left -= R[a, c] * R[a, c]
-        if not left > 1e-14 * diagonal:
-            return -np.inf
-        R[a, a] = np.sqrt(left)
-        log_det += np.log(left)
-    return log_det
+SINGULAR = 1e-14  # a pivot this small, relative to its diagonal entry, is rounding
 
 
 @compiled
-def solve_rows(R: Array, k: int, G: Array) -> None:
-    """G ← (R Rᵀ)⁻¹ G for the first k rows of G, by row operations along its columns."""
-    n = G.shape[1]
-    for a in range(k):
-        for b in range(a):
-            factor = R[a, b]
-            for c in range(n):
-                G[a, c] -= factor * G[b, c]
-        scale = 1.0 / R[a, a]
-        for c in range(n):
-            G[a, c] *= scale
-    for a in range(k - 1, -1, -1):
-        for b in range(a + 1, k):
-            factor = R[b, a]
-            for c in range(n):
-                G[a, c] -= factor * G[b, c]
-        scale = 1.0 / R[a, a]
-        for c in range(n):
-            G[a, c] *= scale
+def load_rows(V: Array, rows: Codes, X: Array) -> None:
+    """X[a] = V[rows[a]]."""
+    for a in range(len(rows)):
+        i = rows[a]
+        for c in range(V.shape[1]):
+            X[a, c] = V[i, c]
+
+
+@compiled
+def largest_set(indptr: Pointers, first: int, last: int) -> int:
+    """The most items that one of the sets first..last−1 has, at least 1."""
+    largest = 1
+    for s in range(first, last):
+        largest = max(largest, indptr[s + 1] - indptr[s])
+    return largest
+
+
+@compiled
+def factorise(X: Array, k: int, R: Array) -> float:
+    """R = the Cholesky factor of X Xᵀ for the first k rows of X, as `blocks.solve` takes it; returns log det."""
+    if k > X.shape[1]:
+        return -np.inf
+    products(X, X, k, R)
+    return cholesky(R, k, SINGULAR)
 
 
 @compiled
@@ -75,44 +56,29 @@ def log_det_gradients(
 
     A singular set, as any that is larger than the rank, gets log det = −inf and zero rows.
     """
-    K = V.shape[1]
-    largest = 0
-    for s in range(first, last):
-        largest = max(largest, indptr[s + 1] - indptr[s])
+    largest = largest_set(indptr, first, last)
     R = np.empty((largest, largest))
     for s in range(first, last):
-        start = indptr[s]
-        k = indptr[s + 1] - start
-        X = G[start : start + k]
-        for a in range(k):
-            for c in range(K):
-                X[a, c] = V[indices[start + a], c]
-        log_dets[s] = gram_cholesky(X, k, R) if k <= K else -np.inf
+        start, end = indptr[s], indptr[s + 1]
+        X = G[start:end]
+        load_rows(V, indices[start:end], X)
+        log_dets[s] = factorise(X, end - start, R)
         if log_dets[s] == -np.inf:
             X[:] = 0.0
         else:
-            solve_rows(R, k, X)
+            solve(R, end - start, X)
 
 
 @compiled
 def set_log_dets(V: Array, indptr: Pointers, indices: Codes, first: int, last: int, out: Array) -> None:
     """log det L_A of sets first..last−1, −inf where singular."""
-    K = V.shape[1]
-    largest = 0
-    for s in range(first, last):
-        largest = max(largest, indptr[s + 1] - indptr[s])
+    largest = largest_set(indptr, first, last)
     R = np.empty((largest, largest))
-    X = np.empty((largest, K))
+    X = np.empty((largest, V.shape[1]))
     for s in range(first, last):
-        start = indptr[s]
-        k = indptr[s + 1] - start
-        if k > K:
-            out[s] = -np.inf
-            continue
-        for a in range(k):
-            for c in range(K):
-                X[a, c] = V[indices[start + a], c]
-        out[s] = gram_cholesky(X, k, R)
+        start, end = indptr[s], indptr[s + 1]
+        load_rows(V, indices[start:end], X)
+        out[s] = factorise(X, end - start, R)
 
 
 @compiled
@@ -121,7 +87,7 @@ def inverse_from_cholesky(R: Array, k: int, W: Array) -> None:
     for a in range(k):
         for b in range(k):
             W[a, b] = 1.0 if a == b else 0.0
-    solve_rows(R, k, W[:k, :k])
+    solve(R, k, W[:k, :k])
 
 
 @compiled
@@ -132,25 +98,16 @@ def conditional_terms(
 
     S_i = tr C − tr(W T) + (W T W)_ii / W_ii = Σ_j det L_{A∖i∪j} / det L_{A∖i}.
     """
-    K = X.shape[1]
-    if k > K or gram_cholesky(X, k, R) == -np.inf:
+    if factorise(X, k, R) == -np.inf:
         return False
     inverse_from_cholesky(R, k, W)
+    products(X, XC, k, T)
     for a in range(k):
-        for b in range(a + 1):
-            dot = 0.0
-            for c in range(K):
-                dot += X[a, c] * XC[b, c]
-            T[a, b] = dot
-            T[b, a] = dot
+        for b in range(a):
+            T[b, a] = T[a, b]
+    multiply(W, k, T[:k, :k], WT[:k, :k], True)
     total = trace
     for a in range(k):
-        for b in range(k):
-            WT[a, b] = 0.0
-        for c in range(k):
-            factor = W[a, c]
-            for b in range(k):
-                WT[a, b] += factor * T[c, b]
         total -= WT[a, a]
     for a in range(k):
         h = 0.0
@@ -171,19 +128,15 @@ def conditional_log_likelihoods(
     VC holds the rows of V C of the items that occur; entry e finds its own at VC[slots[e]].
     """
     K = V.shape[1]
-    largest = 1
-    for s in range(first, last):
-        largest = max(largest, indptr[s + 1] - indptr[s])
+    largest = largest_set(indptr, first, last)
     X, XC = np.empty((largest, K)), np.empty((largest, K))
     R, W = np.empty((largest, largest)), np.empty((largest, largest))
     T, WT, S = np.empty((largest, largest)), np.empty((largest, largest)), np.empty(largest)
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
-        for a in range(k):
-            for c in range(K):
-                X[a, c] = V[indices[start + a], c]
-                XC[a, c] = VC[slots[start + a], c]
+        load_rows(V, indices[start : start + k], X)
+        load_rows(VC, slots[start : start + k], XC)
         usable = conditional_terms(X, XC, k, trace, R, W, T, WT, S)
         for a in range(k):
             out[start + a] = -np.log(W[a, a]) - np.log(S[a]) if usable else np.nan
@@ -200,22 +153,19 @@ def conditional_gradients(
     σ of each set. The value of the set's sum is in `values`. Singular sets contribute nothing.
     """
     K = V.shape[1]
-    largest = 1
-    for s in range(first, last):
-        largest = max(largest, indptr[s + 1] - indptr[s])
+    largest = largest_set(indptr, first, last)
     X, XC = np.empty((largest, K)), np.empty((largest, K))
     R, W = np.empty((largest, largest)), np.empty((largest, largest))
     T, WT, S = np.empty((largest, largest)), np.empty((largest, largest)), np.empty(largest)
     W_bar, T_bar, left = np.empty((largest, largest)), np.empty((largest, largest)), np.empty((largest, largest))
+    q = np.empty(largest)
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
         sigmas[s] = 0.0
         values[s] = 0.0
-        for a in range(k):
-            for c in range(K):
-                X[a, c] = V[indices[start + a], c]
-                XC[a, c] = VC[slots[start + a], c]
+        load_rows(V, indices[start : start + k], X)
+        load_rows(VC, slots[start : start + k], XC)
         if not conditional_terms(X, XC, k, trace, R, W, T, WT, S):
             G[start : start + k] = 0.0
             F[start : start + k] = 0.0
@@ -224,49 +174,32 @@ def conditional_gradients(
         for a in range(k):
             weight = g[start + a]
             sigma += weight / S[a]
-            values[s] += weight * (-np.log(W[a, a]) - np.log(S[a]))
+            q[a] = weight / (S[a] * W[a, a])
+            values[s] -= weight * np.log(W[a, a] * S[a])
         sigmas[s] = sigma
         for a in range(k):
-            q_a = g[start + a] / S[a] / W[a, a]
             for b in range(k):
-                q_b = g[start + b] / S[b] / W[b, b]
                 # T W D(q) + D(q) W T, with (T W)_ab = (W T)_ba
-                W_bar[a, b] = sigma * T[a, b] - WT[b, a] * q_b - q_a * WT[a, b]
+                W_bar[a, b] = sigma * T[a, b] - WT[b, a] * q[b] - q[a] * WT[a, b]
                 T_bar[a, b] = sigma * W[a, b]
             h = 0.0
             for c in range(k):
                 h += WT[a, c] * W[c, a]
-            W_bar[a, a] += -g[start + a] / W[a, a] + q_a * h / W[a, a]
-        for c in range(k):
-            q_c = g[start + c] / S[c] / W[c, c]
-            for a in range(k):
-                factor = W[a, c] * q_c
-                for b in range(k):
-                    T_bar[a, b] -= factor * W[c, b]
-        # rows of A: −2 W W̄ W X + 2 T̄ X C; with left = W W̄ W
+            W_bar[a, a] += (q[a] * h - g[start + a]) / W[a, a]
+        # T̄ −= W D(q) W; then left = −2 W W̄ W, and the rows of A are left X + 2 T̄ X C.
         for a in range(k):
             for b in range(k):
-                R[a, b] = 0.0
-                left[a, b] = 0.0
+                R[a, b] = -W[a, b] * q[b]
+        multiply(R, k, W[:k, :k], T_bar[:k, :k], False)
+        multiply(W, k, W_bar[:k, :k], R[:k, :k], True)
+        multiply(R, k, W[:k, :k], left[:k, :k], True)
+        multiply(T_bar, k, X, F[start : start + k], True)
         for a in range(k):
-            for c in range(k):
-                factor = W[a, c]
-                for b in range(k):
-                    R[a, b] += factor * W_bar[c, b]
-        for a in range(k):
-            for c in range(k):
-                factor = R[a, c]
-                for b in range(k):
-                    left[a, b] += factor * W[c, b]
-        for a in range(k):
-            for c in range(K):
-                G[start + a, c] = 0.0
-                F[start + a, c] = 0.0
             for b in range(k):
-                x, t = -2.0 * left[a, b], T_bar[a, b]
-                for c in range(K):
-                    G[start + a, c] += x * X[b, c] + 2.0 * t * XC[b, c]
-                    F[start + a, c] += t * X[b, c]
+                left[a, b] *= -2.0
+                T_bar[a, b] *= 2.0
+        multiply(left, k, X, G[start : start + k], True)
+        multiply(T_bar, k, XC, G[start : start + k], False)
 
 
 @compiled

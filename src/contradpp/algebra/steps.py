@@ -58,8 +58,8 @@ def adam_rows(
             t = length * values[r, c] - dot * V[i, c] / length
             values[r, c] = t
             tangential += t * t
-        # The penalty counts in the second moment: where the data's part cancels, its own step stays bounded.
-        pull = dot - 2.0 * penalty[i] * squared
+        # The penalty counts in the second moment, too: where the data's part is zero, its own step stays bounded.
+        pull = max(abs(dot), 2.0 * penalty[i] * squared)
         row[0] = beta1 * row[0] + (1.0 - beta1) * dot
         row[1] = beta2 * row[1] + (1.0 - beta2) * pull * pull
         row[2] = beta2 * row[2] + (1.0 - beta2) * tangential

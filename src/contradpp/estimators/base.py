@@ -246,8 +246,17 @@ class BaseDPP:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one safetensors file, atomically. Read it with `contradpp.load`."""
-        tensors = {"item_factors": self._kernel.factors, **persist.encode_items(self._known)}
-        persist.write_model(path, tensors, {"model": type(self).__name__, "params": _plain_params(self.get_params())})
+        more, facts = self._extras()
+        tensors = {"item_factors": self._kernel.factors, **persist.encode_items(self._known), **more}
+        params = _plain_params(self.get_params())
+        persist.write_model(path, tensors, {"model": type(self).__name__, "params": params, **facts})
+
+    def _extras(self) -> tuple[persist.Tensors, dict[str, Any]]:
+        """What a subclass saves besides its factors, items and parameters."""
+        return {}, {}
+
+    def _take_extras(self, tensors: persist.Tensors, info: dict[str, Any]) -> None:
+        """Take back what `_extras` gave, if the file has it."""
 
     @classmethod
     def _restore(cls, tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> Self:
@@ -256,6 +265,7 @@ class BaseDPP:
             names = inspect.signature(cls).parameters
             model = cls(**{name: value for name, value in info["params"].items() if name in names})
             model._adopt(tensors["item_factors"], persist.decode_items(tensors, path))
+            model._take_extras(tensors, info)
         except (KeyError, TypeError, AttributeError, ParameterError) as error:
             raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
         return model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Self
 
@@ -18,11 +19,14 @@ from contradpp.errors import DataError, ParameterError, RankError
 from contradpp.estimators.base import BaseDPP
 from contradpp.learn.calibrate import discrimination_scale, likelihood_scale, uniform_sets
 from contradpp.learn.callbacks import Callback, ProgressBar
-from contradpp.learn.settings import Settings, one_of, whole
+from contradpp.learn.negatives import EMPTY
+from contradpp.learn.schedule import Steady
+from contradpp.learn.settings import Settings, Watched, number, one_of, whole
 from contradpp.learn.start import popularity, start_factors
 from contradpp.learn.state import State
-from contradpp.learn.trainer import Outcome, TrainingData, train
-from contradpp.model.kernel import Sets
+from contradpp.learn.trainer import Outcome, Plan, TrainingData, train
+from contradpp.model import persist
+from contradpp.model.kernel import Sets, take_sets
 
 log = logging.getLogger("contradpp")
 Array = NDArray[np.float64]
@@ -30,7 +34,7 @@ Array = NDArray[np.float64]
 VALIDATION_SHARE = 0.05
 MOST_VALIDATION = 5000
 FEWEST_TO_SPLIT = 40
-_START, _SPLIT, _TRAIN, _UNIFORM = range(4)  # keys of the random streams
+_START, _SPLIT, _TRAIN, _UNIFORM, _UPDATE = range(5)  # keys of the random streams
 
 
 class LearningMixin(BaseDPP):
@@ -44,8 +48,9 @@ class LearningMixin(BaseDPP):
     verbose: int
     history_: list[dict[str, Any]]
     n_iter_: int
-    item_counts_: NDArray[np.int64]
-    n_baskets_: int
+    item_counts_: Array  # in how many training baskets each item was; labels other than one count as they weigh
+    n_baskets_: float
+    n_updates_: int = 0  # calls of partial_fit since fit
 
     def _learn(
         self,
@@ -63,16 +68,25 @@ class LearningMixin(BaseDPP):
         rejected, rejected_weights = self._negatives(negatives, negative_weight)
         items = positives.items.merge(rejected.items)
         if start is not None:
+            if start.shape[1] != self.n_components:
+                raise ParameterError(f"warm_start: the factors have {start.shape[1]} components, not n_components")
             items = self.items_.merge(items)
-        held_out, chosen = self._validation(validation, positives, items, settings, seed)
+        watched, chosen = self._validation(validation, positives, weights, items, settings, seed)
         positives, weights = positives.subset(chosen).recode(items), weights[chosen]
-        counts = positives.subset(weights > 0).item_counts
-        V = start_factors(self._init(), counts, positives.n_baskets, self.n_components, stream(seed, _START))
+        counts, n_baskets = weighted_counts(positives, weights)
+        V = start_factors(self._init(), counts, n_baskets, self.n_components, stream(seed, _START))
         if start is not None:
             V[: len(start)] = start
         data = TrainingData(as_sets(positives), weights, as_sets(rejected.recode(items)), rejected_weights)
-        self._run(V, data, as_sets(held_out), items, counts, positives.n_baskets, settings, callbacks, seed)
-        self._calibrate(as_sets(held_out) if held_out.n_baskets else data.positives, seed)
+        state = State(V, n_jobs=resolve_n_jobs(self.n_jobs))
+        watched = watched if watched.sets.count else what_to_watch(data)
+        plan = settings.build_plan(state, data, watched, counts, n_baskets, root_seed(stream(seed, _TRAIN)))
+        self.n_updates_ = 0
+        try:
+            self._run(state, data, plan, items, counts, n_baskets, callbacks)
+        finally:
+            if "_kernel" in self.__dict__:  # an interrupted model is as ready for use as a finished one
+                self._calibrate(watched, seed)
         return self
 
     def _continue(
@@ -87,24 +101,26 @@ class LearningMixin(BaseDPP):
         whole("n_iter", n_iter)
         known = self._known
         settings = replace(self._settings(), max_iter=int(n_iter), paper=False)
-        seed = root_seed(self.random_state)
-        empty = baskets is None or len(baskets) == 0
-        if empty and negatives is None:
-            raise DataError("partial_fit needs baskets or negatives")
+        self.n_updates_ = self.n_updates_ + 1  # each call has random streams of its own
+        seed = root_seed(stream(root_seed(self.random_state), _UPDATE, self.n_updates_))
+        given = Baskets.from_lists([], items=known) if baskets is None else as_baskets(baskets, "baskets", empty=True)
         positives, weights = (
-            (Baskets.from_lists([], items=known), np.empty(0))
-            if empty
-            else self._positives(baskets, sample_weight, settings)
+            self._positives(given, sample_weight, settings) if given.n_baskets else (given, np.empty(0))
         )
         rejected, rejected_weights = self._negatives(negatives, negative_weight)
+        if not positives.n_baskets and not rejected.n_baskets:
+            raise DataError("partial_fit needs baskets or negatives")
         items = known.merge(positives.items).merge(rejected.items)
         positives = positives.recode(items)
-        counts = positives.subset(weights > 0).item_counts
-        counts[: len(known)] += getattr(self, "item_counts_", np.zeros(len(known), dtype=np.int64))
-        n_baskets = positives.n_baskets + getattr(self, "n_baskets_", 0)
-        V = self._enlarged(counts, n_baskets, stream(seed, _START, n_baskets))
+        counts, n_baskets = weighted_counts(positives, weights)
+        counts[: len(known)] += getattr(self, "item_counts_", 0.0)
+        n_baskets += getattr(self, "n_baskets_", 0.0)
+        V = self._enlarged(counts, n_baskets, stream(seed, _START))
         data = TrainingData(as_sets(positives), weights, as_sets(rejected.recode(items)), rejected_weights)
-        self._run(V, data, EMPTY_SETS, items, counts, n_baskets, settings, callbacks, seed)
+        state = State(V, n_jobs=resolve_n_jobs(self.n_jobs))
+        plan = settings.build_plan(state, data, what_to_watch(data), counts, n_baskets, seed)
+        plan = replace(plan, schedule=Steady(), keep_best=False)
+        self._run(state, data, plan, items, counts, n_baskets, callbacks)
         return self
 
     # -- The data ----------------------------------------------------------------------------------
@@ -115,6 +131,8 @@ class LearningMixin(BaseDPP):
         one_of("oversize", self.oversize, ("error", "drop", "clip"))
         given = as_baskets(baskets, "baskets")
         weights = checked_weights(sample_weight, given.n_baskets, "sample_weight")
+        if not weights.any():
+            raise DataError("there is no basket to learn from: every sample_weight is zero")
         too_large = given.sizes > self.n_components
         if too_large.any():
             count, most = int(too_large.sum()), int(given.sizes.max())
@@ -125,12 +143,12 @@ class LearningMixin(BaseDPP):
                 )
             log.warning("%s baskets have more than %s items: %s", count, self.n_components, self.oversize)
             given = clip(given, self.n_components) if self.oversize == "clip" else given
-        usable = given.sizes <= self.n_components
+        usable = (given.sizes <= self.n_components) & (weights != 0)
         if settings.needs_items:
             usable &= given.sizes > 0
         if not usable.any():
             raise DataError("there is no basket to learn from")
-        return given.subset(usable), weights[usable]
+        return given.subset(usable), weights[usable] / np.abs(weights[usable]).mean()
 
     def _negatives(self, negatives: Any, negative_weight: Any) -> tuple[Baskets, Array]:
         """The user's own negative sets with their weights; sets beyond the rank are impossible already."""
@@ -138,34 +156,37 @@ class LearningMixin(BaseDPP):
             if negative_weight is not None:
                 raise ParameterError("negative_weight needs negatives")
             return Baskets.from_lists([]), np.empty(0)
-        given = as_baskets(negatives, "negatives")
+        given = as_baskets(negatives, "negatives", empty=True)
         weights = checked_weights(negative_weight, given.n_baskets, "negative_weight")
         usable = (given.sizes > 0) & (given.sizes <= self.n_components)
         return given.subset(usable), weights[usable]
 
     def _validation(
-        self, validation: Any, positives: Baskets, items: Vocabulary, settings: Settings, seed: int
-    ) -> tuple[Baskets, NDArray[np.int64]]:
-        """The validation sets, and which of the baskets are left for training."""
-        n = positives.n_baskets
-        everything = np.arange(n)
+        self, validation: Any, positives: Baskets, weights: Array, items: Vocabulary, settings: Settings, seed: int
+    ) -> tuple[Watched, NDArray[np.int64]]:
+        """The validation sets, and which of the baskets are left for training; only liked ones are set aside."""
+        everything = np.arange(positives.n_baskets)
+        liked = np.flatnonzero(weights > 0)
+        n = len(liked)
         if isinstance(validation, float) or (validation is None and n >= FEWEST_TO_SPLIT):
             share = validation
             if share is None:
                 share = min(0.01 if settings.paper else VALIDATION_SHARE, MOST_VALIDATION / n)
             if not 0 < share < 1:
                 raise ParameterError(f"validation must be a share between 0 and 1, or baskets, got {validation!r}")
-            order = stream(seed, _SPLIT).permutation(n)
-            count = min(max(round(share * n), 1), n - 1)
-            held_out = positives.subset(np.sort(order[:count])).recode(items)
-            return held_out, np.sort(order[count:])
+            count = min(max(round(share * n), 1), max(n - 1, 0))
+            aside = np.sort(stream(seed, _SPLIT).permutation(liked)[:count])
+            held_out = positives.subset(aside).recode(items)
+            return Watched(as_sets(held_out), weights[aside]), np.setdiff1d(everything, aside)
         if validation is None:
-            return Baskets.from_lists([], items=items), everything
-        held_out = as_baskets(validation, "validation").recode(items, unknown="ignore")
-        fits = (held_out.sizes > 0) & (held_out.sizes <= self.n_components)
+            return Watched(EMPTY, np.empty(0)), everything
+        given = as_baskets(validation, "validation")
+        held_out = given.recode(items, unknown="ignore")
+        fits = held_out.sizes <= self.n_components
+        fits &= (held_out.sizes > 0) | ((given.sizes == 0) & (not settings.needs_items))
         if not fits.any():
             raise DataError("no validation basket has known items and at most n_components of them")
-        return held_out.subset(fits), everything
+        return Watched(as_sets(held_out.subset(fits)), np.ones(int(fits.sum()))), everything
 
     # -- The run -----------------------------------------------------------------------------------
 
@@ -186,46 +207,46 @@ class LearningMixin(BaseDPP):
 
     def _run(
         self,
-        V: Array,
+        state: State,
         data: TrainingData,
-        held_out: Sets,
+        plan: Plan,
         items: Vocabulary,
-        counts: NDArray[np.int64],
-        n_baskets: int,
-        settings: Settings,
+        counts: Array,
+        n_baskets: float,
         callbacks: Sequence[Callback],
-        seed: int,
     ) -> None:
         """Train, and take over the best factors however the training ends."""
-        state = State(V, n_jobs=resolve_n_jobs(self.n_jobs))
-        watched = held_out if held_out.count else data.positives if data.positives.count else data.negatives
-        plan = settings.build_plan(state, data.positives, counts, n_baskets, watched, seed)
-        outcome = Outcome(best=V.copy())
+        outcome = Outcome(best=state.V.copy())
         watchers = [*callbacks, ProgressBar()] if self.verbose else list(callbacks)
+
+        def model_of(factors: Array) -> LearningMixin:
+            """A model with these factors and our parameters, as a checkpoint saves it."""
+            model = type(self)(**self.get_params())
+            model._take(factors, items, counts, n_baskets)
+            return model
+
         try:
-            for callback in watchers:
-                callback.on_start(data.positives.count, plan.max_iter, lambda best: self._model_of(best, items))
-            train(state, data, plan, watchers, outcome)
+            with ExitStack() as ends:
+                for callback in watchers:
+                    ends.callback(callback.on_end)
+                    callback.on_start(data.positives.count, plan.max_iter, model_of)
+                train(state, data, plan, watchers, outcome)
         finally:
-            for callback in watchers:
-                callback.on_end()
-            self._adopt(outcome.best, items)
+            self._take(outcome.best, items, counts, n_baskets)
             self.history_, self.n_iter_ = outcome.history, outcome.n_iter
-            self.item_counts_, self.n_baskets_ = counts, n_baskets
 
-    def _model_of(self, factors: Array, items: Vocabulary) -> Self:
-        """A model with these factors and our parameters, as a checkpoint saves it."""
-        model = type(self)(**self.get_params())
-        model._adopt(factors, items)
-        return model
+    def _take(self, factors: Array, items: Vocabulary, counts: Array, n_baskets: float) -> None:
+        self._adopt(factors, items)
+        self.item_counts_, self.n_baskets_ = counts, n_baskets
 
-    def _calibrate(self, sets: Sets, seed: int) -> None:
+    def _calibrate(self, watched: Watched, seed: int) -> None:
         """Set the kernel's scale on these sets, as `calibrate` asks."""
-        if self.calibrate is None:
+        sets, weights = watched
+        if self.calibrate is None or not (weights > 0).any():
             return
         kernel = self._kernel
         if self.calibrate == "likelihood":
-            scale = likelihood_scale(kernel.eigen[0], float(sets.sizes.mean()))
+            scale = likelihood_scale(kernel.eigen[0], float(np.average(sets.sizes, weights=weights)))
         else:
             drawn = uniform_sets(sets.sizes, kernel.n_items, stream(seed, _UNIFORM))
             others = Sets(sets.indptr, drawn)
@@ -233,7 +254,7 @@ class LearningMixin(BaseDPP):
             scale = discrimination_scale(kernel.log_det(sets), sizes, kernel.log_det(others), sizes)
         self._adopt(kernel.factors * scale, self.items_)
 
-    def _enlarged(self, counts: NDArray[np.int64], n_baskets: int, rng: np.random.Generator) -> Array:
+    def _enlarged(self, counts: Array, n_baskets: float, rng: np.random.Generator) -> Array:
         """The present factors with rows for new items: as long as their popularity and the kernel's scale ask."""
         old = self._kernel.factors.astype(np.float64)
         fresh = start_factors("popularity", counts, n_baskets, old.shape[1], rng)
@@ -245,8 +266,34 @@ class LearningMixin(BaseDPP):
         fresh[: len(old)] = old
         return fresh
 
+    # -- scikit-learn and files --------------------------------------------------------------------
 
-EMPTY_SETS = Sets(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks of an estimator; only it ever calls this."""
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type=None,
+            target_tags=TargetTags(required=False),
+            input_tags=InputTags(two_d_array=False),
+        )
+
+    def _extras(self) -> tuple[persist.Tensors, dict[str, Any]]:
+        if not hasattr(self, "item_counts_"):
+            return {}, {}
+        training = {"n_baskets": float(self.n_baskets_), "n_updates": int(self.n_updates_)}
+        return {"item_counts": self.item_counts_}, {"training": training}
+
+    def _take_extras(self, tensors: persist.Tensors, info: dict[str, Any]) -> None:
+        if "item_counts" not in tensors:
+            return
+        counts, training = tensors["item_counts"].astype(np.float64, casting="safe"), info["training"]
+        n_baskets, n_updates = training["n_baskets"], training["n_updates"]
+        if counts.shape != (len(self.items_),) or not (np.isfinite(counts) & (counts >= 0)).all():
+            raise ParameterError("its item counts do not fit its items")
+        number("n_baskets", n_baskets, low=0.0)
+        number("n_updates", n_updates, low=0.0)
+        self.item_counts_, self.n_baskets_, self.n_updates_ = counts, float(n_baskets), int(n_updates)
 
 
 def as_sets(baskets: Baskets) -> Sets:
@@ -254,7 +301,24 @@ def as_sets(baskets: Baskets) -> Sets:
     return Sets(baskets.indptr, baskets.indices)
 
 
-def as_baskets(given: Any, name: str) -> Baskets:
+def weighted_counts(baskets: Baskets, weights: Array) -> tuple[Array, float]:
+    """In how many liked baskets each item is, and how many there are; a basket of weight 2 counts as two."""
+    liked = np.maximum(weights, 0.0)
+    counts = np.bincount(baskets.indices, weights=np.repeat(liked, baskets.sizes), minlength=baskets.n_items)
+    return counts.astype(np.float64), float(liked.sum())
+
+
+def what_to_watch(data: TrainingData) -> Watched:
+    """Without validation data: the liked sets, else those that should become unlikely."""
+    liked = np.flatnonzero(data.weights > 0)
+    if len(liked):
+        return Watched(take_sets(data.positives, liked), data.weights[liked])
+    if data.positives.count:
+        return Watched(data.positives, data.weights)
+    return Watched(data.negatives, -np.ones(data.negatives.count))
+
+
+def as_baskets(given: Any, name: str, *, empty: bool = False) -> Baskets:
     """`given` itself if it is `Baskets`, else baskets made of the lists."""
     if isinstance(given, Baskets):
         baskets = given
@@ -263,7 +327,7 @@ def as_baskets(given: Any, name: str) -> Baskets:
             baskets = Baskets.from_lists(given)
         except TypeError:
             raise DataError(f"{name} must be Baskets or a list of lists of items, got {type(given).__name__}") from None
-    if baskets.n_baskets == 0:
+    if baskets.n_baskets == 0 and not empty:
         raise DataError(f"{name} is empty")
     return baskets
 

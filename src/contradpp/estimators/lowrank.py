@@ -155,7 +155,8 @@ class LowRankDPP(LearningMixin, BaseDPP):
         y : ignored
             There for scikit-learn.
         sample_weight : array of float, optional
-            A label y_A per basket, any real number (the paper's Eq. 2); 1 if left out.
+            A label y_A per basket, any real number (the paper's Eq. 2); 1 if left out. Only their ratios matter:
+            they are scaled to a mean magnitude of 1. Below zero pushes a basket away, zero leaves it out.
         negatives : Baskets or a list of lists, optional
             The user's own negative sets: combinations that should be unlikely. They join those that the
             objective draws; with negative_ratio=0 there are no others.
@@ -183,7 +184,8 @@ class LowRankDPP(LearningMixin, BaseDPP):
         """Continue from the present parameters with new baskets and rejected sets.
 
         Items that are new enlarge the vocabulary. Every set in `negatives` loses probability relative to the
-        baskets. Nothing is set aside for validation, and the scale is kept; `n_iter` rounds are made.
+        baskets; there may be only negatives. Nothing is set aside for validation, and the scale is kept; `n_iter`
+        rounds are made and the last one counts. Before `fit`, it raises `NotFittedError`.
         """
         del y
         return self._continue(baskets, sample_weight, negatives, negative_weight, callbacks, n_iter)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
-from scipy.stats import rankdata
 
 from contradpp.errors import ParameterError
 
@@ -18,6 +16,8 @@ def likelihood_scale(eigenvalues: Array, mean_size: float) -> float:
     The derivative of mean log P with respect to log c is 2 mean|A| − 2 Σ c²λ/(1 + c²λ): at the best c the
     expected size of the model is that of the data.
     """
+    from scipy.optimize import brentq
+
     values = eigenvalues[eigenvalues > 0]
     if mean_size <= 0 or not len(values):
         return 1.0
@@ -59,6 +59,8 @@ def discrimination_scale(log_dets: Array, sizes: Array, other_log_dets: Array, o
 
 def auc(positive: Array, negative: Array) -> float:
     """The probability that a positive score is above a negative one, ties counted half."""
+    from scipy.stats import rankdata
+
     ranks = rankdata(np.concatenate([positive, negative]))
     n, m = len(positive), len(negative)
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))

@@ -17,10 +17,20 @@ EMPTY = Sets(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
 
 @dataclass(frozen=True)
 class Negatives:
-    """Negative sets with positive weights; an objective decides their sign and scale."""
+    """Negative sets with positive weights; an objective decides their sign and scale.
+
+    Attributes
+    ----------
+    sets : Sets
+    weights : array
+        They sum to what the positive labels of the batch sum to, about one.
+    ratio : float
+        |A⁻|/|A⁺| in this batch, user's weights counted: what the paper's appendix weighs the negatives by.
+    """
 
     sets: Sets
     weights: Array
+    ratio: float = 1.0
 
     @staticmethod
     def none() -> Negatives:
@@ -31,8 +41,10 @@ class Negatives:
 class NegativeSource(Protocol):
     """Something that draws n negative sets for a batch of positives."""
 
-    def draw(self, state: State, positives: Sets, n: int, rng: np.random.Generator) -> Sets:
-        """n negative sets."""
+    def draw(
+        self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
+    ) -> Sets:
+        """n negative sets; a positive has offspring in proportion to its weight (all alike, if None)."""
         ...
 
 
@@ -48,15 +60,16 @@ class Dynamic:
 
     popularity: Array
 
-    def draw(self, state: State, positives: Sets, n: int, rng: np.random.Generator) -> Sets:
+    def draw(
+        self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
+    ) -> Sets:
         """See `NegativeSource`."""
         from contradpp.algebra import draws
 
-        parents, out = _room_for_children(positives, n, rng)
-        cumulative = np.cumsum(state.squared_norms)
+        parents, out = _room_for_children(positives, n, rng, weights)
         draws.dynamic_negatives(
-            state.V, state.squared_norms, cumulative, self.popularity, positives.indptr, positives.indices,
-            parents, out.indptr, rng, out.indices,
+            state.V, state.squared_norms, np.cumsum(state.norm_blocks), state.block, self.popularity,
+            positives.indptr, positives.indices, parents, out.indptr, rng, out.indices,
         )  # fmt: skip
         return out
 
@@ -84,11 +97,18 @@ class Explicit:
         pointers = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         object.__setattr__(self, "_postings", (pointers, baskets))
 
-    def draw(self, state: State, positives: Sets, n: int, rng: np.random.Generator) -> Sets:  # noqa: ARG002
+    def draw(
+        self,
+        state: State,  # noqa: ARG002
+        positives: Sets,
+        n: int,
+        rng: np.random.Generator,
+        weights: Array | None = None,
+    ) -> Sets:
         """See `NegativeSource`."""
         from contradpp.algebra import draws
 
-        parents, out = _room_for_children(positives, n, rng)
+        parents, out = _room_for_children(positives, n, rng, weights)
         draws.explicit_negatives(
             self.popularity, self.training.count, *self._postings, positives.indptr, positives.indices,
             parents, out.indptr, rng, out.indices,
@@ -115,7 +135,14 @@ class Product:
         raised = popularity**power
         return Product(np.minimum(raised * (popularity.sum() / raised.sum()), popularity.max()))
 
-    def draw(self, state: State, positives: Sets, n: int, rng: np.random.Generator) -> Sets:  # noqa: ARG002
+    def draw(
+        self,
+        state: State,  # noqa: ARG002
+        positives: Sets,  # noqa: ARG002
+        n: int,
+        rng: np.random.Generator,
+        weights: Array | None = None,  # noqa: ARG002
+    ) -> Sets:
         """See `NegativeSource`."""
         from contradpp.algebra import draws
 
@@ -146,13 +173,15 @@ class NotInTraining:
         self.tries = tries
         self._known = {frozenset(basket.tolist()) for basket in np.split(training.indices, training.indptr[1:-1])}
 
-    def draw(self, state: State, positives: Sets, n: int, rng: np.random.Generator) -> Sets:
+    def draw(
+        self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
+    ) -> Sets:
         """See `NegativeSource`."""
-        drawn = self._true(self.source.draw(state, positives, n, rng))
+        drawn = self._true(self.source.draw(state, positives, n, rng, weights))
         for _ in range(self.tries):
             if drawn.count >= n:
                 break
-            more = self._true(self.source.draw(state, positives, n - drawn.count, rng))
+            more = self._true(self.source.draw(state, positives, n - drawn.count, rng, weights))
             indptr = np.concatenate([drawn.indptr, drawn.indptr[-1] + more.indptr[1:]])
             drawn = Sets(indptr, np.concatenate([drawn.indices, more.indices]))
         return drawn
@@ -162,10 +191,16 @@ class NotInTraining:
         return take_sets(sets, np.flatnonzero(~np.array(found, dtype=bool)))
 
 
-def _room_for_children(positives: Sets, n: int, rng: np.random.Generator) -> tuple[NDArray[np.int64], Sets]:
-    """n parents among the positives, each as often as any other, and room for a set of the same size for each."""
-    rounds = -(-n // max(positives.count, 1))
-    shuffled = [rng.permutation(positives.count) for _ in range(rounds)]
-    parents = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *shuffled])[:n])
+def _room_for_children(
+    positives: Sets, n: int, rng: np.random.Generator, weights: Array | None
+) -> tuple[NDArray[np.int64], Sets]:
+    """n parents among the positives, each as often as its weight asks, and room for a set of the same size for each."""
+    if weights is None:
+        weights = np.ones(positives.count)
+    # Systematic sampling along a shuffled line: as often as expected, rounded up or down.
+    order = rng.permutation(positives.count)
+    ends = np.cumsum(weights[order])
+    marks = (np.arange(n) + rng.random()) * (ends[-1] / n)
+    parents = np.sort(order[np.minimum(np.searchsorted(ends, marks, side="right"), positives.count - 1)])
     indptr = np.concatenate([[0], np.cumsum(positives.sizes[parents])]).astype(np.int64)
     return parents, Sets(indptr, np.empty(indptr[-1], dtype=np.int32))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
+from contradpp.algebra.products import gram, times
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.state import State
 from contradpp.model.kernel import Sets
@@ -32,7 +33,7 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Batch:
-    """Positives with weights that sum to about one, and negatives with positive weights likewise."""
+    """Positives with labels, and negatives with positive weights that sum to what the positive labels sum to."""
 
     positives: Sets
     weights: Array
@@ -56,9 +57,10 @@ class Contrastive:
     """φ_CE: the mean log-likelihood of the positives less `contrast` times that of the negatives.
 
     Without negatives it is φ_MLE. With contrast = 1 the normaliser cancels and only rows of the batch move.
+    Contrast None is the counted form of the paper's appendix, |A⁻|/|A⁺|.
     """
 
-    contrast: float
+    contrast: float | None
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
         """See `Objective`."""
@@ -69,7 +71,7 @@ class Contrastive:
         y = np.concatenate(
             [
                 spread(batch.weights, possible[:n_positive]),
-                -self.contrast * spread(batch.negatives.weights, possible[n_positive:]),
+                -contrast_of(self.contrast, batch) * spread(batch.negatives.weights, possible[n_positive:]),
             ]
         )
         return weighted_gradient(state, sets, rows, log_dets, y)
@@ -80,7 +82,7 @@ class NoiseContrastive:
     """φ_NCE: tell positives from sets of a known noise law (the paper's NCE baseline).
 
     The weight of a set is ε* − (1 + |A⁻|/|A⁺| p_n(A)/P(A))⁻¹. A negative that the model holds impossible, as any
-    larger than the rank, contributes the limit: weight 0 and log-likelihood 0.
+    larger than the rank, contributes the limit: weight 0 and log-likelihood 0. An impossible positive is left out.
 
     Parameters
     ----------
@@ -97,15 +99,14 @@ class NoiseContrastive:
         """See `Objective`."""
         sets = batch.together()
         rows, log_dets = set_gradients(state, sets)
-        n_positive, n_negative = batch.positives.count, batch.negatives.sets.count
-        scale = np.concatenate([batch.weights, np.full(n_negative, batch.weights.mean())])
-        positive = np.arange(sets.count) < n_positive
+        positive = np.arange(sets.count) < batch.positives.count
+        scale = np.concatenate([batch.weights, batch.negatives.ratio * batch.negatives.weights])
+        scale[positive & ~np.isfinite(log_dets)] = 0.0  # an impossible positive has no gradient
         log_noise = self.log_empty + sums_over_sets(self.log_odds[sets.indices], sets)
-        log_ratio = np.log(max(n_negative, 1) / n_positive)
-        logit = log_dets - state.log_normalizer - log_noise - log_ratio
-        y = scale * (positive - expit(logit))
-        y[positive & ~np.isfinite(log_dets)] = 0.0  # an impossible positive has no gradient
-        value = float(np.sum(scale * log_expit(np.where(positive, logit, -logit))))
+        logit = log_dets - state.log_normalizer - log_noise - np.log(batch.negatives.ratio)
+        used = scale != 0
+        y = np.where(used, scale * (positive - expit(logit)), 0.0)
+        value = float(scale[used] @ log_expit(np.where(positive, logit, -logit)[used]))
         return replace(weighted_gradient(state, sets, rows, log_dets, y), objective=value)
 
 
@@ -113,25 +114,31 @@ class NoiseContrastive:
 class ConditionalLikelihood:
     """Dynamic CE in closed form: Σ_A Σ_i g_i log P(i | A∖i), with no sampling noise.
 
+    Negatives, which only the user can supply here, enter with a weight below zero.
+
     Parameters
     ----------
     removal : array (M,)
         How often an item is the one left out, relative to the others in its basket.
+    contrast : float or None
+        The weight of the user's negatives; None for |A⁻|/|A⁺|.
     """
 
     removal: Array
+    contrast: float | None = 1.0
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
         """See `Objective`."""
         from contradpp.algebra import gradients
 
-        sets = batch.positives
+        sets = batch.together()
+        y = np.concatenate([batch.weights, -contrast_of(self.contrast, batch) * batch.negatives.weights])
         owner = np.repeat(np.arange(sets.count), sets.sizes)
         share = self.removal[sets.indices]
-        g = batch.weights[owner] * share / sums_over_sets(share, sets)[owner]
+        g = y[owner] * share / sums_over_sets(share, sets)[owner]
         rows, slots = state.number_rows(sets)
         V_rows = state.V[rows]
-        VC = V_rows @ state.dual
+        VC = times(V_rows, state.dual, state.n_jobs)
         K = state.V.shape[1]
         G, F = np.empty((len(sets.indices), K)), np.empty((len(sets.indices), K))
         sigmas, values = np.empty(sets.count), np.empty(sets.count)
@@ -141,7 +148,7 @@ class ConditionalLikelihood:
         row_values, row_products = np.empty_like(V_rows), np.empty_like(V_rows)
         gradients.gather_rows(G, sets.indptr, slots, ones, row_values)
         gradients.gather_rows(F, sets.indptr, slots, ones, row_products)
-        C_bar = V_rows.T @ row_products
+        C_bar = gram(V_rows, row_products, state.n_jobs)
         right = C_bar + C_bar.T
         right[np.diag_indices(K)] -= 2 * sigmas.sum()
         return Gradient(rows, row_values, right, float(values.sum()))
@@ -175,6 +182,11 @@ def weighted_gradient(state: State, sets: Sets, entry_rows: Array, log_dets: Arr
         return Gradient(rows, values, None, objective)
     right = -2.0 * total * state.normalizer_factor()
     return Gradient(rows, values, right, objective - total * state.log_normalizer)
+
+
+def contrast_of(contrast: float | None, batch: Batch) -> float:
+    """The weight of a batch's negatives: the given one, or |A⁻|/|A⁺|."""
+    return batch.negatives.ratio if contrast is None else contrast
 
 
 def spread(weights: Array, possible: NDArray[np.bool_]) -> Array:

@@ -8,7 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._threads import blas_threads, run_blocks
+from contradpp._threads import run_blocks
+from contradpp.algebra.products import times
 from contradpp.learn.objectives import Gradient
 from contradpp.learn.state import State
 
@@ -37,8 +38,7 @@ def dense_gradient(state: State, gradient: Gradient, penalty: Array, scale: floa
     if gradient.right is None:
         dense = np.zeros_like(state.V)
     else:
-        with blas_threads(state.n_jobs):
-            dense = state.V @ (scale * gradient.right)
+        dense = times(state.V, scale * gradient.right, state.n_jobs)
     dense[gradient.rows] += scale * gradient.values
     dense -= 2.0 * penalty[:, None] * state.V
     return dense
@@ -49,7 +49,7 @@ class Nesterov:
     """Stochastic gradient ascent with Nesterov momentum, as LowRankDPP.jl and the paper use it.
 
     δ ← β δ + (1 − β) ε ∇φ(V + β δ), V ← V + δ. The gradient is summed over the minibatch: `batch_scale` is
-    the number of its sets. β = 0.95 and ε = 5e-3 for 50 steps, then β = 0 and ε = 1e-5 / (1 + t/50).
+    the number of sets in a full one. β = 0.95 and ε = 5e-3 for 50 steps, then β = 0 and ε = 1e-5 / (1 + t/50).
     """
 
     penalty: Array
@@ -109,7 +109,7 @@ class RobbinsMonro:
         size = rate * self.step_size / (1 + self._t / self.decay)
         state.V += size * dense_gradient(state, gradient, self.penalty)
         lengths = np.linalg.norm(state.V, axis=1)
-        long = lengths > self.radius
+        long = (lengths > self.radius) & np.isfinite(lengths)  # an overflow is for the guard in the loop
         state.V[long] *= (self.radius / lengths[long])[:, None]
         state.changed()
         self._t += 1
@@ -122,31 +122,40 @@ class RobbinsMonro:
 class RowAdam:
     """Adam over rows, with a step size of its own for the logarithm of a row's norm and for its direction.
 
-    The second moment is one number a row for each of the two. Rows without a gradient keep their state (lazy).
+    The second moment is one number a row for each of the two. Rows without a gradient keep their state.
     The penalty moves along its exact flow, ‖v‖² ← ‖v‖² / (1 + 2 c ‖v‖²), which for a row that was not touched for
     many steps can be applied at once when it is next touched: c counts the time since then.
+
+    The part of a gradient that all rows share, V times a K×K matrix, is computed for all rows (dense), or put off:
+    a row that is touched again after n steps gets n times its present value. Then no step touches a row outside
+    the batch, at the price of a gradient that is up to date only to first order.
 
     Parameters
     ----------
     penalty : array (M,)
         α/μ_i.
+    dense : bool
+        Whether the shared part is computed for all rows.
     norm_step, direction_step : float
         Step sizes: of log ‖v_i‖, and of the direction in radians.
     """
 
     penalty: Array
     n_components: int
+    dense: bool = True
     norm_step: float = 0.005
     direction_step: float = 0.1
     beta1: float = 0.9
     beta2: float = 0.99
     _clock: float = 0.0
+    _t: int = 0
 
     def __post_init__(self) -> None:
         M = len(self.penalty)
         self._momentum = np.zeros((M, self.n_components))
         # Columns: first and second moment of log-norm, second moment of direction, steps taken, last clock.
         self._rows = np.zeros((M, 5))
+        self._touched = np.zeros(0 if self.dense else M, dtype=np.int64)  # the step of the last touch
 
     def look(self, state: State) -> State:
         """V itself."""
@@ -154,16 +163,28 @@ class RowAdam:
 
     def step(self, state: State, gradient: Gradient, rate: float) -> None:
         """See `Optimizer`."""
-        from contradpp.algebra import steps
-
         self._clock += rate
-        if gradient.right is None:
-            rows, values = gradient.rows, gradient.values
-        else:
-            rows = np.arange(len(state.V), dtype=np.int32)
-            with blas_threads(state.n_jobs):
-                values = state.V @ gradient.right
-            values[gradient.rows] += gradient.values
+        self._t += 1
+        if gradient.right is not None and self.dense:
+            self._move_all(state, gradient, gradient.right, rate)
+            return
+        rows, values = gradient.rows, gradient.values
+        old = state.V[rows]
+        if gradient.right is not None:
+            put_off = (self._t - self._touched[rows])[:, None]
+            values = values + put_off * times(old, gradient.right, state.n_jobs)
+            self._touched[rows] = self._t
+        self._move(state, rows, values, rate)
+        state.rows_changed(rows, old)
+
+    def _move_all(self, state: State, gradient: Gradient, right: Array, rate: float) -> None:
+        values = times(state.V, right, state.n_jobs)
+        values[gradient.rows] += gradient.values
+        self._move(state, np.arange(len(state.V), dtype=np.int32), values, rate)
+        state.changed()
+
+    def _move(self, state: State, rows: NDArray[np.int32], values: Array, rate: float) -> None:
+        from contradpp.algebra import steps
 
         def work(block: int) -> None:
             part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
@@ -173,7 +194,6 @@ class RowAdam:
             )  # fmt: skip
 
         run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), state.n_jobs)
-        state.changed(None if gradient.right is not None else rows)
 
     def settle(self, state: State) -> None:
         """Apply the penalty that untouched rows still owe, so that V is what a dense computation would give."""

@@ -70,6 +70,17 @@ class Plateau:
 
 
 @dataclass
+class Steady:
+    """The same steps until the rounds are used up: continued learning has no plateau to wait for."""
+
+    rate: float = 1.0
+
+    def judge(self, score: float) -> Verdict:  # noqa: ARG002
+        """See `Schedule`."""
+        return Verdict.GO_ON
+
+
+@dataclass
 class RelativeChange:
     """End when the score changes by at most `tol` of itself: the rule of LowRankDPP.jl and the paper."""
 

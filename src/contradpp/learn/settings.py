@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,20 @@ from contradpp.learn.optimizers import Nesterov, Optimizer, RobbinsMonro, RowAda
 from contradpp.learn.schedule import Plateau, RelativeChange, Schedule
 from contradpp.learn.start import popularity
 from contradpp.learn.state import State
-from contradpp.learn.trainer import Plan
-from contradpp.model.kernel import Sets
+from contradpp.learn.trainer import Plan, TrainingData
+from contradpp.model.kernel import Sets, take_sets
 
 OBJECTIVES = ("mle", "dynamic", "explicit", "product", "nce", "exact")
+DENSE_ITEMS = 4096  # up to this catalogue size a step over all rows costs no more than picking some
 IMPOSSIBLE = -1e3  # what a set of probability zero counts for in the validation score
+Array = NDArray[np.float64]
+
+
+class Watched(NamedTuple):
+    """The sets whose score decides when training ends, with a weight each; below zero where less is better."""
+
+    sets: Sets
+    weights: Array
 
 
 @dataclass(frozen=True)
@@ -68,11 +77,15 @@ class Settings:
             number("learning_rate", self.learning_rate, low=0.0, strict=True)
         for name in ("batch_size", "max_iter", "refresh"):
             whole(name, getattr(self, name))
+        if self.objective == "nce" and self.negative_ratio == 0:
+            raise ParameterError("objective='nce' compares with noise: negative_ratio must be above 0")
+        if self.objective == "nce" and self.false_negatives == "reject":
+            raise ParameterError("objective='nce' needs noise of a known law: false_negatives must be 'keep'")
 
     @property
-    def contrast_value(self) -> float:
-        """The weight of the negatives: a number, or |A⁻|/|A⁺| in the counted form of the paper's appendix."""
-        return float(self.negative_ratio if self.contrast == "counted" else self.contrast)
+    def contrast_value(self) -> float | None:
+        """The weight of the negatives; None for the counted form of the paper's appendix, |A⁻|/|A⁺|."""
+        return None if self.contrast == "counted" else float(self.contrast)
 
     @property
     def needs_items(self) -> bool:
@@ -80,17 +93,19 @@ class Settings:
         return self.objective in ("dynamic", "explicit", "exact")
 
     def build_plan(
-        self, state: State, positives: Sets, counts: NDArray[np.int64], n_baskets: int, validation: Sets, seed: int
+        self, state: State, data: TrainingData, watched: Watched, counts: Array, n_baskets: float, seed: int
     ) -> Plan:
         """The objective, negatives, optimiser and schedule for these data."""
         share = popularity(counts, n_baskets)
         penalty = self.alpha / np.maximum(counts, 1)
-        source = self._source(positives, share)
+        liked = take_sets(data.positives, np.flatnonzero(data.weights > 0))
+        source = self._source(liked, share)
+        batch = min(self.batch_size, max(data.positives.count, data.negatives.count, 1))
         return Plan(
             objective=self._objective(share),
-            optimizer=self._optimizer(penalty, state.V.shape[1], min(self.batch_size, positives.count)),
+            optimizer=self._optimizer(penalty, state.V.shape[1], batch),
             schedule=self._schedule(),
-            monitor=self._monitor(validation, share),
+            monitor=self._monitor(watched, share),
             source=source,
             negative_ratio=self.negative_ratio,
             batch_size=self.batch_size,
@@ -100,7 +115,7 @@ class Settings:
             check_every_step=self.paper,
         )
 
-    def _source(self, positives: Sets, share: NDArray[np.float64]) -> NegativeSource | None:
+    def _source(self, positives: Sets, share: Array) -> NegativeSource | None:
         source: NegativeSource
         if self.objective == "dynamic":
             source = Dynamic(self._removal(share))
@@ -112,18 +127,18 @@ class Settings:
             return None
         return NotInTraining(source, positives) if self.false_negatives == "reject" else source
 
-    def _objective(self, share: NDArray[np.float64]) -> Objective:
+    def _objective(self, share: Array) -> Objective:
         if self.objective == "exact":
-            return ConditionalLikelihood(self._removal(share))
+            return ConditionalLikelihood(self._removal(share), self.contrast_value)
         if self.objective == "nce":
             noise = Product.from_popularity(share, self.frequency_power)
             return NoiseContrastive(noise.log_odds(), noise.log_empty())
         return Contrastive(self.contrast_value)
 
-    def _removal(self, share: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _removal(self, share: Array) -> Array:
         return share if self.removal == "popularity" else np.ones_like(share)
 
-    def _optimizer(self, penalty: NDArray[np.float64], n_components: int, batch: int) -> Optimizer:
+    def _optimizer(self, penalty: Array, n_components: int, batch: int) -> Optimizer:
         given: dict[str, Any] = {} if self.learning_rate is None else {"step_size": self.learning_rate}
         if self.optimizer == "nesterov":
             return Nesterov(penalty, batch_scale=batch, **given)
@@ -131,34 +146,38 @@ class Settings:
             return RobbinsMonro(penalty, radius=self.radius, **given)
         if self.learning_rate is not None:
             given = {"norm_step": self.learning_rate / 20, "direction_step": self.learning_rate}
-        return RowAdam(penalty, n_components, **given)
+        return RowAdam(penalty, n_components, dense=len(penalty) <= DENSE_ITEMS, **given)
 
     def _schedule(self) -> Schedule:
         return RelativeChange(self.tol) if self.paper else Plateau(self.tol)
 
-    def _monitor(self, validation: Sets, share: NDArray[np.float64]) -> Callable[[State], float]:
+    def _monitor(self, watched: Watched, share: Array) -> Callable[[State], float]:
         by_likelihood = self.objective in ("mle", "nce") if self.monitor == "auto" else self.monitor == "likelihood"
         if by_likelihood:
-            return likelihood_monitor(validation)
+            return likelihood_monitor(watched)
         removal = self._removal(share) if self.objective in ("dynamic", "exact") else np.ones_like(share)
-        return conditional_monitor(validation, removal)
+        return conditional_monitor(watched, removal)
 
 
-def likelihood_monitor(sets: Sets) -> Callable[[State], float]:
-    """The mean of log P(A) over the sets."""
+def likelihood_monitor(watched: Watched) -> Callable[[State], float]:
+    """The weighted mean of log P(A) over the sets."""
+    sets = watched.sets
+    weight = watched.weights / np.abs(watched.weights).sum()
 
     def score(state: State) -> float:
         logs = state.log_det(sets)
-        return float(np.mean(np.where(np.isfinite(logs), logs, IMPOSSIBLE))) - state.log_normalizer
+        return float(weight @ (np.where(np.isfinite(logs), logs, IMPOSSIBLE) - state.log_normalizer))
 
     return score
 
 
-def conditional_monitor(sets: Sets, removal: NDArray[np.float64]) -> Callable[[State], float]:
-    """The mean over sets of the mean over their items, weighted by `removal`, of log P(i | A∖i)."""
+def conditional_monitor(watched: Watched, removal: Array) -> Callable[[State], float]:
+    """The weighted mean over sets of the mean over their items, weighted by `removal`, of log P(i | A∖i)."""
+    sets = watched.sets
     owner = np.repeat(np.arange(sets.count), sets.sizes)
     share = removal[sets.indices]
-    weight = share / sums_over_sets(share, sets)[owner] / len(np.unique(owner))
+    total = np.abs(watched.weights[sets.sizes > 0]).sum()
+    weight = watched.weights[owner] * share / sums_over_sets(share, sets)[owner] / max(total, 1e-300)
 
     def score(state: State) -> float:
         logs = state.conditional_log_likelihood(sets)

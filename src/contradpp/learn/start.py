@@ -8,20 +8,20 @@ from numpy.typing import NDArray
 from contradpp.errors import ParameterError
 
 Array = NDArray[np.float64]
+Counts = NDArray[np.float64] | NDArray[np.int64]  # labels other than one make them fractions
 
 
-def popularity(counts: NDArray[np.int64], n_baskets: int) -> Array:
+def popularity(counts: Counts, n_baskets: float) -> Array:
     """p̂_i, the share of baskets with item i, kept strictly between 0 and 1.
 
     An item that never occurs counts as half a basket, and one that always does as all but half.
     """
     n = max(n_baskets, 1)
-    return np.clip(counts, 0.5, max(n - 0.5, 0.5)) / n
+    share: Array = np.clip(counts.astype(np.float64), 0.5, max(n - 0.5, 0.5)) / n
+    return share
 
 
-def start_factors(
-    init: str, counts: NDArray[np.int64], n_baskets: int, n_components: int, rng: np.random.Generator
-) -> Array:
+def start_factors(init: str, counts: Counts, n_baskets: float, n_components: int, rng: np.random.Generator) -> Array:
     """The first V (M, K).
 
     Parameters

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from contradpp._threads import blas_threads, run_blocks
+from contradpp._threads import run_blocks
+from contradpp.algebra.products import gram, times
 from contradpp.model.kernel import Sets
 
 Array = NDArray[np.float64]
@@ -25,17 +26,47 @@ class State:
     def __init__(self, V: Array, *, n_jobs: int = 1) -> None:
         self.V = np.ascontiguousarray(V, dtype=np.float64)
         self.n_jobs = n_jobs
-        self.squared_norms = np.einsum("ik,ik->i", self.V, self.V)
-        self._dual: Array | None = None
+        self.block = max(64, int(np.sqrt(len(self.V))))  # items per block of `norm_blocks`
         self._marks = np.full(len(self.V), -1, dtype=np.int32)
+        self._dual: Array | None = None
+        self._norm_blocks: Array | None = None
+        self.changed()
 
     @property
     def dual(self) -> Array:
-        """C = Vᵀ V (K, K), computed anew when V has changed."""
+        """C = Vᵀ V (K, K), computed when it is first asked for and then kept in step with V."""
         if self._dual is None:
-            with blas_threads(self.n_jobs):
-                self._dual = self.V.T @ self.V
+            self._dual = gram(self.V, self.V, self.n_jobs)
         return self._dual
+
+    @property
+    def norm_blocks(self) -> Array:
+        """The squared norms summed over blocks of items, from which items are drawn by norm."""
+        if self._norm_blocks is None:
+            from contradpp.algebra import draws
+
+            self._norm_blocks = draws.norm_blocks(self.squared_norms, self.block)
+        return self._norm_blocks
+
+    def changed(self) -> None:
+        """Say that all of V has new values."""
+        self._dual = None
+        self._norm_blocks = None
+        self.squared_norms = np.einsum("ik,ik->i", self.V, self.V)
+
+    def rows_changed(self, rows: NDArray[np.int32], old: Array) -> None:
+        """Say that these rows of V have new values, and what the old ones were.
+
+        C changes by V_newᵀ V_new − V_oldᵀ V_old, half of DᵀS + SᵀD with D and S the difference and the sum.
+        """
+        new = self.V[rows]
+        if self._dual is not None:
+            half = gram(new - old, new + old, self.n_jobs)
+            self._dual = self._dual + 0.5 * (half + half.T)
+        norms = np.einsum("ik,ik->i", new, new)
+        if self._norm_blocks is not None:
+            np.add.at(self._norm_blocks, rows // self.block, norms - self.squared_norms[rows])
+        self.squared_norms[rows] = norms
 
     @property
     def log_normalizer(self) -> float:
@@ -46,15 +77,6 @@ class State:
         """(I + C)⁻¹ (K, K): the gradient of log det(I + L) is 2 V times it."""
         inverse: Array = cho_solve(cho_factor(np.eye(len(self.dual)) + self.dual), np.eye(len(self.dual)))
         return inverse
-
-    def changed(self, rows: NDArray[np.int32] | None = None) -> None:
-        """Say that these rows of V (all, if None) have new values."""
-        self._dual = None
-        if rows is None:
-            self.squared_norms = np.einsum("ik,ik->i", self.V, self.V)
-        else:
-            touched = self.V[rows]
-            self.squared_norms[rows] = np.einsum("ik,ik->i", touched, touched)
 
     def over_sets(self, kernel: object, sets: Sets, *arguments: object, before: tuple[object, ...] = ()) -> None:
         """Run a Numba kernel over blocks of sets: kernel(V, *before, indptr, indices, first, last, *arguments)."""
@@ -88,7 +110,7 @@ class State:
         from contradpp.algebra import gradients
 
         rows, slots = self.number_rows(sets)
-        VC = self.V[rows] @ self.dual
+        VC = times(self.V[rows], self.dual, self.n_jobs)
         out = np.empty(len(sets.indices))
         trace = float(np.trace(self.dual))
         self.over_sets(gradients.conditional_log_likelihoods, sets, out, before=(VC, slots, trace))

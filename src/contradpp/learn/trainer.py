@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
-from contradpp.errors import ConvergenceError
+from contradpp._threads import blas_threads
+from contradpp.errors import ConvergenceError, NumericalError
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.negatives import EMPTY, Negatives, NegativeSource
 from contradpp.learn.objectives import Batch, Objective, concatenate
@@ -21,6 +22,7 @@ from contradpp.learn.state import State
 from contradpp.model.kernel import Sets, take_sets
 
 Array = NDArray[np.float64]
+LARGEST = 1e200  # of a row's squared norm: beyond it L = V Vᵀ soon overflows
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,9 @@ class Plan:
     batch_size: int
     max_iter: int
     seed: int
-    refresh: int = 1  # batches for which drawn negatives are used
+    refresh: int = 1  # steps for which drawn negatives are used
     check_every_step: bool = False
+    keep_best: bool = True  # rather than the last
 
 
 @dataclass
@@ -60,21 +63,27 @@ class Outcome:
     converged: bool = False
     best_score: float = -np.inf
 
-    def take(self, state: State, score: float) -> None:
-        """Remember the factors if their score is the best so far."""
-        if score > self.best_score:
+    def take(self, state: State, score: float, *, anyway: bool = False) -> None:
+        """Remember the factors if their score is the best so far, or anyway."""
+        if anyway or score > self.best_score:
             self.best_score = score
             np.copyto(self.best, state.V)
 
 
 def train(state: State, data: TrainingData, plan: Plan, callbacks: Sequence[Callback], outcome: Outcome) -> None:
     """Run the plan until it converges or has made `max_iter` rounds over the data."""
+    with blas_threads(1):  # the threads are ours, so that results do not depend on their number
+        _rounds(state, data, plan, callbacks, outcome)
+
+
+def _rounds(state: State, data: TrainingData, plan: Plan, callbacks: Sequence[Callback], outcome: Outcome) -> None:
     started = time.perf_counter()
     n_sets = n_steps = 0
+    supply = Supply(plan)
     for epoch in range(plan.max_iter):
         objectives: list[float] = []
         verdict, score = Verdict.GO_ON, np.nan
-        for batch in batches(state, data, plan, epoch):
+        for batch in batches(state, data, plan, epoch, supply):
             objectives.append(one_step(state, batch, plan, n_steps))
             n_steps += 1
             n_sets += batch.positives.count + batch.negatives.sets.count
@@ -107,19 +116,26 @@ def train(state: State, data: TrainingData, plan: Plan, callbacks: Sequence[Call
 
 def one_step(state: State, batch: Batch, plan: Plan, step: int) -> float:
     """One gradient and one step; the objective on the batch before it."""
-    gradient = plan.objective.gradient(plan.optimizer.look(state), batch)
-    finite = np.isfinite(gradient.objective) and np.isfinite(gradient.values).all()
-    if finite and gradient.right is not None:
-        finite = bool(np.isfinite(gradient.right).all())
-    if finite:
-        plan.optimizer.step(state, gradient, plan.schedule.rate)
-    if not finite or not np.isfinite(state.squared_norms).all():
+    value = np.nan
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        try:
+            gradient = plan.objective.gradient(plan.optimizer.look(state), batch)
+            value = gradient.objective
+            good = bool(np.isfinite(value) and np.isfinite(gradient.values).all())
+            good = good and (gradient.right is None or bool(np.isfinite(gradient.right).all()))
+            if good:
+                plan.optimizer.step(state, gradient, plan.schedule.rate)
+                moved = gradient.rows if gradient.right is None else slice(None)
+                good = bool((state.squared_norms[moved] < LARGEST).all())
+        except (np.linalg.LinAlgError, NumericalError):  # I + C is not positive definite to rounding
+            good = False
+    if not good:
         raise ConvergenceError(
-            f"training left the finite numbers at step {step + 1} (objective {gradient.objective:g}); the model keeps "
-            "its best parameters from before. Static negatives can drive the objective to infinity: try "
-            "objective='dynamic', a smaller contrast, a larger alpha or smaller steps"
+            f"training left the finite numbers at step {step + 1} (objective {value:g}); the model keeps its best "
+            "parameters from before. Static negatives can drive the objective to infinity: try objective='dynamic', "
+            "a smaller contrast, a larger alpha or smaller steps"
         )
-    return gradient.objective
+    return value
 
 
 def check(state: State, plan: Plan, outcome: Outcome, step: int) -> tuple[Verdict, float]:
@@ -130,7 +146,7 @@ def check(state: State, plan: Plan, outcome: Outcome, step: int) -> tuple[Verdic
         raise ConvergenceError(
             f"the validation score is {score} after step {step}; the model keeps its best parameters"
         )
-    outcome.take(state, score)
+    outcome.take(state, score, anyway=not plan.keep_best)
     verdict = plan.schedule.judge(score)
     if verdict is Verdict.SLOW_DOWN:  # go on from the best, not from where the long steps ended
         np.copyto(state.V, outcome.best)
@@ -138,28 +154,49 @@ def check(state: State, plan: Plan, outcome: Outcome, step: int) -> tuple[Verdic
     return verdict, score
 
 
-def batches(state: State, data: TrainingData, plan: Plan, epoch: int) -> Iterator[Batch]:
+def batches(state: State, data: TrainingData, plan: Plan, epoch: int, supply: Supply) -> Iterator[Batch]:
     """The positives in random order, a batch at a time, with negatives drawn from the current factors."""
     order = stream(plan.seed, epoch).permutation(data.positives.count)
     supplied = stream(plan.seed, epoch, 0).permutation(data.negatives.count)
     n_batches = max(-(-len(order) // plan.batch_size), 1)
-    drawn = EMPTY
     for number in range(n_batches):
         chosen = order[number * plan.batch_size : (number + 1) * plan.batch_size]
-        positives = take_sets(data.positives, chosen)
-        if number % plan.refresh == 0:
-            drawn = draw(state, positives, plan, stream(plan.seed, epoch, number + 1))
+        positives, labels = take_sets(data.positives, chosen), data.weights[chosen]
+        drawn = supply.next(state, positives, labels, stream(plan.seed, epoch, number + 1))
         share = slice(len(supplied) * number // n_batches, len(supplied) * (number + 1) // n_batches)
         own = supplied[share] if len(supplied) >= n_batches else supplied
         weights = np.concatenate([np.ones(drawn.count), data.negative_weights[own]])
-        size = np.abs(weights).sum()
-        negatives = Negatives(concatenate(drawn, take_sets(data.negatives, own)), weights / size if size else weights)
-        yield Batch(positives, data.weights[chosen] / max(len(chosen), 1), negatives)
+        yield assemble(positives, labels, concatenate(drawn, take_sets(data.negatives, own)), weights)
 
 
-def draw(state: State, positives: Sets, plan: Plan, rng: np.random.Generator) -> Sets:
-    """`negative_ratio` negatives a positive, rounded at random so that small batches get their share."""
-    if plan.source is None or plan.negative_ratio == 0 or positives.count == 0:
-        return EMPTY
-    n = int(plan.negative_ratio * positives.count + rng.random())
-    return plan.source.draw(state, positives, max(n, 1), rng)
+def assemble(positives: Sets, labels: Array, negatives: Sets, weights: Array) -> Batch:
+    """A batch whose labels are divided by the number of positives, and whose negatives weigh what the liked ones do.
+
+    So the normaliser cancels with contrast = 1, whatever the labels of this batch happen to sum to.
+    """
+    n = max(positives.count, 1)
+    liked = float(labels[labels > 0].sum()) / n or 1.0
+    size = float(np.abs(weights).sum())
+    return Batch(positives, labels / n, Negatives(negatives, weights * (liked / (size or 1.0)), size / n))
+
+
+class Supply:
+    """Negatives for one batch after the other, drawn anew every `refresh` steps."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._drawn = EMPTY
+        self._step = 0
+
+    def next(self, state: State, positives: Sets, labels: Array, rng: np.random.Generator) -> Sets:
+        """`negative_ratio` negatives a positive label, rounded at random so that small batches get their share."""
+        plan, fresh = self._plan, self._step % self._plan.refresh == 0
+        self._step += 1
+        if not fresh:
+            return self._drawn
+        liked = np.flatnonzero(labels > 0)
+        self._drawn = EMPTY
+        if plan.source is not None and plan.negative_ratio > 0 and len(liked):
+            n = max(int(plan.negative_ratio * len(liked) + rng.random()), 1)
+            self._drawn = plan.source.draw(state, take_sets(positives, liked), n, rng, labels[liked])
+        return self._drawn

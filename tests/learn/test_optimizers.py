@@ -1,0 +1,204 @@
+"""Optimisers against literal transcriptions of their rules."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from contradpp.algebra import reference_gradients
+from contradpp.learn.negatives import Negatives
+from contradpp.learn.objectives import Batch, Contrastive, Gradient
+from contradpp.learn.optimizers import Nesterov, RobbinsMonro, RowAdam
+from contradpp.learn.state import State
+from contradpp.model.kernel import Sets
+
+M, K = 7, 3
+LISTS = [[0, 1], [2, 3, 4], [5]]
+Y = np.array([0.5, 0.25, 0.25])
+
+
+def as_sets(lists) -> Sets:
+    indptr = np.concatenate([[0], np.cumsum([len(s) for s in lists])]).astype(np.int64)
+    return Sets(indptr, np.array([i for s in lists for i in s], dtype=np.int32))
+
+
+BATCH = Batch(as_sets(LISTS), Y, Negatives.none())
+
+
+@pytest.fixture
+def V() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(M, K))
+
+
+def likelihood_gradient(V) -> np.ndarray:
+    """∇φ of the mle objective by its definition."""
+    by_sets = sum(y * reference_gradients.log_det_gradient(V, A) for y, A in zip(Y, LISTS, strict=True))
+    return by_sets - Y.sum() * reference_gradients.log_normalizer_gradient(V)
+
+
+def take_steps(optimizer, state: State, n: int, rate: float = 1.0) -> None:
+    for _ in range(n):
+        optimizer.step(state, Contrastive(1.0).gradient(optimizer.look(state), BATCH), rate)
+    optimizer.settle(state)
+
+
+def nesterov_transcript(V, penalty, scale, n) -> np.ndarray:
+    """β = 0.95, ε = 5e-3 for 50 steps, then β = 0 and ε = 1e-5/(1 + t/50); δ ← βδ + (1−β)ε∇φ(V+βδ)."""
+    V, delta = V.copy(), np.zeros_like(V)
+    for t in range(n):
+        beta, epsilon = (0.95, 5e-3) if t < 50 else (0.0, 1e-5 / (1 + t / 50))
+        ahead = V + beta * delta
+        gradient = scale * likelihood_gradient(ahead) - 2 * penalty[:, None] * ahead
+        delta = beta * delta + (1 - beta) * epsilon * gradient
+        V = V + delta
+    return V
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 50, 51, 60])
+def test_nesterov_is_the_rule_as_written(V, n):
+    penalty = np.linspace(0.1, 0.7, M)
+    state = State(V.copy())
+    take_steps(Nesterov(penalty, batch_scale=3.0), state, n)
+    np.testing.assert_allclose(state.V, nesterov_transcript(V, penalty, 3.0, n), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(state.dual, state.V.T @ state.V, rtol=1e-12, atol=1e-12)
+
+
+def test_nesterov_steps_shrink_after_fifty(V):
+    """The change of β and ε at step 50 is there: the next move is hundreds of times smaller."""
+    state = State(V.copy())
+    optimizer = Nesterov(np.zeros(M), batch_scale=3.0)
+    take_steps(optimizer, state, 49)
+    before = state.V.copy()
+    take_steps(optimizer, state, 1)
+    last_long = np.abs(state.V - before).max()
+    before = state.V.copy()
+    take_steps(optimizer, state, 1)
+    assert np.abs(state.V - before).max() < last_long / 100
+
+
+def test_robbins_monro_steps_meet_the_theorem(V):
+    """Σ η_t = ∞ and Σ η_t² < ∞: with a constant gradient, the moves are η_t = η/(1 + t/τ)."""
+    state = State(np.zeros((M, K)) + 1e-9)
+    optimizer = RobbinsMonro(np.zeros(M), radius=1e9, step_size=0.5, decay=100.0)
+    rows = np.arange(M, dtype=np.int32)
+    moves = []
+    for _ in range(3000):
+        before = state.V[0, 0]
+        optimizer.step(state, Gradient(rows, np.ones((M, K)), None, 0.0), 1.0)
+        moves.append(state.V[0, 0] - before)
+    eta = np.array(moves)
+    np.testing.assert_allclose(eta, 0.5 / (1 + np.arange(3000) / 100), rtol=1e-6)
+    harmonic = eta[1000:2000].sum() / eta[2000:3000].sum()
+    assert 1.3 < harmonic < 2  # t η_t tends to a constant: the sum grows like log t, that of squares converges
+    assert np.square(eta[2000:]).sum() < np.square(eta[1000:2000]).sum()
+
+
+def test_robbins_monro_projects_onto_the_ball(V):
+    penalty = np.linspace(0.1, 0.7, M)
+    state, expected = State(V.copy()), V.copy()
+    optimizer = RobbinsMonro(penalty, radius=0.8, step_size=0.8, decay=10.0)
+    for t in range(20):
+        take_steps(optimizer, state, 1)
+        expected = expected + 0.8 / (1 + t / 10) * (likelihood_gradient(expected) - 2 * penalty[:, None] * expected)
+        lengths = np.linalg.norm(expected, axis=1)
+        expected *= np.minimum(1.0, 0.8 / lengths)[:, None]
+        assert np.linalg.norm(state.V, axis=1).max() <= 0.8 * (1 + 1e-12)
+        np.testing.assert_allclose(state.V, expected, rtol=1e-9)
+    assert (np.linalg.norm(state.V, axis=1) > 0.8 - 1e-9).any()  # the projection was needed
+
+
+# -- Adam --------------------------------------------------------------------------------------------
+
+
+def sparse(rows, rng) -> Gradient:
+    return Gradient(np.array(rows, dtype=np.int32), rng.normal(size=(len(rows), K)), None, 0.0)
+
+
+def test_adam_without_penalty_leaves_other_rows_alone(V):
+    state = State(V.copy())
+    optimizer = RowAdam(np.zeros(M), K)
+    optimizer.step(state, sparse([1, 4], np.random.default_rng(0)), 1.0)
+    optimizer.settle(state)
+    others = [0, 2, 3, 5, 6]
+    np.testing.assert_array_equal(state.V[others], V[others])
+    assert (state.V[[1, 4]] != V[[1, 4]]).all()
+    np.testing.assert_allclose(state.squared_norms, np.square(state.V).sum(axis=1), rtol=1e-12)
+
+
+def test_adam_settles_what_was_put_off(V):
+    """A row that is skipped for many steps owes the penalty: settled at the end, every step, or by its next step."""
+    penalty = np.full(M, 0.4)
+
+    def run(*, settle_every_step: bool) -> np.ndarray:
+        state, rng = State(V.copy()), np.random.default_rng(1)
+        optimizer = RowAdam(penalty, K)
+        optimizer.step(state, sparse(range(M), rng), 1.0)
+        for step in range(30):
+            optimizer.step(state, sparse([0, 1] if step % 3 else [2, 3], rng), 0.7 if step > 10 else 1.0)
+            if settle_every_step:
+                optimizer.settle(state)
+        before = state.V.copy()
+        optimizer.settle(state)
+        if not settle_every_step:
+            assert np.linalg.norm(state.V[5]) < np.linalg.norm(before[5])  # something had been put off
+        np.testing.assert_allclose(state.squared_norms, np.square(state.V).sum(axis=1), rtol=1e-10)
+        return state.V
+
+    lazy, eager = run(settle_every_step=False), run(settle_every_step=True)
+    # Rows of a batch see the penalty in their second moment at the norm they have then: equal where untouched.
+    np.testing.assert_allclose(lazy[4:], eager[4:], rtol=1e-10)
+    np.testing.assert_allclose(lazy, eager, rtol=2e-2)
+    assert np.linalg.norm(lazy[5]) < np.linalg.norm(V[5])
+
+
+def test_settling_twice_is_settling_once(V):
+    state, rng = State(V.copy()), np.random.default_rng(1)
+    optimizer = RowAdam(np.full(M, 0.4), K)
+    for _ in range(5):
+        optimizer.step(state, sparse([0, 3], rng), 1.0)
+    optimizer.settle(state)
+    once = state.V.copy()
+    optimizer.settle(state)
+    np.testing.assert_array_equal(state.V, once)
+
+
+def test_adam_moves_log_norm_and_direction_by_their_own_steps(V):
+    """The first step of Adam has the size of the step in each part, whatever the gradient's length."""
+    state = State(V.copy())
+    optimizer = RowAdam(np.zeros(M), K, norm_step=0.01, direction_step=0.2)
+    optimizer.step(state, sparse(range(M), np.random.default_rng(6)), 1.0)
+    ratio = np.linalg.norm(state.V, axis=1) / np.linalg.norm(V, axis=1)
+    np.testing.assert_allclose(np.abs(np.log(ratio)), 0.01, rtol=1e-6)
+    cosine = (state.V * V).sum(axis=1) / np.linalg.norm(state.V, axis=1) / np.linalg.norm(V, axis=1)
+    np.testing.assert_allclose(np.tan(np.arccos(cosine)), 0.2, rtol=1e-6)
+
+
+def test_adam_ascends(V):
+    """Each optimiser raises the likelihood from the same start."""
+    for optimizer in (RowAdam(np.zeros(M), K), RobbinsMonro(np.zeros(M)), Nesterov(np.zeros(M), batch_scale=3.0)):
+        state = State(V.copy())
+        start = Contrastive(1.0).gradient(state, BATCH).objective
+        take_steps(optimizer, state, 40)
+        assert Contrastive(1.0).gradient(State(state.V), BATCH).objective > start + 0.01
+
+
+def test_a_row_of_zeros_stays_finite():
+    V = np.zeros((M, K))
+    V[0] = 1.0
+    state, rng = State(V), np.random.default_rng(0)
+    optimizer = RowAdam(np.full(M, 0.3), K)
+    for _ in range(5):
+        optimizer.step(state, sparse(range(M), rng), 1.0)
+    optimizer.settle(state)
+    assert np.isfinite(state.V).all()
+
+
+def test_adam_where_penalty_and_data_cancel():
+    """A pull of exactly zero on a row's norm is a reason to stay, not to leap: on balanced data it does happen."""
+    V = np.full((M, K), 0.5)
+    state = State(V.copy())
+    penalty = np.full(M, 0.2)
+    rows = np.arange(M, dtype=np.int32)
+    RowAdam(penalty, K).step(state, Gradient(rows, 2 * 0.2 * V, None, 0.0), 1.0)  # v·g = 2 penalty ‖v‖²
+    assert np.isfinite(state.V).all()
+    np.testing.assert_allclose(state.V, V, rtol=0.05)

@@ -1,0 +1,155 @@
+"""Hyper-parameters: wrong values are refused by name, and the paper's preset is what the paper used."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import contradpp as cd
+from contradpp.errors import DataError, ParameterError
+from contradpp.learn.callbacks import Callback
+
+SHOP = [[0, 1], [2, 3], [1, 2], [0]] * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("objective", "mse"),
+        ("objective", None),
+        ("contrast", -0.1),
+        ("contrast", "count"),
+        ("contrast", np.nan),
+        ("contrast", True),
+        ("negative_ratio", -1),
+        ("negative_ratio", np.inf),
+        ("negative_ratio", "half"),
+        ("alpha", -1e-9),
+        ("alpha", None),
+        ("optimizer", "sgd"),
+        ("init", "zeros"),
+        ("calibrate", "yes"),
+        ("oversize", "trim"),
+        ("settings", "papers"),
+        ("batch_size", 0),
+        ("batch_size", 2.5),
+        ("batch_size", None),
+        ("max_iter", 0),
+        ("max_iter", True),
+        ("tol", -1e-3),
+        ("tol", "small"),
+        ("learning_rate", 0.0),
+        ("learning_rate", -1.0),
+        ("refresh", 0),
+        ("false_negatives", "drop"),
+        ("frequency_power", -0.5),
+        ("removal", "norm"),
+        ("monitor", "auc"),
+        ("radius", 0.0),
+        ("n_components", 0),
+        ("n_components", 2.0),
+        ("n_jobs", 0),
+        ("n_jobs", "all"),
+        ("random_state", -1),
+        ("random_state", "seed"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(name, value):
+    model = cd.LowRankDPP(**({"n_components": 3} | {name: value}))  # the constructor only stores
+    with pytest.raises(ParameterError, match=name):
+        model.fit(SHOP)
+    assert not hasattr(model, "items_")
+
+
+def test_noise_contrastive_needs_noise_of_a_known_law():
+    with pytest.raises(ParameterError, match="negative_ratio"):
+        cd.LowRankDPP(3, objective="nce", negative_ratio=0).fit(SHOP)
+    with pytest.raises(ParameterError, match="false_negatives"):
+        cd.LowRankDPP(3, objective="nce", false_negatives="reject").fit(SHOP)
+
+
+class Steps(Callback):
+    def __init__(self):
+        self.sizes = []
+
+    def on_step(self, step, n_sets):
+        self.sizes.append(n_sets)
+
+
+def paper_transcript(baskets, V, counts, alpha, n_steps):
+    """Full-batch Nesterov ascent of Σ log P(A) − R(V), as LowRankDPP.jl."""
+    from contradpp.algebra import reference_gradients as ref
+
+    delta = np.zeros_like(V)
+    for t in range(n_steps):
+        beta, epsilon = (0.95, 5e-3) if t < 50 else (0.0, 1e-5 / (1 + t / 50))
+        W = V + beta * delta
+        gradient = sum(ref.log_det_gradient(W, A) for A in baskets) - len(baskets) * ref.log_normalizer_gradient(W)
+        delta = beta * delta + (1 - beta) * epsilon * (gradient - ref.penalty_gradient(W, alpha, counts))
+        V = V + delta
+    return V
+
+
+def test_the_papers_preset():
+    """Start U(1, 2), batches of 1000 with summed gradients, its momentum and steps, its stopping rule."""
+    rng = np.random.default_rng(0)
+    baskets = [rng.choice(6, size=rng.integers(1, 4), replace=False).tolist() for _ in range(30)]
+    validation = baskets[:6]
+    whatever = {"optimizer": "adam", "init": "popularity", "batch_size": 7, "tol": 0.5, "learning_rate": 3.0}
+    model = cd.LowRankDPP(
+        3, objective="mle", settings="paper", alpha=0.8, calibrate=None, random_state=5, **whatever
+    ).fit(cd.Baskets.from_lists(baskets), validation=validation)
+    items = list(model.items_)
+    coded = [[items.index(i) for i in A] for A in baskets]
+    counts = np.bincount([i for A in coded for i in A], minlength=6).astype(float)
+    start = cd.LowRankDPP(3, objective="mle", settings="paper", alpha=0.8, calibrate=None, random_state=5, **whatever)
+
+    class Stop(Callback):
+        def on_start(self, n_sets, max_iter, model_of):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start.fit(cd.Baskets.from_lists(baskets), validation=validation, callbacks=[Stop()])
+    V = np.array(start.item_factors_)
+    assert V.min() >= 1.0
+    assert V.max() <= 2.0
+    # The history's validation score is the log-likelihood, and the rule ended it at a relative change of 1e-5.
+    scores = np.array([h["validation"] for h in model.history_])
+    change = np.abs(np.diff(scores)) / np.abs(scores[1:])
+    assert (change[:-1] > 1e-5).all()
+    assert change[-1] <= 1e-5
+    best = int(np.argmax(scores)) + 1
+    expected = paper_transcript(coded, V, counts, 0.8, best)
+    np.testing.assert_allclose(model.item_factors_, expected, rtol=1e-7)
+
+
+def test_the_papers_batches_are_of_a_thousand():
+    rng = np.random.default_rng(0)
+    baskets = [rng.choice(6, size=2, replace=False).tolist() for _ in range(2500)]
+    steps = Steps()
+    cd.LowRankDPP(3, objective="mle", settings="paper", random_state=0).fit(
+        baskets, validation=baskets[:9], callbacks=[steps]
+    )
+    assert steps.sizes[:3] == [1000, 1000, 500][: len(steps.sizes)]
+
+
+def test_monitor_is_what_it_says():
+    """The score in the history is the mean log P(A), or the mean log P(i | A∖i), of the validation sets."""
+    held = [[0, 1], [2, 3]]
+    common = {"calibrate": None, "max_iter": 1, "random_state": 0, "alpha": 0.0}
+    model = cd.LowRankDPP(3, objective="dynamic", monitor="likelihood", **common).fit(SHOP, validation=held)
+    assert model.history_[-1]["validation"] == pytest.approx(model.score(held))
+    model = cd.LowRankDPP(3, objective="exact", removal="uniform", **common).fit(SHOP, validation=held)
+    logs = [np.log(model.predict_next([A[1 - a]])[list(model.items_).index(A[a])]) for A in held for a in range(2)]
+    assert model.history_[-1]["validation"] == pytest.approx(np.mean(logs))
+    assert cd.LowRankDPP(3, objective="mle", **common).fit(SHOP, validation=held).history_[-1][
+        "validation"
+    ] == pytest.approx(cd.LowRankDPP(3, objective="mle", **common).fit(SHOP, validation=held).score(held))
+
+
+def test_n_iter_of_partial_fit_is_checked():
+    model = cd.LowRankDPP(3, max_iter=1, alpha=0.3).fit(SHOP)
+    with pytest.raises(ParameterError, match="n_iter"):
+        model.partial_fit(SHOP, n_iter=0)
+    with pytest.raises(DataError):
+        model.partial_fit([])

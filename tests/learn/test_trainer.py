@@ -1,0 +1,247 @@
+"""The loop: batches, the guard against divergence, early stopping, and what dynamic negatives are refreshed by."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import contradpp as cd
+from contradpp.errors import ConvergenceError
+from contradpp.learn.negatives import EMPTY
+from contradpp.learn.objectives import Contrastive
+from contradpp.learn.optimizers import RowAdam
+from contradpp.learn.schedule import Plateau, Steady
+from contradpp.learn.state import State
+from contradpp.learn.trainer import Outcome, Plan, Supply, TrainingData, batches, train
+from contradpp.model.kernel import Sets
+
+M, K = 8, 3
+
+
+def as_sets(lists) -> Sets:
+    indptr = np.concatenate([[0], np.cumsum([len(s) for s in lists])]).astype(np.int64)
+    return Sets(indptr, np.array([i for s in lists for i in s], dtype=np.int32))
+
+
+def as_lists(sets: Sets) -> list[list[int]]:
+    return [sets.indices[a:b].tolist() for a, b in itertools.pairwise(sets.indptr)]
+
+
+class Source:
+    """A source of negatives that can be told apart: the n-th draw gives sets of item n."""
+
+    def __init__(self):
+        self.draws = 0
+        self.asked = []
+
+    def draw(self, state, positives, n, rng, weights=None):
+        self.draws += 1
+        self.asked.append((as_lists(positives), n, weights.tolist()))
+        return as_sets([[self.draws % M]] * n)
+
+
+def plan_of(source=None, **changes) -> Plan:
+    return Plan(
+        **{
+            "objective": Contrastive(1.0), "optimizer": RowAdam(np.zeros(M), K), "schedule": Steady(),
+            "monitor": lambda state: 0.0, "source": source, "negative_ratio": 0.5, "batch_size": 4, "max_iter": 3,
+            "seed": 0,
+        } | changes
+    )  # fmt: skip
+
+
+def data_of(n=10, weights=None, negatives=(), negative_weights=()) -> TrainingData:
+    lists = [[i % M, (i + 1) % M] for i in range(n)]
+    own = as_sets(list(negatives)) if len(negatives) else EMPTY
+    return TrainingData(
+        as_sets(lists),
+        np.ones(n) if weights is None else np.array(weights),
+        own,
+        np.array(negative_weights, dtype=float),
+    )
+
+
+def state_of() -> State:
+    return State(np.random.default_rng(0).normal(size=(M, K)))
+
+
+def test_an_epoch_sees_every_basket_once():
+    plan, data = plan_of(), data_of()
+    epochs = []
+    for epoch in (0, 1):
+        seen = [as_lists(b.positives) for b in batches(state_of(), data, plan, epoch, Supply(plan))]
+        assert [len(b) for b in seen] == [4, 4, 2]
+        epochs.append(list(itertools.chain(*seen)))
+        assert sorted(epochs[-1]) == sorted(as_lists(data.positives))
+    assert epochs[0] != epochs[1]  # in another order
+
+
+@pytest.mark.parametrize(("batch_size", "refresh", "draws"), [(4, 1, 9), (4, 2, 5), (4, 4, 3), (10, 1, 3), (10, 3, 1)])
+def test_negatives_are_refreshed_every_so_many_steps(batch_size, refresh, draws):
+    """Three rounds of three batches (or of one): steps count across rounds."""
+    source = Source()
+    plan = plan_of(source, batch_size=batch_size, refresh=refresh)
+    train(state_of(), data_of(), plan, [], Outcome(np.zeros((M, K))))
+    assert source.draws == draws
+
+
+@pytest.mark.parametrize(("ratio", "expected"), [(0.5, 2.0), (2.5, 10.0), (0.3, 1.2)])
+def test_negative_ratio(ratio, expected):
+    source = Source()
+    train(state_of(), data_of(400), plan_of(source, negative_ratio=ratio), [], Outcome(np.zeros((M, K))))
+    counts = [n for _, n, _ in source.asked]
+    assert min(counts) >= int(expected)
+    assert max(counts) <= int(expected) + 1
+    assert np.mean(counts) == pytest.approx(expected, abs=0.15)
+
+
+def test_labels_and_negatives_cancel_in_every_batch():
+    """With contrast 1 the normaliser must cancel whatever a batch's labels sum to, or all rows would move."""
+    weights = np.linspace(0.1, 3.0, 10)
+    data = data_of(weights=weights, negatives=[[0], [1, 2]], negative_weights=[1.0, 5.0])
+    plan = plan_of(Source())
+    for batch in batches(state_of(), data, plan, 0, Supply(plan)):
+        assert batch.negatives.weights.sum() == pytest.approx(batch.weights.sum())
+        assert Contrastive(1.0).gradient(state_of(), batch).right is None
+
+
+def test_negatives_are_drawn_for_liked_baskets_by_their_weight():
+    source = Source()
+    data = data_of(4, weights=[2.0, -1.0, 0.5, -3.0])
+    plan = plan_of(source, negative_ratio=1.0)
+    list(batches(state_of(), data, plan, 0, Supply(plan)))
+    ((parents, n, weights),) = source.asked
+    assert sorted(zip(parents, weights, strict=True)) == [([0, 1], 2.0), ([2, 3], 0.5)]
+    assert n == 2
+
+
+def test_counted_negatives_weigh_what_a_positive_weighs():
+    data = data_of(4, negatives=[[0], [1, 2], [3]], negative_weights=[1.0, 1.0, 2.0])
+    plan = plan_of(batch_size=100)
+    (batch,) = batches(state_of(), data, plan, 0, Supply(plan))
+    assert batch.negatives.ratio == pytest.approx(1.0)  # (1 + 1 + 2) / 4
+    y = batch.negatives.ratio * batch.negatives.weights
+    assert sorted(y) == pytest.approx([0.25, 0.25, 0.5])
+
+
+def test_supplied_negatives_all_come_up_in_a_round():
+    negatives = [[i] for i in range(7)]
+    data, plan = data_of(negatives=negatives, negative_weights=np.ones(7)), plan_of()
+    seen = [as_lists(b.negatives.sets) for b in batches(state_of(), data, plan, 0, Supply(plan))]
+    assert sorted(itertools.chain(*seen)) == negatives
+    few = data_of(negatives=[[5]], negative_weights=[1.0])  # fewer than batches: in each of them
+    assert [as_lists(b.negatives.sets) for b in batches(state_of(), few, plan, 0, Supply(plan))] == [[[5]]] * 3
+
+
+def test_only_the_batchs_rows_change_without_penalty():
+    """contrast 1 and alpha 0: rows 6 and 7 are in no set and stay the same bytes through whole rounds."""
+    state = state_of()
+    before = state.V.copy()
+    data = TrainingData(as_sets([[0, 1], [2, 3]] * 5), np.ones(10), as_sets([[4, 5]]), np.ones(1))
+    train(state, data, plan_of(batch_size=3), [], Outcome(np.zeros((M, K))))
+    np.testing.assert_array_equal(state.V[6:], before[6:])
+    assert (state.V[:6] != before[:6]).any(axis=1).all()
+
+
+def test_the_best_is_kept_and_slow_down_returns_to_it():
+    scores = iter([-5.0, -3.0, -4.0, -4.0, -2.0, -6.0])
+    seen = []
+
+    def monitor(state):
+        seen.append(state.V.copy())
+        return next(scores)
+
+    outcome = Outcome(np.zeros((M, K)))
+    plan = plan_of(schedule=Plateau(0.0, patience=2, reductions=1), monitor=monitor, max_iter=6, batch_size=10)
+    state = state_of()
+    train(state, data_of(negatives=[[7]], negative_weights=[1.0]), plan, [], outcome)
+    np.testing.assert_array_equal(outcome.best, seen[4])
+    assert outcome.best_score == -2.0
+    assert [h["validation"] for h in outcome.history] == [-5.0, -3.0, -4.0, -4.0, -2.0, -6.0]
+    # after the fourth score training went on from the second's parameters: one step from there, not from the fourth's
+    assert np.abs(seen[4] - seen[1]).max() < np.abs(seen[3] - seen[1]).max()
+
+
+def test_without_keep_best_the_last_counts():
+    scores = iter([-1.0, -2.0, -3.0])
+    outcome, state = Outcome(np.zeros((M, K))), state_of()
+    train(state, data_of(), plan_of(monitor=lambda _: next(scores), keep_best=False), [], outcome)
+    np.testing.assert_array_equal(outcome.best, state.V)
+
+
+# -- Remark 2: static negatives can drive the objective to infinity ----------------------------------
+
+PAIRS = [[0, 1], [2, 3]] * 30
+MANY_PAIRS = PAIRS * 20
+SINGLES = [[0], [1], [2], [3]]  # P({i}) / P({i, j}) falls without bound as the kernel grows: φ → ∞
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"optimizer": "adam", "learning_rate": 20.0, "batch_size": 1},
+        {"optimizer": "nesterov", "learning_rate": 1e140},
+        {"optimizer": "robbins-monro", "learning_rate": 1e140, "radius": 1e150},
+    ],
+    ids=lambda p: p["optimizer"],
+)
+@pytest.mark.parametrize("contrast", [1.0, 0.9])
+def test_divergence_is_caught(parameters, contrast):
+    model = cd.LowRankDPP(
+        3, objective="explicit", contrast=contrast, negative_ratio=0, alpha=0, tol=0, max_iter=1000,
+        monitor="likelihood", random_state=0, **parameters,
+    )  # fmt: skip
+    with pytest.raises(ConvergenceError, match=r"at step \d+ .*objective='dynamic'|after step \d+"):
+        model.fit(MANY_PAIRS, negatives=SINGLES)
+    assert np.isfinite(model.item_factors_).all()
+    assert np.isfinite(model.score(PAIRS))
+    assert model.predict_next([0]).sum() == pytest.approx(1.0)
+    assert model.recommend([0], N=1)[0].shape == (1,)
+    assert len(model.sample(3, random_state=0)) == 3
+
+
+def test_the_objective_does_rise_without_bound():
+    """The divergence itself: each round adds about as much as the one before, where dynamic negatives level off."""
+
+    def objectives(**parameters):
+        model = cd.LowRankDPP(
+            3, contrast=1.0, alpha=0, tol=0, batch_size=4, max_iter=4, learning_rate=1.0, random_state=0, **parameters
+        )
+        model.fit(PAIRS, negatives=SINGLES if parameters["objective"] == "explicit" else None)
+        return np.array([h["objective"] for h in model.history_])
+
+    static = objectives(objective="explicit", negative_ratio=0)
+    assert (np.diff(static) > 0.5).all()
+    dynamic = objectives(objective="dynamic")
+    assert np.abs(np.diff(dynamic)).max() < 1.0
+    assert dynamic.max() < static.max()
+
+
+def test_negatives_that_become_impossible_do_no_harm():
+    """Remark 2's other face, P(A⁻) → 0 in direction: what has no volume any more has no gradient, and all is finite."""
+    for optimizer in ("adam", "nesterov", "robbins-monro"):
+        model = cd.LowRankDPP(
+            4, objective="explicit", negative_ratio=0, alpha=0, optimizer=optimizer, max_iter=60, tol=0, random_state=0
+        ).fit(PAIRS, negatives=[[0, 2], [1, 3]])
+        p = model.predict_next([[0], [1]])
+        codes = {item: code for code, item in enumerate(model.items_)}
+        assert p[0, codes[1]] > 10 * p[0, codes[2]]
+        assert p[1, codes[0]] > 10 * p[1, codes[3]]
+
+
+def test_a_score_that_is_not_finite_names_the_step():
+    outcome = Outcome(np.ones((M, K)))
+    with pytest.raises(ConvergenceError, match="after step 3"):
+        train(state_of(), data_of(), plan_of(monitor=lambda _: np.nan), [], outcome)
+    np.testing.assert_array_equal(outcome.best, 1.0)  # what was good before
+
+
+def test_an_error_of_our_own_is_not_taken_for_divergence():
+    class Broken:
+        def gradient(self, state, batch):
+            raise ValueError("shapes do not match")
+
+    with pytest.raises(ValueError, match="shapes"):
+        train(state_of(), data_of(), plan_of(objective=Broken()), [], Outcome(np.ones((M, K))))
