@@ -9,7 +9,20 @@ from contradpp.data.readers import read_baskets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.estimators.base import load
 from contradpp.estimators.lowrank import LowRankDPP
+from contradpp.evaluate import baselines
+from contradpp.evaluate.report import evaluate  # the function takes the place of the subpackage of that name
 
 __version__ = "0.1.0"
 
-__all__ = ["Baskets", "LowRankDPP", "Vocabulary", "__version__", "datasets", "errors", "load", "read_baskets"]
+__all__ = [
+    "Baskets",
+    "LowRankDPP",
+    "Vocabulary",
+    "__version__",
+    "baselines",
+    "datasets",
+    "errors",
+    "evaluate",
+    "load",
+    "read_baskets",
+]
