@@ -83,11 +83,15 @@ def dynamic_negatives(
             target_set[t] = items[a]
             for c in range(K):
                 residual[c] = V[items[a], c]
-            project_off(residual, basis, t)
-            project_off(residual, basis, t)
-            left = 0.0
-            for c in range(K):
-                left += residual[c] * residual[c]
+            left = norms[items[a]]
+            for _ in range(2):
+                before = left
+                project_off(residual, basis, t)
+                left = 0.0
+                for c in range(K):
+                    left += residual[c] * residual[c]
+                if left > 0.25 * before:  # little was lost: once is enough
+                    break
             scale = 1.0 / np.sqrt(left) if left > 1e-28 * norms[items[a]] else 0.0
             for c in range(K):
                 basis[t, c] = residual[c] * scale

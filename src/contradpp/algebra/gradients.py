@@ -149,8 +149,8 @@ def conditional_gradients(
 ) -> None:  # fmt: skip
     """The gradient of Σ_i g_i log P(i | A∖i), for sets first..last−1, in three parts.
 
-    Entry rows of the gradient in G; entry rows T̄ V_A in F, whose product with V makes the sum in C̄; and the
-    σ of each set. The value of the set's sum is in `values`. Singular sets contribute nothing.
+    Entry rows −2 W W̄ W V_A in G; entry rows T̄ V_A in F, from which come the rest of the rows, 2 (T̄ V_A) C, and
+    the sum in C̄; and the σ of each set. The value of the set's sum is in `values`. Singular sets contribute nothing.
     """
     K = V.shape[1]
     largest = largest_set(indptr, first, last)
@@ -186,7 +186,7 @@ def conditional_gradients(
             for c in range(k):
                 h += WT[a, c] * W[c, a]
             W_bar[a, a] += (q[a] * h - g[start + a]) / W[a, a]
-        # T̄ −= W D(q) W; then left = −2 W W̄ W, and the rows of A are left X + 2 T̄ X C.
+        # T̄ −= W D(q) W; then left = −2 W W̄ W, and the rows of A are left X + 2 (T̄ X) C.
         for a in range(k):
             for b in range(k):
                 R[a, b] = -W[a, b] * q[b]
@@ -197,9 +197,7 @@ def conditional_gradients(
         for a in range(k):
             for b in range(k):
                 left[a, b] *= -2.0
-                T_bar[a, b] *= 2.0
         multiply(left, k, X, G[start : start + k], True)
-        multiply(T_bar, k, XC, G[start : start + k], False)
 
 
 @compiled

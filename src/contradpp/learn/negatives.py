@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp._threads import run_blocks
 from contradpp.learn.state import State
 from contradpp.model.kernel import Sets, take_sets
 
 Array = NDArray[np.float64]
+SETS_PER_BLOCK = 128
 EMPTY = Sets(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
 
 
@@ -67,10 +70,15 @@ class Dynamic:
         from contradpp.algebra import draws
 
         parents, out = _room_for_children(positives, n, rng, weights)
-        draws.dynamic_negatives(
-            state.V, state.squared_norms, np.cumsum(state.norm_blocks), state.block, self.popularity,
-            positives.indptr, positives.indices, parents, out.indptr, rng, out.indices,
-        )  # fmt: skip
+        cumulative = np.cumsum(state.norm_blocks)
+
+        def work(first: int, last: int, own: np.random.Generator) -> None:
+            draws.dynamic_negatives(
+                state.V, state.squared_norms, cumulative, state.block, self.popularity, positives.indptr,
+                positives.indices, parents[first:last], out.indptr[first : last + 1], own, out.indices,
+            )  # fmt: skip
+
+        _in_blocks(work, n, rng, state.n_jobs)
         return out
 
 
@@ -99,7 +107,7 @@ class Explicit:
 
     def draw(
         self,
-        state: State,  # noqa: ARG002
+        state: State,
         positives: Sets,
         n: int,
         rng: np.random.Generator,
@@ -109,10 +117,14 @@ class Explicit:
         from contradpp.algebra import draws
 
         parents, out = _room_for_children(positives, n, rng, weights)
-        draws.explicit_negatives(
-            self.popularity, self.training.count, *self._postings, positives.indptr, positives.indices,
-            parents, out.indptr, rng, out.indices,
-        )  # fmt: skip
+
+        def work(first: int, last: int, own: np.random.Generator) -> None:
+            draws.explicit_negatives(
+                self.popularity, self.training.count, *self._postings, positives.indptr, positives.indices,
+                parents[first:last], out.indptr[first : last + 1], own, out.indices,
+            )  # fmt: skip
+
+        _in_blocks(work, n, rng, state.n_jobs)
         return out
 
 
@@ -189,6 +201,19 @@ class NotInTraining:
     def _true(self, sets: Sets) -> Sets:
         found = [frozenset(chosen.tolist()) in self._known for chosen in np.split(sets.indices, sets.indptr[1:-1])]
         return take_sets(sets, np.flatnonzero(~np.array(found, dtype=bool)))
+
+
+def _in_blocks(
+    work: Callable[[int, int, np.random.Generator], None], n: int, rng: np.random.Generator, n_jobs: int
+) -> None:
+    """Call `work(first, last, stream)` for blocks of 0..n−1, each with a stream of its own, on threads."""
+    streams = rng.spawn(-(-n // SETS_PER_BLOCK))
+
+    def block(number: int) -> None:
+        first = number * SETS_PER_BLOCK
+        work(first, min(first + SETS_PER_BLOCK, n), streams[number])
+
+    run_blocks(block, len(streams), n_jobs)
 
 
 def _room_for_children(

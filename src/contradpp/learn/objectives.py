@@ -148,6 +148,7 @@ class ConditionalLikelihood:
         row_values, row_products = np.empty_like(V_rows), np.empty_like(V_rows)
         gradients.gather_rows(G, sets.indptr, slots, ones, row_values)
         gradients.gather_rows(F, sets.indptr, slots, ones, row_products)
+        row_values += times(row_products, 2.0 * state.dual, state.n_jobs)
         C_bar = gram(V_rows, row_products, state.n_jobs)
         right = C_bar + C_bar.T
         right[np.diag_indices(K)] -= 2 * sigmas.sum()

@@ -171,8 +171,9 @@ class RowAdam:
         rows, values = gradient.rows, gradient.values
         old = state.V[rows]
         if gradient.right is not None:
-            put_off = (self._t - self._touched[rows])[:, None]
-            values = values + put_off * times(old, gradient.right, state.n_jobs)
+            shared = times(old, gradient.right, state.n_jobs)
+            shared *= (self._t - self._touched[rows])[:, None]
+            values = np.add(values, shared, out=shared)
             self._touched[rows] = self._t
         self._move(state, rows, values, rate)
         state.rows_changed(rows, old)

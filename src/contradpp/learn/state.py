@@ -29,14 +29,16 @@ class State:
         self.block = max(64, int(np.sqrt(len(self.V))))  # items per block of `norm_blocks`
         self._marks = np.full(len(self.V), -1, dtype=np.int32)
         self._dual: Array | None = None
+        self._dual_wanted = False
         self._norm_blocks: Array | None = None
         self.changed()
 
     @property
     def dual(self) -> Array:
-        """C = Vᵀ V (K, K), computed when it is first asked for and then kept in step with V."""
+        """C = Vᵀ V (K, K), kept in step with V for as long as every step asks for it."""
         if self._dual is None:
             self._dual = gram(self.V, self.V, self.n_jobs)
+        self._dual_wanted = True
         return self._dual
 
     @property
@@ -60,9 +62,12 @@ class State:
         C changes by V_newᵀ V_new − V_oldᵀ V_old, half of DᵀS + SᵀD with D and S the difference and the sum.
         """
         new = self.V[rows]
-        if self._dual is not None:
+        if self._dual is not None and self._dual_wanted:
             half = gram(new - old, new + old, self.n_jobs)
             self._dual = self._dual + 0.5 * (half + half.T)
+        else:
+            self._dual = None
+        self._dual_wanted = False
         norms = np.einsum("ik,ik->i", new, new)
         if self._norm_blocks is not None:
             np.add.at(self._norm_blocks, rows // self.block, norms - self.squared_norms[rows])
