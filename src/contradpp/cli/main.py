@@ -14,7 +14,10 @@ from contradpp.errors import ContradppError
 
 # A command's name, the module under `contradpp.cli` that defines it, and its line in the overview.
 COMMANDS = {
+    "bench": "measure speed against the machine's limits",
     "demo": "learn a small shop and suggest what goes with a basket",
+    "evaluate": "measure a model on held-out baskets",
+    "reproduce": "run the paper's tables and figures again, beside the published numbers",
 }
 
 

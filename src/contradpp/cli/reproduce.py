@@ -1,0 +1,102 @@
+"""`contradpp reproduce`: the paper's tables and figures, run again beside the published numbers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from contradpp.experiments import paper, render
+from contradpp.experiments.paper import Protocol, Task
+from contradpp.experiments.reproduce import Watcher, expand, missing
+from contradpp.experiments.reproduce import reproduce as run_all
+from contradpp.experiments.store import Store
+
+
+@click.command(epilog=f"Targets: {', '.join(paper.TARGETS)}.")
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    default="reproduction",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for results, reports and figures.",
+)
+@click.option(
+    "--settings",
+    type=click.Choice(["default", "paper"]),
+    default="default",
+    show_default=True,
+    help="How models are trained: the library's defaults, or the paper's start, optimiser and stopping rule.",
+)
+@click.option(
+    "--trials", type=click.IntRange(1), default=3, show_default=True, help="Trials with different seeds (the paper: 5)."
+)
+@click.option("--quick", is_flag=True, help="One trial, three runs of Figure 1, ablations on two registries.")
+@click.option("--jobs", type=click.IntRange(1), default=None, help="Threads; all cores if left out.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def reproduce(
+    targets: tuple[str, ...], folder: Path, settings: str, trials: int, quick: bool, jobs: int | None, as_json: bool
+) -> None:  # fmt: skip
+    """Run the paper's experiments again: TARGET is a table or a figure, or `all`.
+
+    Finished results are kept in the folder: a run that was stopped goes on where it stopped, and one that is
+    finished only writes its reports again.
+    """
+    for target in targets:
+        if target not in paper.TARGETS:
+            known = ", ".join(paper.TARGETS)
+            raise click.BadParameter(f"there is no {target!r}; there are: {known}", param_hint="TARGET")
+    protocol = Protocol(settings, trials, quick)
+    tasks = missing(expand(targets), protocol, Store(folder))
+    with _progress(tasks) as watch:
+        reports = run_all(targets, folder, protocol, n_jobs=jobs, watch=watch)
+    if as_json:
+        files = [json.loads((folder / f"{report.slug}.json").read_text(encoding="utf-8")) for report in reports]
+        click.echo(json.dumps(files, indent=1, ensure_ascii=False))
+        return
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    for report in reports:
+        console.rule(f"[bold]{report.title}")
+        for table in report.tables:
+            console.print(render.terminal_table(table))
+        for sentence in report.findings:
+            console.print(f"• {sentence}", highlight=False, markup=False)
+    console.print(f"\nReports and figures are in {folder}/, all of them together in {folder / 'index.md'}.")
+
+
+@contextmanager
+def _progress(tasks: list[Task]) -> Iterator[Watcher]:
+    """A bar over everything on a terminal, else a line per finished result; both on standard error."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        done = 0
+
+        def tell(task: Task, seconds: float) -> None:
+            nonlocal done
+            done += 1
+            click.echo(f"[{done}/{len(tasks)}] {task}: {seconds:.1f} s", err=True)
+
+        yield tell
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"),
+               TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=console, transient=True) as bar:
+        total, left = sum(task.cost for task in tasks), list(tasks)
+        shown = bar.add_task(str(tasks[0]) if tasks else "", total=total, count=f"0/{len(tasks)}")
+
+        def advance(task: Task, seconds: float) -> None:  # noqa: ARG001
+            left.remove(task)
+            following = str(left[0]) if left else "writing reports"
+            count = f"{len(tasks) - len(left)}/{len(tasks)}"
+            bar.update(shown, advance=task.cost, description=following, count=count)
+
+        yield advance
