@@ -252,3 +252,13 @@ def test_evaluate_is_the_function_whatever_is_imported_and_when(code):
     check += "\nassert callable(cd.evaluate)\nassert cd.baselines.Popularity"
     done = subprocess.run([sys.executable, "-c", code + check], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_small_baskets_can_be_left_out():
+    model = cd.LowRankDPP.from_factors(np.random.default_rng(0).normal(size=(4, 4)))
+    baskets = cd.Baskets.from_lists([[0], [1], [2, 3], [1, 2, 3]], items=range(4))
+    larger = cd.evaluate(model, baskets, min_size=2)
+    assert larger.n_baskets == 2
+    assert larger.metrics == cd.evaluate(model, baskets.subset([2, 3])).metrics
+    with pytest.raises(DataError, match="5 or more items"):
+        cd.evaluate(model, baskets, min_size=5)

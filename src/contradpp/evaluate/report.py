@@ -31,6 +31,7 @@ def evaluate(
     random_state: RandomState = 0,
     *,
     train: Any = None,
+    min_size: int = 1,
     n_jobs: int | None = None,
 ) -> Report:
     """Measure a model on held-out baskets.
@@ -47,6 +48,9 @@ def evaluate(
         same for every model with the same catalogue.
     train : Baskets or list of lists, optional
         Where the popularity and the likeness of items are counted; the test baskets if left out.
+    min_size : int
+        Test baskets with fewer items are left out. With 1, a basket of one item counts, and is predicted from nothing;
+        with 2, there is always a rest to predict from. The two can differ by more than methods do: say which.
     n_jobs : int, optional
         Threads; None for as many as the model uses, else all cores. Results do not depend on it.
 
@@ -62,8 +66,10 @@ def evaluate(
     scorer, seed = as_scorer(model), root_seed(random_state)
     threads = resolve_n_jobs(getattr(model, "n_jobs", None) if n_jobs is None else n_jobs)
     given = as_baskets(test)
+    if min_size > 1:
+        given = given.subset(given.sizes >= min_size)
     if not given.n_baskets:
-        raise DataError("evaluate needs at least one test basket")
+        raise DataError(f"evaluate needs at least one test basket of {min_size} or more items")
     baskets = given.recode(scorer.items, unknown="ignore")
     sets = Sets(baskets.indptr, baskets.indices)
     ranked = np.flatnonzero(scorer.rankable(sets.sizes))
