@@ -38,6 +38,9 @@ unit: $(STAMP)   ## the test suite
 
 test: lint types unit  ## lint, types and the whole test suite
 
+bench: $(STAMP)  ## speed as ratios, one table
+	$(BIN)/contradpp bench
+
 lock: $(STAMP)   ## resolve pyproject's ranges anew into requirements.lock
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --extra dev --extra plot --extra serve \

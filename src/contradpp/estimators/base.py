@@ -16,6 +16,7 @@ from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets, as_vocabulary
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
+from contradpp.estimators.growing import GrowingBasket
 from contradpp.estimators.queries import as_codes, as_queries
 from contradpp.model import conditioning, persist
 from contradpp.model.kernel import Array, LowRankKernel
@@ -172,6 +173,10 @@ class BaseDPP:
         codes, probabilities = best_next(self._kernel, queries.sets, int(N), candidates=pool, banned=banned)
         items = self._ids(codes)
         return (items[0], probabilities[0]) if queries.single else (items, probabilities)
+
+    def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
+        """A basket to which items are added one by one, with suggestions after each at the cost of one pass over V."""
+        return GrowingBasket(self._kernel, self._known, basket)
 
     def complete(
         self, basket: Iterable[Any], size: int, *, exclude: Iterable[Any] | None = None, unknown: str = "error"
