@@ -114,6 +114,7 @@ def test_numbers_and_tables_in_markdown():
     assert number(Number(-0.5), sign=True) == "−0.50"
     assert number(Number(0.3705, 8.569e-5), "auc", sign=True) == "+0.3705 ± 0.0001"
     assert number(Number(0.3702, 4.447e-5), "auc") == "0.3702 ± 4.4e-05"
+    assert number(Number(-0.00001), "auc", sign=True) == "+0.0000"
     assert number(None) == "–"
     lines = markdown_table(Table("T", ("a|b", "c"), (("x", "1"), ("long", "20")), "note")).splitlines()
     assert lines[0] == "**T**"

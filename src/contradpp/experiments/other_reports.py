@@ -160,7 +160,7 @@ def ablation(target: str, collected: Collected) -> Report:
     return Report(
         target=target,
         title=f"Ablation: {symbol}",
-        setup=f"{setup(collected.protocol)} Mean over {len(data)} registries: "
+        setup=f"{setup(collected.protocol)} All but {symbol} stays as said. Mean over {len(data)} registries: "
         f"{', '.join(name.removeprefix('amazon/') for name in data)}.",
         tables=(Table(f"Exp and Dyn against {symbol}", head, rows),),
         findings=(f"The paper: {published.INSENSITIVE}", *ranges),
@@ -180,9 +180,9 @@ def _range(
     low, high = min(ranks), max(ranks)
     verdict = "not very sensitive: confirmed" if high - low < 1.0 else "sensitive: the paper's remark is not confirmed"
     return (
-        f"{LABELS[method]}: as {symbol} goes from {levels[0]:g} to {levels[-1]:g}, MPR stays within {low:.2f} to "
-        f"{high:.2f} (best at {levels[int(np.argmax(ranks))]:g}) and the AUC at the best scale within "
-        f"{min(areas):.4f} to {max(areas):.4f}; {verdict} (a range below one point of MPR)."
+        f"{LABELS[method]}: as {symbol} goes from {levels[0]:g} to {levels[-1]:g}, MPR lies between {low:.2f} and "
+        f"{high:.2f} (best at {levels[int(np.argmax(ranks))]:g}) and the AUC at the best scale between "
+        f"{min(areas):.4f} and {max(areas):.4f}; {verdict} (the mark is a range of one point of MPR)."
     )
 
 

@@ -88,7 +88,8 @@ def number(value: Number | float | None, metric: str = "mpr", *, sign: bool = Fa
         return MISSING
     given = value if isinstance(value, Number) else Number(float(value))
     digits = digits_of(metric)
-    text = f"{given.value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+    shown = round(given.value, digits) + 0.0  # no minus before a zero
+    text = f"{shown:{'+' if sign else ''}.{digits}f}".replace("-", "−")
     if given.std is None:
         return text
     small = 0 < given.std < 0.5 * 10**-digits
