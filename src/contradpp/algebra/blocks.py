@@ -104,23 +104,31 @@ def combine(R: Array, transposed: bool, a: int, b: int, n: int, scale: float, G:
     """g_a ← scale (g_a − Σ_{b ≤ j < b+n} r_{aj} g_j), up to eight rows at a time; R is read as Rᵀ if asked.
 
     One row is written, so that the compiler can tell it from the rows that are read: with more, it would give
-    up vectorising. Places beyond the n rows get the coefficient 0.
+    up vectorising. The last rows go alone, in twos, fours or eights; places beyond them get the coefficient 0.
     """
     K = G.shape[1]
     end = b + n
+    last = end - 1
     if n == 0:
         for c in range(K):
             G[a, c] *= scale
     while b < end:
         left = end - b
-        last = end - 1
+        if left <= 2:
+            r0 = R[b, a] if transposed else R[a, b]
+            r1 = R[last, a] if transposed else R[a, last]
+            if left == 1:
+                for c in range(K):
+                    G[a, c] = scale * (G[a, c] - r0 * G[b, c])
+            else:
+                for c in range(K):
+                    G[a, c] = scale * (G[a, c] - r0 * G[b, c] - r1 * G[last, c])
+            return
         j0, j1, j2, j3 = b, min(b + 1, last), min(b + 2, last), min(b + 3, last)
         if transposed:
             r0, r1, r2, r3 = R[j0, a], R[j1, a], R[j2, a], R[j3, a]
         else:
             r0, r1, r2, r3 = R[a, j0], R[a, j1], R[a, j2], R[a, j3]
-        r1 = r1 if left > 1 else 0.0
-        r2 = r2 if left > 2 else 0.0
         r3 = r3 if left > 3 else 0.0
         if left <= 4:
             for c in range(K):

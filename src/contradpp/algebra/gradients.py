@@ -22,10 +22,10 @@ SINGULAR = 1e-14  # a pivot this small, relative to its diagonal entry, is round
 
 
 @compiled
-def load_rows(V: Array, rows: Codes, X: Array) -> None:
-    """X[a] = V[rows[a]]."""
-    for a in range(len(rows)):
-        i = rows[a]
+def load_rows(V: Array, rows: Codes, start: int, k: int, X: Array) -> None:
+    """X[a] = V[rows[start + a]] for a < k."""
+    for a in range(k):
+        i = rows[start + a]
         for c in range(V.shape[1]):
             X[a, c] = V[i, c]
 
@@ -59,14 +59,15 @@ def log_det_gradients(
     largest = largest_set(indptr, first, last)
     R = np.empty((largest, largest))
     for s in range(first, last):
-        start, end = indptr[s], indptr[s + 1]
-        X = G[start:end]
-        load_rows(V, indices[start:end], X)
-        log_dets[s] = factorise(X, end - start, R)
+        start = indptr[s]
+        k = indptr[s + 1] - start
+        X = G[start : start + k]
+        load_rows(V, indices, start, k, X)
+        log_dets[s] = factorise(X, k, R)
         if log_dets[s] == -np.inf:
             X[:] = 0.0
         else:
-            solve(R, end - start, X)
+            solve(R, k, X)
 
 
 @compiled
@@ -76,9 +77,10 @@ def set_log_dets(V: Array, indptr: Pointers, indices: Codes, first: int, last: i
     R = np.empty((largest, largest))
     X = np.empty((largest, V.shape[1]))
     for s in range(first, last):
-        start, end = indptr[s], indptr[s + 1]
-        load_rows(V, indices[start:end], X)
-        out[s] = factorise(X, end - start, R)
+        start = indptr[s]
+        k = indptr[s + 1] - start
+        load_rows(V, indices, start, k, X)
+        out[s] = factorise(X, k, R)
 
 
 @compiled
@@ -135,8 +137,8 @@ def conditional_log_likelihoods(
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
-        load_rows(V, indices[start : start + k], X)
-        load_rows(VC, slots[start : start + k], XC)
+        load_rows(V, indices, start, k, X)
+        load_rows(VC, slots, start, k, XC)
         usable = conditional_terms(X, XC, k, trace, R, W, T, WT, S)
         for a in range(k):
             out[start + a] = -np.log(W[a, a]) - np.log(S[a]) if usable else np.nan
@@ -164,8 +166,8 @@ def conditional_gradients(
         k = indptr[s + 1] - start
         sigmas[s] = 0.0
         values[s] = 0.0
-        load_rows(V, indices[start : start + k], X)
-        load_rows(VC, slots[start : start + k], XC)
+        load_rows(V, indices, start, k, X)
+        load_rows(VC, slots, start, k, XC)
         if not conditional_terms(X, XC, k, trace, R, W, T, WT, S):
             G[start : start + k] = 0.0
             F[start : start + k] = 0.0

@@ -24,6 +24,7 @@ WATCHED = {
     "mean log P(i | A∖i),\ni by popularity": ("dynamic", "exact"),
     "mean log P(i | A∖i),\ni uniform": ("explicit",),
 }
+FEWEST = 20  # baskets of a size that are worth a point
 
 
 def require() -> None:
@@ -119,7 +120,8 @@ def by_size(series: Mapping[str, Mapping[str, tuple[float, int]]]) -> Any:
     """MPR by basket size, a line per method; under each size, how many baskets there were."""
     figure = _figure(6.5, 4.0)
     panel = figure.subplots()
-    groups = max((list(values) for values in series.values()), key=len, default=[])
+    everything = max((dict(values) for values in series.values()), key=len, default={})
+    groups = [group for group, (_, n) in everything.items() if n >= FEWEST] or list(everything)
     for label, values in series.items():
         style = "--" if label == "Popularity" else "-"
         y = [values[group][0] if group in values else np.nan for group in groups]

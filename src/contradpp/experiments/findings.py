@@ -179,9 +179,9 @@ def claim_popularity(collected: Collected, data: str) -> dict[str, str]:
     if value is None or expected is None:
         return {}
     pairs = collected.mean(Selection((data,), "popularity"), "mpr_pairs") or value
-    if abs(value.value - expected) <= 0.5:
+    if abs(value.value - expected) <= 0.3:
         verdict = "**confirmed**"
-    elif abs(pairs.value - expected) <= 0.5:
+    elif abs(pairs.value - expected) <= 0.3:
         verdict = f"**confirmed** only for baskets of two or more items, where it is {number(pairs)}"
     else:
         verdict = f"**not confirmed** (for baskets of two or more items it is {number(pairs)})"

@@ -135,7 +135,11 @@ def plots(collected: Collected, data: tuple[str, ...], rows: dict[str, Selection
             f"Validation score while training on {name}{of}; the first trial is drawn strong.",
             lambda: figures.convergence({k: v for k, v in runs.items() if v[1]}, settings),
         ),
-        Plot("mpr-by-size", f"MPR by basket size on {name}.", lambda: figures.by_size(sizes)),
+        Plot(
+            "mpr-by-size",
+            f"MPR by basket size on {name}; sizes of which there are fewer than {figures.FEWEST} baskets are left out.",
+            lambda: figures.by_size(sizes),
+        ),
     )
 
 
