@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -12,7 +13,12 @@ from contradpp.cli.main import COMMANDS, cli, main
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "contradpp", *arguments], capture_output=True, text=True, check=False, timeout=240
+        [sys.executable, "-m", "contradpp", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env={**os.environ, "COLUMNS": "140"},
     )
 
 
