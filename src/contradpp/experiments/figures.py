@@ -16,7 +16,7 @@ from contradpp.experiments.render import name_of
 
 COLORS = {
     "LowRank": "#4477aa", "Exp": "#ee6677", "Dyn": "#228833", "NCE": "#ccbb44", "exact": "#aa3377",
-    "Popularity": "#888888",
+    "Exp, counted": "#f4b0b8", "Dyn, counted": "#88cc99", "Prod": "#66ccee", "Popularity": "#888888",
 }  # fmt: skip
 # What the validation score of a method is with the default settings; with the paper's it is log P(A) for all.
 WATCHED = {

@@ -41,10 +41,15 @@ LABELS = {
     "explicit": "Exp",
     "dynamic": "Dyn",
     "nce": "NCE",
+    "explicit-counted": "Exp, counted",
+    "dynamic-counted": "Dyn, counted",
+    "product": "Prod",
     "exact": "exact",
     "popularity": "Popularity",
 }
 COMPARED = ("mle", "explicit", "dynamic", "nce")  # the paper's methods
+COUNTED = "-counted"  # contrast = |A⁻|/|A⁺|, the form of the paper's appendix
+OURS = (f"explicit{COUNTED}", f"dynamic{COUNTED}", "product", "exact")
 PAPER_START = ("mle", "explicit", "dynamic")  # shown from the paper's start beside the default settings
 TOY_METHODS = ("mle", "explicit", "dynamic")
 ABLATED = ("explicit", "dynamic")
@@ -140,8 +145,8 @@ class Task:
             return {}
         return {
             "n_components": self.plan.n_components,
-            "objective": self.method,
-            "contrast": 1.0,
+            "objective": self.method.removesuffix(COUNTED),
+            "contrast": "counted" if self.method.endswith(COUNTED) else 1.0,
             "negative_ratio": self.ratio,
             "alpha": self.alpha,
             "calibrate": None,
@@ -211,7 +216,7 @@ def _task(
 
 def methods_of(settings: str) -> tuple[str, ...]:
     """The rows of a table: the paper's methods, and with the default settings our own."""
-    return (*COMPARED, "exact", "popularity") if settings == "default" else (*COMPARED, "popularity")
+    return (*COMPARED, *OURS, "popularity") if settings == "default" else (*COMPARED, "popularity")
 
 
 def _table(data: Sequence[str], protocol: Protocol) -> Iterator[Task]:
