@@ -12,7 +12,7 @@ import contradpp
 
 ROOT = Path(contradpp.__file__).parent
 
-# DESIGN.md section 3. A part may import itself and every part above it in this list, nothing below.
+# docs/architecture.md. A part may import itself and every part above it in this list, nothing below.
 FLOORS = [
     {"errors"},
     {"_random", "_threads"},
@@ -76,7 +76,7 @@ def violations(source: str, path: Path) -> list[str]:
 
 
 def test_there_are_no_parts_but_those_of_the_design():
-    """A new module at the top must be given its place in DESIGN.md and in FLOORS first."""
+    """A new module at the top must be given its place in docs/architecture.md and in FLOORS first."""
     parts = {part_of(path) for path in FILES} - {""}
     assert parts <= set(LEVEL), f"no place in the design for {sorted(parts - set(LEVEL))}"
     assert {"errors", "_random", "_threads", "data", "algebra", "model", "estimators"} <= parts

@@ -1,7 +1,7 @@
 """Leave-one-out ranks of a low-rank DPP from one factorisation per basket.
 
 With orthonormal rows Q that span V_A, and q_i the unit vector of that span which is orthogonal to V_{A∖i}, the
-score of j given A∖i is ‖v_j‖² − ‖Q v_j‖² + (q_iᵀ v_j)² (DESIGN.md section 1: c_j + U_ij²/W_ii). As q_i is a
+score of j given A∖i is ‖v_j‖² − ‖Q v_j‖² + (q_iᵀ v_j)² (docs/theory.md: c_j + U_ij²/W_ii). As q_i is a
 combination of the rows of Q, the one matrix product Q Vᵀ serves all items that are left out. The score of i
 itself is 1/W_ii.
 """

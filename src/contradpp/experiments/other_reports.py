@@ -120,7 +120,7 @@ def runtimes(collected: Collected) -> Report:
         findings=(
             f"LowRank : Exp : Dyn : NCE is {order}; published 1 : 3.2 : 8.6 : 33. Per round over the data it "
             f"is {per_round}; the rest is how many rounds a method makes before its validation score stops rising.",
-            "Drawing a dynamic negative costs no loop over the items (rejection from ‖v_j‖², DESIGN.md section 1) and "
+            "Drawing a dynamic negative costs no loop over the items (rejection from ‖v_j‖², docs/theory.md) and "
             "the noise of NCE costs O(|A|) a set, so that neither has the cost it had in the paper.",
         ),
         plots=(

@@ -92,5 +92,5 @@ INSENSITIVE = (
     "(section 5.2; no numbers are printed)."
 )
 
-# What the prototypes of this project found and the reproduction checks again (issue 4): MPR of popularity alone.
+# What the prototypes of this project found and the reproduction checks again: MPR of popularity alone.
 POPULARITY_MPR = {"uk": 83.4, "belgian": 90.0}
