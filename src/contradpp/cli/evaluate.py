@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
 import contradpp as cd
-from contradpp.data import datasets
+from contradpp.cli.inputs import baskets_from
 
 
 @click.command()
@@ -26,7 +25,5 @@ def evaluate(model: str, data: str, ks: str, seed: int, min_size: int, as_json: 
         raise click.BadParameter(f"{ks!r} is no list of whole numbers", param_hint="--ks") from None
     if min(levels) < 1:
         raise click.BadParameter("every k must be at least 1", param_hint="--ks")
-    named = data in datasets.names() and not Path(data).exists()
-    baskets = datasets.load(data) if named else cd.read_baskets(data)
-    report = cd.evaluate(cd.load(model), baskets, ks=levels, random_state=seed, min_size=min_size)
+    report = cd.evaluate(cd.load(model), baskets_from(data), ks=levels, random_state=seed, min_size=min_size)
     click.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))

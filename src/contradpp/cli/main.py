@@ -17,6 +17,8 @@ COMMANDS = {
     "bench": "measure speed against the machine's limits",
     "demo": "learn a small shop and suggest what goes with a basket",
     "evaluate": "measure a model on held-out baskets",
+    "fit": "learn a model from a file of baskets",
+    "recommend": "say what goes with a basket",
     "reproduce": "run the paper's tables and figures again, beside the published numbers",
 }
 
