@@ -80,6 +80,8 @@ def adam_rows(
 def settle_rows(V: Array, moments: Array, penalty: Array, clock: float, norm_step: float, beta2: float) -> None:
     """Apply to every row the penalty for the time since its last step."""
     for i in range(V.shape[0]):
+        if moments[i, 3] == 0.0:  # never touched: it owes nothing
+            continue
         squared = 0.0
         for c in range(V.shape[1]):
             squared += V[i, c] * V[i, c]

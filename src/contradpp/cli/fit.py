@@ -40,8 +40,9 @@ def fit(
         oversize="drop", n_jobs=jobs, random_state=seed, verbose=1,
     ).fit(train)  # fmt: skip
     model.save(output)
+    fits = test.subset(test.sizes <= components)  # larger ones are impossible for the model, and would not compare
     found = {
-        name: cd.evaluate(one, test, ks=(10,), min_size=2)
+        name: cd.evaluate(one, fits, ks=(10,), min_size=2)
         for name, one in (("popularity", cd.baselines.Popularity().fit(train)), (f"{objective} DPP", model))
     }
     if as_json:
