@@ -153,7 +153,7 @@ class Vocabulary(Sequence[Hashable]):
 
     def merge(self, other: Vocabulary) -> Vocabulary:
         """These items, then those of `other` that are new, with the names of both."""
-        if self == other and not (other._names.keys() - self._names.keys()):
+        if len(other) == 0 or (self == other and not (other._names.keys() - self._names.keys())):
             return self
         return Vocabulary(dict.fromkeys([*self._ids, *other._ids]), names={**other._names, **self._names})
 

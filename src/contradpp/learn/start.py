@@ -36,7 +36,7 @@ def start_factors(init: str, counts: Counts, n_baskets: float, n_components: int
     if init != "popularity":
         raise ParameterError(f"init must be 'popularity' or 'uniform', got {init!r}")
     directions = rng.standard_normal(shape)
-    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    lengths = np.sqrt(np.einsum("ik,ik->i", directions, directions))
     p = popularity(counts, n_baskets)
-    factors: Array = directions * np.sqrt(p / (1 - p))[:, None]
-    return factors
+    directions *= (np.sqrt(p / (1 - p)) / lengths)[:, None]  # in place: V may be most of the memory
+    return directions
