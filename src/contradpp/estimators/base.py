@@ -17,7 +17,7 @@ from contradpp.data.baskets import Baskets, as_vocabulary
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
 from contradpp.estimators.growing import GrowingBasket
-from contradpp.estimators.queries import as_codes, as_queries
+from contradpp.estimators.queries import as_codes, as_ids, as_queries
 from contradpp.model import conditioning, persist
 from contradpp.model.kernel import Array, LowRankKernel
 from contradpp.model.map import greedy_completion
@@ -171,7 +171,7 @@ class BaseDPP:
         )
         banned = as_codes(() if exclude is None else exclude, self._known, unknown=unknown)
         codes, probabilities = best_next(self._kernel, queries.sets, int(N), candidates=pool, banned=banned)
-        items = self._ids(codes)
+        items = as_ids(codes, self.items_)
         return (items[0], probabilities[0]) if queries.single else (items, probabilities)
 
     def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
@@ -204,7 +204,7 @@ class BaseDPP:
         likeness = np.minimum(np.divide(products, scale, out=np.zeros_like(products), where=scale > 0), 1.0)
         likeness[code] = -np.inf
         best = top_n(likeness[None], min(int(N), len(likeness) - 1))[0]
-        return self._ids(best), likeness[best]
+        return as_ids(best, self.items_), likeness[best]
 
     # -- Sampling ----------------------------------------------------------------------------------
 
@@ -303,15 +303,6 @@ class BaseDPP:
         if len(codes) == self._kernel.n_items:
             raise ParameterError("the given items are the whole catalogue: nothing is left to say about the rest")
         return codes
-
-    def _ids(self, codes: NDArray[np.int64]) -> NDArray[Any]:
-        """The item ids of an array of codes, None for −1, in the same shape."""
-        if codes.size and codes.min() < 0:
-            ids = np.full(codes.size, None, dtype=object)
-            for position, code in enumerate(codes.ravel().tolist()):
-                ids[position] = self.items_[code] if code >= 0 else None
-            return ids.reshape(codes.shape)
-        return self.items_.take(codes.ravel().tolist()).reshape(codes.shape)
 
 
 def load(path: str | os.PathLike[str]) -> BaseDPP:

@@ -1,4 +1,4 @@
-"""What a user may pass as a basket, or as many, turned into sets of item codes."""
+"""What a user may pass as a basket, or as many, turned into sets of item codes, and codes back into ids."""
 
 from __future__ import annotations
 
@@ -49,6 +49,16 @@ def as_queries(baskets: Any, items: Vocabulary, *, unknown: str = "error") -> Qu
 def as_codes(basket: Iterable[Any], items: Vocabulary, *, unknown: str = "error") -> NDArray[np.int32]:
     """The codes of one basket."""
     return items.codes(_content(basket), unknown=unknown)
+
+
+def as_ids(codes: NDArray[np.int64], items: Vocabulary) -> NDArray[Any]:
+    """The item ids of an array of codes, None for −1, in the same shape."""
+    if not codes.size or codes.min() >= 0:
+        return items.take(codes.ravel().tolist()).reshape(codes.shape)
+    ids = np.full(codes.size, None, dtype=object)
+    for position, code in enumerate(codes.ravel().tolist()):
+        ids[position] = items[code] if code >= 0 else None
+    return ids.reshape(codes.shape)
 
 
 def _is_basket(entry: Any, items: Vocabulary) -> bool:

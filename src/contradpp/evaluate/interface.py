@@ -7,6 +7,7 @@ the basket (all zero: the same for each).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -16,13 +17,13 @@ from numpy.typing import NDArray
 from contradpp.data.baskets import Baskets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, NotFittedError, ParameterError
-from contradpp.estimators.queries import as_codes, as_queries
+from contradpp.estimators.queries import as_codes, as_ids, as_queries
 from contradpp.evaluate.scoring import SCORES_PER_BLOCK, Array
 from contradpp.model.kernel import Sets, take_sets
 from contradpp.model.ranking import top_n
 
 
-class Baseline:
+class Baseline(ABC):
     """A model that scores what goes with a basket. Subclasses learn in `_learn` and score in `_scores`."""
 
     items_: Vocabulary
@@ -64,7 +65,7 @@ class Baseline:
             allowed[as_codes(candidates, self.items_, unknown=unknown)] = True
         allowed[as_codes(() if exclude is None else exclude, self.items_, unknown=unknown)] = False
         codes, shares = self._best(queries.sets, int(N), allowed)
-        items = _ids(codes, self.items_)
+        items = as_ids(codes, self.items_)
         return (items[0], shares[0]) if queries.single else (items, shares)
 
     def _best(self, sets: Sets, n: int, allowed: NDArray[np.bool_]) -> tuple[NDArray[np.int64], Array]:
@@ -90,12 +91,13 @@ class Baseline:
             raise NotFittedError(f"this {type(self).__name__} has not seen any baskets yet: call fit first")
         return self.items_
 
+    @abstractmethod
     def _learn(self, train: Baskets) -> None:
-        raise NotImplementedError
+        """Take what is needed from the training baskets."""
 
+    @abstractmethod
     def _scores(self, sets: Sets) -> Array:
         """A new array (n_sets, M) of scores of every item, those in the set included."""
-        raise NotImplementedError
 
 
 def as_baskets(baskets: Any) -> Baskets:
@@ -116,16 +118,6 @@ def _normalised(scores: Array, sets: Sets) -> Array:
         totals[row] = max(scores[row].sum(), 1.0)
     scores /= totals[:, None]
     return scores
-
-
-def _ids(codes: NDArray[np.int64], items: Vocabulary) -> NDArray[Any]:
-    """The ids of an array of codes in the same shape, None for −1."""
-    if not (codes < 0).any():
-        return items.take(codes.ravel().tolist()).reshape(codes.shape)
-    ids = np.full(codes.size, None, dtype=object)
-    for position, code in enumerate(codes.ravel().tolist()):
-        ids[position] = items[code] if code >= 0 else None
-    return ids.reshape(codes.shape)
 
 
 def sparse_rows(sets: Sets, n_items: int) -> Any:
