@@ -43,7 +43,8 @@ bench: $(STAMP)  ## speed as ratios, one table
 
 lock: $(STAMP)   ## resolve pyproject's ranges anew into requirements.lock
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --extra dev --extra plot --extra serve \
+	$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --extra dev --extra docs --extra plot \
+	  --extra ray --extra serve --extra tune \
 	  pyproject.toml --output-file requirements.lock
 
 clean:           ## remove the environment and caches
