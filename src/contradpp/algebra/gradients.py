@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.algebra.blocks import cholesky, multiply, products, solve
+from contradpp.algebra.blocks import PANEL, WORK, invert, multiply, padded, products
 from contradpp.algebra.compiled import compiled
 
 Array = NDArray[np.float64]
@@ -40,12 +40,18 @@ def largest_set(indptr: Pointers, first: int, last: int) -> int:
 
 
 @compiled
-def factorise(X: Array, k: int, R: Array) -> float:
-    """R = the Cholesky factor of X Xᵀ for the first k rows of X, as `blocks.solve` takes it; returns log det."""
-    if k > X.shape[1]:
+def room_for(largest: int) -> int:
+    """The rows of a k×k matrix that `blocks.invert` can take, for sets of up to `largest` items."""
+    return -(-largest // PANEL) * PANEL
+
+
+@compiled
+def inverse_gram(X: Array, k: int, K: int, W: Array, work: Array, whole: bool) -> float:
+    """W = (X Xᵀ)⁻¹ for the first k rows of X, of which K columns are in use; returns log det X Xᵀ."""
+    if k > K:
         return -np.inf
-    products(X, X, k, R)
-    return cholesky(R, k, SINGULAR)
+    products(X, X, k, W)
+    return float(invert(W, k, SINGULAR, work, whole))
 
 
 @compiled
@@ -56,66 +62,56 @@ def log_det_gradients(
 
     A singular set, as any that is larger than the rank, gets log det = −inf and zero rows.
     """
+    K = V.shape[1]
     largest = largest_set(indptr, first, last)
-    R = np.empty((largest, largest))
+    room = room_for(largest)
+    X, W, work = np.zeros((largest, padded(K))), np.empty((room, room)), np.empty((WORK, room))
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
-        X = G[start : start + k]
         load_rows(V, indices, start, k, X)
-        log_dets[s] = factorise(X, k, R)
+        log_dets[s] = inverse_gram(X, k, K, W, work, True)
         if log_dets[s] == -np.inf:
-            X[:] = 0.0
+            G[start : start + k] = 0.0
         else:
-            solve(R, k, X)
+            multiply(W, k, X, K, G, start)
 
 
 @compiled
 def set_log_dets(V: Array, indptr: Pointers, indices: Codes, first: int, last: int, out: Array) -> None:
     """log det L_A of sets first..last−1, −inf where singular."""
+    K = V.shape[1]
     largest = largest_set(indptr, first, last)
-    R = np.empty((largest, largest))
-    X = np.empty((largest, V.shape[1]))
+    room = room_for(largest)
+    X, W, work = np.zeros((largest, padded(K))), np.empty((room, room)), np.empty((WORK, room))
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
         load_rows(V, indices, start, k, X)
-        out[s] = factorise(X, k, R)
-
-
-@compiled
-def inverse_from_cholesky(R: Array, k: int, W: Array) -> None:
-    """W[:k, :k] = (R Rᵀ)⁻¹."""
-    for a in range(k):
-        for b in range(k):
-            W[a, b] = 1.0 if a == b else 0.0
-    solve(R, k, W[:k, :k])
+        out[s] = inverse_gram(X, k, K, W, work, False)
 
 
 @compiled
 def conditional_terms(
-    X: Array, XC: Array, k: int, trace: float, R: Array, W: Array, T: Array, WT: Array, S: Array
+    X: Array, XC: Array, k: int, K: int, trace: float, W: Array, T: Array, WT: Array, P: Array, S: Array, work: Array
 ) -> bool:
-    """W = L_A⁻¹, T = X C Xᵀ, WT = W T and the conditional normalisers S_i of one set; False if it is singular.
+    """W = L_A⁻¹, T = X C Xᵀ, WT, P = W T W and the conditional normalisers S_i of one set; False if it is singular.
 
-    S_i = tr C − tr(W T) + (W T W)_ii / W_ii = Σ_j det L_{A∖i∪j} / det L_{A∖i}.
+    S_i = tr C − tr(W T) + P_ii / W_ii = Σ_j det L_{A∖i∪j} / det L_{A∖i}.
     """
-    if factorise(X, k, R) == -np.inf:
+    if inverse_gram(X, k, K, W, work, True) == -np.inf:
         return False
-    inverse_from_cholesky(R, k, W)
     products(X, XC, k, T)
     for a in range(k):
         for b in range(a):
             T[b, a] = T[a, b]
-    multiply(W, k, T[:k, :k], WT[:k, :k], True)
+    multiply(W, k, T, k, WT, 0)
+    multiply(WT, k, W, k, P, 0)
     total = trace
     for a in range(k):
         total -= WT[a, a]
     for a in range(k):
-        h = 0.0
-        for c in range(k):
-            h += WT[a, c] * W[c, a]
-        S[a] = total + h / W[a, a]
+        S[a] = total + P[a, a] / W[a, a]
         if not S[a] > 0:
             return False
     return True
@@ -131,15 +127,16 @@ def conditional_log_likelihoods(
     """
     K = V.shape[1]
     largest = largest_set(indptr, first, last)
-    X, XC = np.empty((largest, K)), np.empty((largest, K))
-    R, W = np.empty((largest, largest)), np.empty((largest, largest))
-    T, WT, S = np.empty((largest, largest)), np.empty((largest, largest)), np.empty(largest)
+    room = room_for(largest)
+    X, XC = np.zeros((largest, padded(K))), np.zeros((largest, padded(K)))
+    W, T, WT, P = np.empty((room, room)), np.empty((room, room)), np.empty((room, room)), np.empty((room, room))
+    S, work = np.empty(largest), np.empty((WORK, room))
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
         load_rows(V, indices, start, k, X)
         load_rows(VC, slots, start, k, XC)
-        usable = conditional_terms(X, XC, k, trace, R, W, T, WT, S)
+        usable = conditional_terms(X, XC, k, K, trace, W, T, WT, P, S, work)
         for a in range(k):
             out[start + a] = -np.log(W[a, a]) - np.log(S[a]) if usable else np.nan
 
@@ -153,14 +150,14 @@ def conditional_gradients(
 
     Entry rows −2 W W̄ W V_A in G; entry rows T̄ V_A in F, from which come the rest of the rows, 2 (T̄ V_A) C, and
     the sum in C̄; and the σ of each set. The value of the set's sum is in `values`. Singular sets contribute nothing.
+    With P = W T W, q = s/w and x = (q diag(P) − g)/w: W W̄ W = σP − Y − Yᵀ, Y = (P D(q) − W D(x)/2) W.
     """
     K = V.shape[1]
     largest = largest_set(indptr, first, last)
-    X, XC = np.empty((largest, K)), np.empty((largest, K))
-    R, W = np.empty((largest, largest)), np.empty((largest, largest))
-    T, WT, S = np.empty((largest, largest)), np.empty((largest, largest)), np.empty(largest)
-    W_bar, T_bar, left = np.empty((largest, largest)), np.empty((largest, largest)), np.empty((largest, largest))
-    q = np.empty(largest)
+    room = room_for(largest)
+    X, XC = np.zeros((largest, padded(K))), np.zeros((largest, padded(K)))
+    W, T, WT, P = np.empty((room, room)), np.empty((room, room)), np.empty((room, room)), np.empty((room, room))
+    S, q, work = np.empty(largest), np.empty(largest), np.empty((WORK, room))
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
@@ -168,7 +165,7 @@ def conditional_gradients(
         values[s] = 0.0
         load_rows(V, indices, start, k, X)
         load_rows(VC, slots, start, k, XC)
-        if not conditional_terms(X, XC, k, trace, R, W, T, WT, S):
+        if not conditional_terms(X, XC, k, K, trace, W, T, WT, P, S, work):
             G[start : start + k] = 0.0
             F[start : start + k] = 0.0
             continue
@@ -179,27 +176,23 @@ def conditional_gradients(
             q[a] = weight / (S[a] * W[a, a])
             values[s] -= weight * np.log(W[a, a] * S[a])
         sigmas[s] = sigma
+        # T̄ = σW − W D(q) W, in the place of T: WT has served and lends its place to W D(q).
+        for b in range(k):
+            work[0, b] = 0.5 * (q[b] * P[b, b] - g[start + b]) / W[b, b]
         for a in range(k):
             for b in range(k):
-                # T W D(q) + D(q) W T, with (T W)_ab = (W T)_ba
-                W_bar[a, b] = sigma * T[a, b] - WT[b, a] * q[b] - q[a] * WT[a, b]
-                T_bar[a, b] = sigma * W[a, b]
-            h = 0.0
-            for c in range(k):
-                h += WT[a, c] * W[c, a]
-            W_bar[a, a] += (q[a] * h - g[start + a]) / W[a, a]
-        # T̄ −= W D(q) W; then left = −2 W W̄ W, and the rows of A are left X + 2 (T̄ X) C.
+                WT[a, b] = W[a, b] * q[b]
+        multiply(WT, k, W, k, T, 0)
         for a in range(k):
             for b in range(k):
-                R[a, b] = -W[a, b] * q[b]
-        multiply(R, k, W[:k, :k], T_bar[:k, :k], False)
-        multiply(W, k, W_bar[:k, :k], R[:k, :k], True)
-        multiply(R, k, W[:k, :k], left[:k, :k], True)
-        multiply(T_bar, k, X, F[start : start + k], True)
+                T[a, b] = sigma * W[a, b] - T[a, b]
+                WT[a, b] = P[a, b] * q[b] - W[a, b] * work[0, b]
+        multiply(T, k, X, K, F, start)
+        multiply(WT, k, W, k, T, 0)
         for a in range(k):
             for b in range(k):
-                left[a, b] *= -2.0
-        multiply(left, k, X, G[start : start + k], True)
+                WT[a, b] = 2.0 * (T[a, b] + T[b, a] - sigma * P[a, b])
+        multiply(WT, k, X, K, G, start)
 
 
 @compiled

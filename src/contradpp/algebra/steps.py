@@ -9,6 +9,7 @@ from contradpp.algebra.compiled import compiled
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int32]
+Rows = NDArray[np.int64]
 
 
 @compiled
@@ -77,11 +78,12 @@ def adam_rows(
 
 
 @compiled
-def settle_rows(V: Array, moments: Array, penalty: Array, clock: float, norm_step: float, beta2: float) -> None:
-    """Apply to every row the penalty for the time since its last step."""
-    for i in range(V.shape[0]):
-        if moments[i, 3] == 0.0:  # never touched: it owes nothing
-            continue
+def settle_rows(
+    V: Array, rows: Rows, moments: Array, penalty: Array, clock: float, norm_step: float, beta2: float
+) -> None:
+    """Apply to the given rows the penalty for the time since their last step."""
+    for r in range(len(rows)):
+        i = rows[r]
         squared = 0.0
         for c in range(V.shape[1]):
             squared += V[i, c] * V[i, c]

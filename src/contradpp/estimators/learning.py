@@ -85,6 +85,7 @@ class LearningMixin(BaseDPP):
         try:
             self._run(state, data, plan, items, counts, n_baskets, callbacks)
         finally:
+            del V, state, plan  # with the optimiser's memory they are most of what training takes
             if "_kernel" in self.__dict__:  # an interrupted model is as ready for use as a finished one
                 self._calibrate(watched, seed)
         return self

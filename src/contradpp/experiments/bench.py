@@ -22,9 +22,11 @@ from contradpp._threads import blas_threads
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.errors import ContradppError, DownloadError
+from contradpp.estimators.learning import as_sets
 from contradpp.estimators.lowrank import LowRankDPP
 from contradpp.learn.start import start_factors
-from contradpp.model.kernel import LowRankKernel
+from contradpp.learn.state import SETS_PER_BLOCK
+from contradpp.model.kernel import LowRankKernel, take_sets
 from contradpp.model.sampling import Sampler
 
 Array = NDArray[np.float64]
@@ -113,12 +115,14 @@ def gradient_share(name: str, baskets: Baskets, K: int, goal: float, rounds: int
     n = min(baskets.n_baskets, 20_000)
     part = baskets.subset(np.arange(n))
     V = start_factors("popularity", part.item_counts, n, K, stream(0))
-    rows, logs = np.empty((len(part.indices), K)), np.empty(n)
+    batches = [take_sets(as_sets(part), np.arange(first, min(first + 1000, n))) for first in range(0, n, 1000)]
+    rows, logs = np.empty((max(len(batch.indices) for batch in batches), K)), np.empty(1000)
 
     def kernel() -> None:
-        for first in range(0, n, 64):
-            last = min(first + 64, n)
-            gradients.log_det_gradients(V, part.indptr, part.indices, first, last, rows, logs)
+        for batch in batches:  # as a training step does it
+            for first in range(0, batch.count, SETS_PER_BLOCK):
+                last = min(first + SETS_PER_BLOCK, batch.count)
+                gradients.log_det_gradients(V, batch.indptr, batch.indices, first, last, rows, logs)
 
     k = part.sizes.astype(np.float64)
     operations = float((k * (k + 1) * K + 2 * k * k * K + k**3 / 3).sum())

@@ -155,6 +155,7 @@ class RowAdam:
         self._momentum = np.zeros((M, self.n_components))
         # Columns: first and second moment of log-norm, second moment of direction, steps taken, last clock.
         self._rows = np.zeros((M, 5))
+        self._seen = np.zeros(M, dtype=bool)  # rows that ever took a step: the others owe nothing
         self._touched = np.zeros(0 if self.dense else M, dtype=np.int64)  # the step of the last touch
 
     def look(self, state: State) -> State:
@@ -187,6 +188,8 @@ class RowAdam:
     def _move(self, state: State, rows: NDArray[np.int32], values: Array, rate: float) -> None:
         from contradpp.algebra import steps
 
+        self._seen[rows] = True
+
         def work(block: int) -> None:
             part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
             steps.adam_rows(
@@ -200,5 +203,7 @@ class RowAdam:
         """Apply the penalty that untouched rows still owe, so that V is what a dense computation would give."""
         from contradpp.algebra import steps
 
-        steps.settle_rows(state.V, self._rows, self.penalty, self._clock, self.norm_step, self.beta2)
-        state.changed()
+        rows = np.flatnonzero(self._seen)
+        old = state.V[rows]
+        steps.settle_rows(state.V, rows, self._rows, self.penalty, self._clock, self.norm_step, self.beta2)
+        state.rows_changed(rows, old)

@@ -20,7 +20,9 @@ class State:
     Attributes
     ----------
     V : ndarray (M, K)
-        The factors; optimisers write to it and then call `changed`.
+        The factors; optimisers write to it and then call `changed` or `rows_changed`.
+    moved : ndarray of bool (M,)
+        The rows that changed since someone last cleared it: what a copy of V has to catch up with.
     """
 
     def __init__(self, V: Array, *, n_jobs: int = 1) -> None:
@@ -32,6 +34,7 @@ class State:
         self._dual_wanted = False
         self._norm_blocks: Array | None = None
         self.changed()
+        self.moved = np.zeros(len(self.V), dtype=bool)
 
     @property
     def dual(self) -> Array:
@@ -54,9 +57,10 @@ class State:
         """Say that all of V has new values."""
         self._dual = None
         self._norm_blocks = None
+        self.moved = np.ones(len(self.V), dtype=bool)
         self.squared_norms = np.einsum("ik,ik->i", self.V, self.V)
 
-    def rows_changed(self, rows: NDArray[np.int32], old: Array) -> None:
+    def rows_changed(self, rows: NDArray[np.integer], old: Array) -> None:
         """Say that these rows of V have new values, and what the old ones were.
 
         C changes by V_newᵀ V_new − V_oldᵀ V_old, half of DᵀS + SᵀD with D and S the difference and the sum.
@@ -72,6 +76,11 @@ class State:
         if self._norm_blocks is not None:
             np.add.at(self._norm_blocks, rows // self.block, norms - self.squared_norms[rows])
         self.squared_norms[rows] = norms
+        self.moved[rows] = True
+
+    def moved_rows(self) -> NDArray[np.int64]:
+        """The rows that `moved` marks."""
+        return np.flatnonzero(self.moved)
 
     @property
     def log_normalizer(self) -> float:

@@ -55,7 +55,11 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """What training leaves behind, kept up to date throughout, so that an interrupt or a failure loses nothing."""
+    """What training leaves behind, kept up to date throughout, so that an interrupt or a failure loses nothing.
+
+    `best` starts as a copy of the state's factors; from then on `state.moved` marks where the two differ, and only
+    those rows are ever copied.
+    """
 
     best: Array
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -67,7 +71,17 @@ class Outcome:
         """Remember the factors if their score is the best so far, or anyway."""
         if anyway or score > self.best_score:
             self.best_score = score
-            np.copyto(self.best, state.V)
+            rows = state.moved_rows()
+            self.best[rows] = state.V[rows]
+            state.moved[:] = False
+
+    def give_back(self, state: State) -> None:
+        """Set the state's factors to the best ones."""
+        rows = state.moved_rows()
+        old = state.V[rows]
+        state.V[rows] = self.best[rows]
+        state.rows_changed(rows, old)
+        state.moved[:] = False
 
 
 def train(state: State, data: TrainingData, plan: Plan, callbacks: Sequence[Callback], outcome: Outcome) -> None:
@@ -149,8 +163,7 @@ def check(state: State, plan: Plan, outcome: Outcome, step: int) -> tuple[Verdic
     outcome.take(state, score, anyway=not plan.keep_best)
     verdict = plan.schedule.judge(score)
     if verdict is Verdict.SLOW_DOWN:  # go on from the best, not from where the long steps ended
-        np.copyto(state.V, outcome.best)
-        state.changed()
+        outcome.give_back(state)
     return verdict, score
 
 

@@ -188,7 +188,7 @@ def checked_factors(factors: ArrayLike) -> NDArray[np.floating]:
     bad = np.flatnonzero(~np.isfinite(V).all(axis=1))
     if len(bad):
         raise ParameterError(f"factors must be finite, but row {bad[0]} is not ({len(bad)} such rows)")
-    largest = float(np.abs(V).max())
+    largest = float(max(V.max(), -V.min()))
     if largest > _LARGEST[V.dtype]:
         limit = f"{_LARGEST[V.dtype]:.0e} in {V.dtype}"
         raise ParameterError(f"factors must not exceed {limit}, or L = V Vᵀ overflows: got {largest:.1e}")
