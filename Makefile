@@ -10,7 +10,7 @@ ifneq ($(SHARED_DATA),)
 export CONTRADPP_DATA ?= $(abspath $(SHARED_DATA))
 endif
 
-.PHONY: help install demo test lint types unit check bench lock clean
+.PHONY: help install demo test lint types browser unit check bench lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,7 +33,12 @@ lint: $(STAMP)   ## ruff: style and format
 types: $(STAMP)  ## strict mypy
 	$(BIN)/mypy
 
-unit: $(STAMP)   ## the test suite
+browser:         ## Debian's Chromium for the tests of the page, where it may be installed; they skip without it
+	@command -v chromium >/dev/null || [ "$$(id -u)" != 0 ] || apt-get install --yes -qq chromium >/dev/null \
+	  || (apt-get update -qq && apt-get install --yes -qq chromium >/dev/null) \
+	  || echo "Chromium could not be installed: the tests of the page will be skipped."
+
+unit: $(STAMP) browser  ## the test suite
 	$(BIN)/pytest
 
 test: lint types unit  ## lint, types and the whole test suite

@@ -22,7 +22,7 @@ FLOORS = [
     {"learn"},
     {"estimators"},
     {"evaluate"},
-    {"experiments", "scale", "serve"},
+    {"experiments", "report", "scale", "serve"},
     {"cli"},
     {"__main__"},
 ]

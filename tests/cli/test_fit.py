@@ -1,74 +1,302 @@
-"""`fit` and `recommend`: from a file of orders to suggestions."""
+"""`fit`: from a file of orders to a model that can be used, explained and learned again."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import contradpp as cd
-from contradpp.cli.main import cli, main
+from contradpp.cli import fit as command
+from contradpp.data.feedback import append_feedback
+from contradpp.errors import ConvergenceError
+from contradpp.learn.callbacks import Callback
+
+QUICK = ("--max-iter", 3)
 
 
-@pytest.fixture(scope="module")
-def orders(tmp_path_factory):
-    path = tmp_path_factory.mktemp("shop") / "orders.dat"
-    path.write_text("1 2\n1 3 4\n2 3\n" * 60)
-    return path
+def test_it_says_what_it_chose_and_why_and_how_good_it_is(call, orders, tmp_path):
+    shown = call("fit", orders, "-o", tmp_path / "m.safetensors", *QUICK)
+    assert shown.code == 0, shown.err
+    assert shown.err == ""
+    for words in ("240 baskets of 4 items", "no basket has more than 3 items", "objective", "without sampling noise"):
+        assert words in shown.out
+    for words in ("popularity", "lowrank (exact)", "top 10", "5 held-out baskets", "hidden", "suggests"):
+        assert words in shown.out
+    assert "popularity:" in shown.out
+    assert f"contradpp recommend {tmp_path / 'm.safetensors'}" in shown.out
+    assert "\x1b" not in shown.out
 
 
-def run(*arguments):
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+def test_names_are_found_and_kept(model):
+    assert cd.load(model).items_.name("S1") == "Sugar, white"
 
 
-def test_a_model_from_a_file_and_what_it_suggests(orders, tmp_path):
-    model = tmp_path / "model.safetensors"
-    shown = run("fit", orders, "-o", model, "--max-iter", 5)
-    assert shown.exit_code == 0, shown.output
-    assert "popularity" in shown.output
-    assert "dynamic DPP" in shown.output
-    assert cd.load(model).n_components == 3
-    suggested = run("recommend", model, "1", "--json", "-n", 2)
-    assert suggested.exit_code == 0, suggested.output
-    found = json.loads(suggested.output)
-    assert len(found) == 2
-    assert {entry["item"] for entry in found} <= {2, 3, 4}
-    assert run("recommend", model).output.count("%") == 4
+def test_settings_are_written_and_repeat_the_run_to_the_last_bit(call, orders, tmp_path):
+    first = tmp_path / "first.safetensors"
+    assert (
+        call("fit", orders, "-o", first, *QUICK, "--objective", "dynamic", "--seed", 3, "--contrast", "counted").code
+        == 0
+    )
+    settings = tomllib.loads((tmp_path / "first.toml").read_text())
+    assert settings["data"] == str(orders)
+    assert settings["objective"] == "dynamic"
+    assert settings["contrast"] == "counted"
+    assert settings["rank"] == 4
+    before = first.read_bytes()
+    first.unlink()
+    assert call("fit", "--config", tmp_path / "first.toml").code == 0
+    assert first.read_bytes() == before
 
 
-def test_machines_get_json(orders, tmp_path):
-    shown = run("fit", orders, "-o", tmp_path / "m", "--objective", "mle", "--max-iter", 2, "--rank", 4, "--json")
-    assert shown.exit_code == 0, shown.output
-    found = json.loads(shown.output)
-    assert found["n_components"] == 4
-    assert {"popularity", "mle DPP"} <= found.keys()
+def test_the_command_line_comes_before_the_file(call, tmp_path):
+    (tmp_path / "run.toml").write_text('data = "toy"\noutput = "unused"\nmax_iter = 2\nrank = 2\nobjective = "mle"\n')
+    shown = call("fit", "--config", tmp_path / "run.toml", "-o", tmp_path / "m", "--rank", 3, "--json")
+    found = json.loads(shown.out)
+    assert found["parameters"]["n_components"] == 3
+    assert found["parameters"]["objective"] == "mle"
+    assert found["rounds"] <= 2
+    assert not (tmp_path / "unused").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("content", "words"),
     [
-        (["fit", "no-such-file", "-o", "m"], 1, "no-such-file"),
-        (["fit", "toy"], 2, "--output"),
-        (["fit", "toy", "-o", "m", "--contrast", "much"], 2, "counted"),
-        (["recommend", "no-such-model", "1"], 2, "no-such-model"),
+        ("rnk = 3", "Did you mean 'rank'?"),
+        ("zzz = 3", "There are: data"),
+        ("rank = [3]", "is a list"),
+        ("[fit]\nrank = 3", "fit"),
+        ("rank = ", "not TOML"),
+        ('rank = "many"', "rank"),
+        ("json = true", "json"),
     ],
 )
-def test_errors_are_short_and_have_their_code(arguments, code, words, capsys, tmp_path, monkeypatch):
+def test_a_wrong_file_of_settings_is_explained(call, tmp_path, content, words):
+    (tmp_path / "run.toml").write_text(content)
+    shown = call("fit", "toy", "-o", tmp_path / "m", "--config", tmp_path / "run.toml")
+    assert shown.code == 2
+    assert words in shown.err
+    assert len(shown.err.splitlines()) <= 2
+
+
+def test_machines_get_json_and_nothing_else(call, orders, tmp_path):
+    shown = call("fit", orders, "-o", tmp_path / "m", *QUICK, "--json", "--report", tmp_path / "m.html")
+    found = json.loads(shown.out)
+    assert shown.err == ""
+    assert found["held_out"].keys() == {"popularity", "lowrank (exact)"}
+    assert {choice["option"] for choice in found["chosen"]} >= {"rank", "objective", "batch_size"}
+    assert len(found["examples"]) == 5
+    assert found["bytes"] == (tmp_path / "m").stat().st_size
+    assert Path(found["report"]).read_text().startswith("<!doctype html>")
+
+
+def test_few_baskets_are_not_held_out(call, tmp_path):
+    (tmp_path / "few.dat").write_text("1 2\n2 3\n1 3\n")
+    shown = call("fit", tmp_path / "few.dat", "-o", tmp_path / "m", *QUICK, "--report", tmp_path / "m.html")
+    assert shown.code == 0, shown.err
+    assert "no measurement" in shown.out
+    assert "none are held out" in shown.out
+    assert "no measurement" in (tmp_path / "m.html").read_text()
+
+
+def test_large_baskets_are_left_out_and_counted(call, tmp_path):
+    lines = ["1 2 3"] * 60 + [" ".join(map(str, range(1, 6)))] * 3
+    (tmp_path / "orders.dat").write_text("\n".join(lines))
+    shown = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "m", *QUICK, "--rank", 3, "--json")
+    assert json.loads(shown.out)["baskets"]["left_out"] == 3
+    refused = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "n", "--rank", 3, "--oversize", "error")
+    assert refused.code == 1
+    assert "--oversize 'drop'" in refused.err
+    everything = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "n", "--rank", 2)
+    assert everything.code == 1
+    assert "--oversize clip" in everything.err
+
+
+def test_validation_may_be_a_share_or_a_file(call, orders, tmp_path):
+    for given in ("0.2", orders):
+        shown = call("fit", orders, "-o", tmp_path / "m", *QUICK, "--validation", given)
+        assert shown.code == 0, shown.err
+    assert tomllib.loads((tmp_path / "m.toml").read_text())["validation"] == str(orders)
+
+
+def test_feedback_is_learned_from(call, orders, tmp_path):
+    log = tmp_path / "feedback.jsonl"
+    for _ in range(3):
+        append_feedback(log, "accepted", ["T1", "C1"])
+        append_feedback(log, "rejected", ["T1", "M1"])
+    shown = call("fit", orders, "-o", tmp_path / "m", *QUICK, "--feedback", log)
+    assert shown.code == 0, shown.err
+    assert "3 accepted sets" in shown.out
+    plain = call("fit", orders, "-o", tmp_path / "n", *QUICK)
+    assert plain.code == 0
+    assert (tmp_path / "m").read_bytes() != (tmp_path / "n").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["no-such-file"], 1, "contradpp data list"),
+        (["grocr"], 1, "did you mean 'grocer'?"),
+        (["toy", "--contrast", "much"], 2, "counted"),
+        (["toy", "--validation", "2"], 2, "between 0 and 1"),
+        (["toy", "--validation", "no-file"], 2, "neither a share"),
+        (["toy", "--skew", "3"], 2, "--model lowrank"),
+        (["toy", "--rank", "0"], 2, "--rank"),
+        (["toy", "--objective", "best"], 2, "--objective"),
+        (["toy", "--feedback", "no-file"], 2, "--feedback"),
+        (["toy", "--report", "no/such/folder/r.html"], 1, "mkdir -p no/such/folder"),
+    ],
+)
+def test_errors_are_short_and_have_their_code(call, tmp_path, monkeypatch, words, code, said):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == code
-    said = capsys.readouterr().err
-    assert words in said
-    assert "Traceback" not in said
+    shown = call("fit", *words, "-o", "m")
+    assert shown.code == code
+    assert said in shown.err
+    assert "Traceback" not in shown.err
+    assert len(shown.err.splitlines()) <= 2
+    assert shown.out == ""
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_item_and_a_foreign_file(orders, tmp_path, capsys):
-    model = tmp_path / "model.safetensors"
-    run("fit", orders, "-o", model, "--max-iter", 2)
-    for arguments, words in ((["recommend", str(model), "77"], "77"), (["recommend", str(orders), "1"], "orders.dat")):
-        with pytest.raises(SystemExit) as stop:
-            main(arguments)
-        assert stop.value.code == 1
-        assert words in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("content", "words", "said"),
+    [
+        ("", [], "empty"),
+        ("order,thing\n1,a\n1,b\n2,a\n", [], "--item"),
+        ("order,thing\n1,a\n1,b\n2,a\n", ["--basket", "order", "--item", "nothing"], "'order', 'thing'"),
+        ("order,thing\n1,a\n1,b\n2,\n", ["--basket", "order", "--item", "thing"], "line 4"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_explained(call, tmp_path, content, words, said):
+    (tmp_path / "orders.csv").write_text(content)
+    shown = call("fit", tmp_path / "orders.csv", "-o", tmp_path / "m", *words)
+    assert shown.code == 1
+    assert said in shown.err
+    assert not (tmp_path / "m").exists()
+
+
+def test_the_output_is_missing_or_a_folder_or_the_settings(call, tmp_path):
+    assert call("fit", "toy").code == 2
+    assert call("fit", "toy", "-o", tmp_path).code == 2
+    shown = call("fit", "toy", "-o", tmp_path / "m.toml")
+    assert shown.code == 2
+    assert ".toml" in shown.err
+
+
+def test_a_folder_without_permission_is_found_out_before_training(call, tmp_path, monkeypatch):
+    def refuse(*_, dir, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(dir))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(command, "prepare", lambda *_: pytest.fail("the data were read"))
+    shown = call("fit", "toy", "-o", tmp_path / "m")
+    assert shown.code == 1
+    assert "Permission denied" in shown.err
+    assert str(tmp_path) in shown.err
+
+
+def test_a_full_disk_loses_nothing(call, orders, tmp_path, monkeypatch):
+    target = tmp_path / "m.safetensors"
+    target.write_bytes(b"the old model")
+    rescue = tmp_path / "elsewhere"
+    rescue.mkdir()
+    fsync = os.fsync
+
+    def full(handle):
+        if Path(f"/proc/self/fd/{handle}").resolve().parent == tmp_path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(tempfile, "tempdir", str(rescue))
+    shown = call("fit", orders, "-o", target, *QUICK)
+    assert shown.code == 1
+    assert "No space left" in shown.err
+    assert "The disk is full" in shown.err
+    assert target.read_bytes() == b"the old model"
+    (kept,) = rescue.iterdir()
+    assert str(kept) in shown.err
+    assert cd.load(kept).items_.name("T1") == "Green tea"
+    assert {path.name for path in tmp_path.iterdir()} == {"m.safetensors", "elsewhere"}
+
+
+class Interrupt(Callback):
+    """Ctrl-C, or a failure, after two rounds."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def on_iteration(self, record, best):
+        if record["iteration"] == 2:
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ConvergenceError("the objective is nan")])
+def test_a_run_that_is_stopped_keeps_its_best_model(call, orders, tmp_path, monkeypatch, error):
+    real = cd.LowRankDPP.fit
+    monkeypatch.setattr(cd.LowRankDPP, "fit", lambda self, *a, **k: real(self, *a, **k, callbacks=[Interrupt(error)]))
+    target = tmp_path / "m.safetensors"
+    shown = call("fit", orders, "-o", target)
+    assert shown.code == 1
+    assert "after 2 rounds" in shown.err
+    assert str(target) in shown.err
+    assert cd.load(target).recommend(["T1"])[0].size == 3
+    finished = target.read_bytes()
+    shown = call("fit", orders, "-o", target, "--seed", 5)
+    assert "m.unfinished.safetensors" in shown.err
+    assert target.read_bytes() == finished
+    assert cd.load(tmp_path / "m.unfinished.safetensors").n_components == 4
+
+
+def test_stopping_while_measuring_says_that_the_model_is_there(call, orders, tmp_path, monkeypatch):
+    def stop(run):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "judge", stop)
+    shown = call("fit", orders, "-o", tmp_path / "m", *QUICK)
+    assert shown.code == 1
+    assert f"finished: {tmp_path / 'm'}" in shown.err
+    assert cd.load(tmp_path / "m").n_components == 4
+
+
+def test_a_run_that_is_stopped_at_once_has_no_model(call, orders, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cd.LowRankDPP, "fit", stop)
+    shown = call("fit", orders, "-o", tmp_path / "m")
+    assert shown.code == 1
+    assert "no model yet" in shown.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals differ")
+def test_ctrl_c_in_a_real_process(tmp_path):
+    target = tmp_path / "m.safetensors"
+    words = ["fit", "grocer", "-o", str(target), "--max-iter", "100000", "--tol", "0", "--json"]
+    code = (
+        "import sys, contradpp.learn.trainer as trainer; real = trainer.check\n"
+        "def tell(*a):\n    print('round', file=sys.stderr, flush=True); return real(*a)\n"
+        "trainer.check = tell\n"
+        f"from contradpp.cli.main import main; main({words!r})"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for _ in range(3):
+            assert process.stderr.readline() == "round\n"
+        process.send_signal(signal.SIGINT)
+        started = time.monotonic()
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 1, said
+    assert str(target) in said
+    assert time.monotonic() - started < 60
+    assert cd.load(target).items_[0] is not None

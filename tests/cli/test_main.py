@@ -1,24 +1,30 @@
-"""The command line as a person calls it: through `main`, with its exit codes."""
+"""The group of commands: its overview, exit codes, completion, and what it does about errors."""
 
 from __future__ import annotations
 
+import errno
+import json
+import logging
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 
-from contradpp.cli.main import COMMANDS, cli, main
+from contradpp.cli import failures
+from contradpp.cli.main import COMMANDS, cli
+from contradpp.errors import DataError, ModelFileError, NumericalWarning
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "contradpp", *arguments],
         capture_output=True,
         text=True,
         check=False,
         timeout=240,
-        env={**os.environ, "COLUMNS": "140"},
+        env={**os.environ, "COLUMNS": "140", **environment},
     )
 
 
@@ -30,16 +36,106 @@ def test_overview_lists_every_command_and_each_exists():
         assert cli.get_command(None, name).name == name
 
 
-def test_wrong_usage_exits_with_two(capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["no-such-command"])
-    assert stop.value.code == 2
-    assert "no-such-command" in capsys.readouterr().err
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "completion"])
+def test_every_command_explains_itself_and_has_json(call, name):
+    shown = call(name, "--help")
+    assert shown.code == 0
+    if name not in ("data", "serve"):
+        assert "--json" in shown.out
+    assert "Usage: contradpp" in shown.out
 
 
-def test_demo_suggests_something_for_pasta():
-    shown = run("demo", "--baskets", "3000")
-    assert shown.returncode == 0, shown.stderr
-    assert "spaghetti, tomato sauce" in shown.stdout
-    for part in ("popularity", "contrastive (dynamic)", "What goes with a basket", "rarely bought together"):
-        assert part in shown.stdout
+def test_no_words_show_the_overview(call):
+    assert "Start here" in call().out
+    assert "convert" in call("data").out
+    assert call().code == call("data").code == 0
+
+
+def test_warnings_become_notes(call, monkeypatch):
+    def warn():
+        logging.getLogger("contradpp").warning("set n_components=%s", 3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("a singular matrix", NumericalWarning, stacklevel=1)
+        return []
+
+    monkeypatch.setattr("contradpp.data.datasets.names", warn)
+    assert call("data", "list").err == "Note: set --rank 3\nNote: a singular matrix\n"
+
+
+def test_wrong_usage_exits_with_two_and_two_lines(call):
+    shown = call("no-such-command")
+    assert shown.code == 2
+    assert "no-such-command" in shown.err
+    assert "`contradpp --help`" in shown.err
+    assert len(shown.err.splitlines()) == 2
+
+
+def test_debug_shows_the_traceback_wherever_it_stands(call):
+    for words in (["--debug", "data", "describe", "nothing"], ["data", "describe", "nothing", "--debug"]):
+        with pytest.raises(DataError):
+            call(*words)
+
+
+def test_an_unexpected_error_asks_for_a_report(call, monkeypatch):
+    monkeypatch.setattr("contradpp.data.datasets.names", lambda: 1 / 0)
+    shown = call("data", "list")
+    assert shown.code == 1
+    assert "--debug" in shown.err
+    assert "Traceback" not in shown.err
+
+
+def test_stopping_says_so(call, monkeypatch):
+    def stop():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("contradpp.data.datasets.names", stop)
+    shown = call("data", "list")
+    assert (shown.code, shown.err.strip()) == (1, "Stopped.")
+
+
+def test_a_reader_that_leaves_is_no_error():
+    done = subprocess.run(
+        f"{sys.executable} -m contradpp data list | head -1", shell=True, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("name")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(call, shell):
+    shown = call("completion", shell)
+    assert shown.code == 0
+    assert "_CONTRADPP_COMPLETE" in shown.out
+
+
+def test_completion_completes():
+    code = "import sys; sys.argv = ['contradpp']; from contradpp.cli.main import main; main()"
+    asked = {**os.environ, "_CONTRADPP_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
+    for words, expected in (("re", ["plain,recommend", "plain,reproduce"]), ("--de", ["plain,--debug"])):
+        asked["COMP_WORDS"] = f"contradpp {words}"
+        shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=asked)
+        assert shown.stdout.split() == expected
+
+
+def test_messages_speak_of_options():
+    said = failures.in_options("pass basket='...' and item='sku', or set n_components=9; there is no column for item=;")
+    assert said == "pass --basket '...' and --item 'sku', or set --rank 9; there is no column for --item;"
+
+
+@pytest.mark.parametrize(("code", "words"), [(errno.ENOSPC, "disk is full"), (errno.EACCES, "permission")])
+def test_a_cause_in_the_system_brings_its_way_out(code, words):
+    error = ModelFileError("cannot write m")
+    error.__cause__ = OSError(code, os.strerror(code))
+    assert words in failures.explain(error)
+    assert failures.explain(OSError(code, "why", "file")).startswith("file: why\n")
+
+
+def test_piped_output_is_plain_and_json_parses(model):
+    environment = {"FORCE_COLOR": "", "NO_COLOR": ""}
+    for words in (["recommend", str(model), "T1"], ["info", str(model)], ["data", "list"]):
+        plain = run(*words, **environment)
+        assert plain.returncode == 0, plain.stderr
+        assert "\x1b" not in plain.stdout + plain.stderr
+        assert "━" not in plain.stdout
+        json.loads(run(*words, "--json").stdout)

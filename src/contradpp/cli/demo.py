@@ -1,95 +1,143 @@
-"""`contradpp demo`: a small shop, a trained model, how it compares, and what it suggests, within a minute."""
+"""`contradpp demo`: a small shop, models that learn it, how they compare, and what they suggest, within a minute."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 import contradpp as cd
+from contradpp.cli.destination import check_writable, save_model, write_text
+from contradpp.cli.output import Column, busy, heading, json_option, listed, paragraph, show_json, show_table
+from contradpp.cli.summary import show_files, show_metrics
+from contradpp.report.examples import examples
+from contradpp.report.measured import Measured, measure
 
-BASKETS = (
-    ["spaghetti", "tomato sauce"],
-    ["taco shells", "minced beef"],
-    ["plain flour", "free-range eggs"],
-    ["wet cat food (Felix & Co)"],
+BASKETS = (["spaghetti", "tomato sauce"], ["taco shells", "minced beef"], ["wet cat food (Felix & Co)"])
+PRODUCTS = ("whole milk (Dairy Farm)", "spaghetti", "white sliced bread")
+RANK = 40
+ALL_ALIKE = (
+    "All of them suggest what sells most, whatever is in the basket: a symmetric kernel learns popularity and what "
+    "stays apart, not what goes together."
 )
-
-
-PRODUCTS = ("whole milk (Dairy Farm)", "spaghetti", "ground coffee (Roma)", "white sliced bread")
+# What is compared; the last one is the best that we have: it is saved, reported and served.
+MODELS: dict[str, tuple[type[Any], dict[str, Any]]] = {
+    "LowRank (likelihood)": (cd.LowRankDPP, {"objective": "mle"}),
+    "contrastive (dynamic)": (cd.LowRankDPP, {"objective": "dynamic"}),
+}
+BEST = list(MODELS)[-1]
 
 
 @click.command()
-@click.option("--baskets", "n_baskets", default=20_000, show_default=True, help="How many baskets to generate.")
+@click.option("--baskets", "n_baskets", default=20_000, show_default=True, type=click.IntRange(100), help="How many.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the shop and the models.")
-def demo(n_baskets: int, seed: int) -> None:
-    """Generate a small supermarket, learn it, and show what goes with a basket."""
-    console = Console()
-    console.rule("[bold]contradpp demo")
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    default="demo-output",
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for model and report.",
+)
+@click.option("--serve", "serving", is_flag=True, help="Then open the model as a web page on this machine.")
+@json_option
+@click.pass_context
+def demo(ctx: click.Context, /, n_baskets: int, seed: int, folder: Path, serving: bool, as_json: bool) -> None:
+    """Generate a small supermarket, learn it, compare models, and show what goes with a basket."""
+    started = time.perf_counter()
+    folder.mkdir(parents=True, exist_ok=True)
+    path, page = folder / "model.safetensors", folder / "report.html"
+    for file in (path, page):
+        check_writable(file)
     shop = cd.datasets.load("grocer", n_baskets=n_baskets, random_state=seed)
-    train, test = shop.split(0.2, random_state=seed)
-    console.print(shop.describe(), highlight=False)
-    models, seconds = learn(train, seed, console)
-    console.print(comparison(models, seconds, test))
-    model = models["contrastive (dynamic)"]
-    console.print(suggestions(model))
-    console.print(substitutes(model))
-    console.print(
-        "\nA symmetric kernel learns popularity and what does not go together; it cannot learn that items attract."
-        "\nThree baskets of five, drawn from the model:"
-    )
-    for basket in model.sample(3, size=5, random_state=seed):
-        console.print("  " + ", ".join(map(str, basket)), highlight=False)
+    train, test = shop.split(0.1, random_state=seed)
+    if not as_json:
+        click.echo(f"A made-up supermarket: {len(shop):,} baskets of {shop.n_items} products.")
+    models, seconds = learn(train, seed)
+    with busy("Measuring on held-out baskets ..."):
+        measured = measure(models, train, test)
+    if measured is None:
+        raise click.ClickException("there is no held-out basket of two items: generate more --baskets")
+    save_model(models[BEST], path)
+    with busy("Drawing the report ..."):
+        write_page(page, models[BEST], train, test, measured, seconds[BEST], seed)
+    total = time.perf_counter() - started
+    if as_json:
+        show_json(findings(models, measured, seconds, total, path, page))
+    else:
+        show(models, measured, seconds, total, path, page)
+    if serving:
+        from contradpp.cli.serve import serve
+
+        ctx.invoke(serve, model=str(path))
 
 
-def learn(train: cd.Baskets, seed: int, console: Console) -> tuple[dict[str, Any], dict[str, float]]:
-    """A model by likelihood and one by contrast, beside popularity, and how long each took."""
+def learn(train: cd.Baskets, seed: int) -> tuple[dict[str, Any], dict[str, float]]:
+    """The models, and how long each took."""
     models: dict[str, Any] = {}
     seconds: dict[str, float] = {}
-    with console.status("Learning (the first run also compiles the kernels) ..."):
-        for name, objective in (("likelihood (mle)", "mle"), ("contrastive (dynamic)", "dynamic")):
-            started = time.perf_counter()
-            models[name] = cd.LowRankDPP(n_components=40, objective=objective, random_state=seed).fit(train)
-            seconds[name] = time.perf_counter() - started
-        popularity = cd.baselines.Popularity().fit(train)
-    return {"popularity": popularity, **models}, {"popularity": 0.0, **seconds}
+    for name, (kind, settings) in MODELS.items():
+        started = time.perf_counter()
+        with busy(f"Learning {name} (the first run ever also compiles the kernels) ..."):
+            models[name] = kind(n_components=RANK, random_state=seed, **settings).fit(train)
+        seconds[name] = time.perf_counter() - started
+    return models, seconds
 
 
-def comparison(models: dict[str, Any], seconds: dict[str, float], test: cd.Baskets) -> Table:
-    """The models beside each other on held-out baskets."""
-    table = Table(title=f"\nPredicting an item left out of {test.n_baskets:,} held-out baskets", title_justify="left")
-    table.add_column("model")
-    for column in ("mean percentile rank", "in the top 10", "log-likelihood", "seconds"):
-        table.add_column(column, justify="right")
-    for name, model in models.items():
-        found = cd.evaluate(model, test, ks=(10,), min_size=2)
-        time_taken = f"{seconds[name]:.1f}" if seconds[name] else ""
-        cells = (f"{found.mpr_fair:.1f}", f"{found.precision[10]:.1f} %", f"{found.log_likelihood:.2f}", time_taken)
-        table.add_row(name, *cells)
-    return table
+def write_page(
+    path: Path, model: Any, train: cd.Baskets, test: cd.Baskets, measured: Measured, seconds: float, seed: int
+) -> None:
+    """The report about the best model."""
+    from contradpp.report.page import Subject, render
+
+    subject = Subject(model, BEST, "grocer", train, measured, examples(model, test, seed=seed), seconds)
+    write_text(path, render(subject))
 
 
-def suggestions(model: cd.LowRankDPP) -> Table:
-    """What goes with a few baskets."""
-    table = Table(title="\nWhat goes with a basket", title_justify="left")
-    for column in ("basket", "suggestions (probability to come next)", "completed to six"):
-        table.add_column(column)
+def findings(
+    models: dict[str, Any], measured: Measured, seconds: dict[str, float], total: float, path: Path, page: Path
+) -> dict[str, Any]:
+    """Everything for machines."""
+    return {
+        "held_out": {name: report.as_dict() for name, report in measured.reports.items()},
+        "seconds": {**seconds, "total": total},
+        "suggestions": [
+            {"basket": basket, "suggests": {name: suggested(model, basket) for name, model in models.items()}}
+            for basket in BASKETS
+        ],
+        "model": str(path),
+        "report": str(page),
+    }
+
+
+def show(
+    models: dict[str, Any], measured: Measured, seconds: dict[str, float], total: float, path: Path, page: Path
+) -> None:
+    """Everything for people."""
+    show_metrics(measured, seconds=seconds)
+    click.echo()
+    paragraph(measured.verdict(BEST), label=f"{BEST}: ", bold=True)
     for basket in BASKETS:
-        items, probabilities = model.recommend(basket, N=4)
-        best = ", ".join(f"{item} ({p:.1%})" for item, p in zip(items, probabilities, strict=True))
-        table.add_row(", ".join(basket), best, ", ".join(map(str, model.complete(basket, 6)[len(basket) :])))
-    return table
+        heading(f"What goes with {', '.join(basket)}?")
+        rows = [[name, listed(suggested(model, basket), model.items_)] for name, model in models.items()]
+        show_table([Column("model"), Column("suggests")], rows)
+    if all(suggested(model, basket) == suggested(model, BASKETS[0]) for basket in BASKETS for model in models.values()):
+        paragraph(ALL_ALIKE)
+    best = models[BEST]
+    heading("What is rarely bought together?")
+    rows = [[product, listed(best.similar_items(product, N=4)[0].tolist(), best.items_)] for product in PRODUCTS]
+    show_table([Column("product"), Column(f"replaces, says {BEST}")], rows)
+    heading(f"All of it took {total:.0f} s")
+    show_files(path, None, page)
+    click.echo(f"Web page  contradpp serve {path}")
+    click.echo(f"Try       contradpp recommend {path} spaghetti 'tomato sauce'")
 
 
-def substitutes(model: cd.LowRankDPP) -> Table:
-    """What the model keeps apart, which in a shop are substitutes."""
-    table = Table(title="\nWhat is rarely bought together: the nearest items of the kernel", title_justify="left")
-    for column in ("product", "most alike (1 = never in the same basket)"):
-        table.add_column(column)
-    for product in PRODUCTS:
-        items, likeness = model.similar_items(product, N=4)
-        table.add_row(product, ", ".join(f"{item} ({x:.2f})" for item, x in zip(items, likeness, strict=True)))
-    return table
+def suggested(model: Any, basket: list[str]) -> list[Any]:
+    """The four items that a model would add next."""
+    items, _ = model.recommend(basket, N=4)
+    best: list[Any] = items.tolist()
+    return best

@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
-import json
+from typing import Any
 
 import click
 
 import contradpp as cd
-from contradpp.cli.inputs import baskets_from
+from contradpp.cli.inputs import baskets_from, layout_options, model_argument
+from contradpp.cli.output import busy, json_option, show_json
+
+
+def levels(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    """Whole numbers from 1, separated by commas."""
+    try:
+        found = tuple(int(k) for k in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no list of whole numbers", ctx, param) from None
+    if min(found) < 1:
+        raise click.BadParameter("every k must be at least 1", ctx, param)
+    return found
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False))
+@model_argument
 @click.argument("data")
-@click.option("--ks", default="1,5,10,20", show_default=True, help="The k of p@k, separated by commas.")
+@click.option("--ks", callback=levels, default="1,5,10,20", show_default=True, help="The k of p@k, between commas.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the held-out items and of the random sets.")
 @click.option("--min-size", default=1, show_default=True, help="Leave out test baskets with fewer items.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def evaluate(model: str, data: str, ks: str, seed: int, min_size: int, as_json: bool) -> None:
-    """Evaluate MODEL on the baskets of DATA, a file or the name of a data set."""
-    try:
-        levels = [int(k) for k in ks.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"{ks!r} is no list of whole numbers", param_hint="--ks") from None
-    if min(levels) < 1:
-        raise click.BadParameter("every k must be at least 1", param_hint="--ks")
-    report = cd.evaluate(cd.load(model), baskets_from(data), ks=levels, random_state=seed, min_size=min_size)
-    click.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
+@click.option("--jobs", type=click.IntRange(1), help="Threads; all cores if left out.")
+@layout_options
+@json_option
+def evaluate(
+    model: str, data: str, ks: tuple[int, ...], seed: int, min_size: int, jobs: int | None, as_json: bool, **layout: Any
+) -> None:
+    """Evaluate MODEL on the baskets of DATA, a file or the name of a data set.
+
+    DATA should not have been used for learning. Each item is left out of its basket and predicted from the rest.
+
+    \b
+    contradpp evaluate shop.safetensors next-week.csv --min-size 2
+    """
+    with busy("Measuring ..."):
+        loaded, baskets = cd.load(model), baskets_from(data, **layout)
+        report = cd.evaluate(loaded, baskets, ks=ks, random_state=seed, min_size=min_size, n_jobs=jobs)
+        text = str(report)
+    if as_json:
+        show_json(report.as_dict())
+    else:
+        click.echo(text)

@@ -1,63 +1,152 @@
-"""`contradpp fit`: baskets in, a model file out, and how it compares with popularity."""
+"""`contradpp fit`: baskets in, a model file out, and an honest word on how good it is."""
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
+from typing import Any
 
 import click
 
-import contradpp as cd
-from contradpp.cli.inputs import baskets_from
-from contradpp.learn.settings import OBJECTIVES
+from contradpp import __version__
+from contradpp.cli.config import as_toml
+from contradpp.cli.destination import check_writable, save_model, write_text
+from contradpp.cli.fit_options import KNOBS, FitCommand, fit_options
+from contradpp.cli.models import ARGUMENTS
+from contradpp.cli.output import Column, busy, heading, paragraph, say, show_json, show_table
+from contradpp.cli.run import Run, judge, prepare, train
+from contradpp.cli.summary import next_command, show_examples, show_files, show_metrics
+from contradpp.errors import ConvergenceError
 
 
-@click.command()
+@click.command(cls=FitCommand)
 @click.argument("data")
-@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="The model file to write.")
-@click.option("--rank", type=click.IntRange(1), help="Columns of V; the size of the largest basket if left out.")
-@click.option("--objective", type=click.Choice(OBJECTIVES), default="dynamic", show_default=True)
-@click.option("--contrast", default="1.0", show_default=True, help="Weight of the negatives: a number, or 'counted'.")
-@click.option("--alpha", default=1.0, show_default=True, help="Strength of the popularity penalty.")
-@click.option("--max-iter", default=100, show_default=True, help="The most rounds over the data.")
-@click.option("--seed", default=0, show_default=True, help="Seed of split, start and training.")
-@click.option("--jobs", type=int, help="Threads; all cores if left out.")
-@click.option("--basket", help="Column with the basket's id, in long data.")
-@click.option("--item", help="Column with the item's id, in long data.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
-def fit(
-    data: str, output: str, rank: int | None, objective: str, contrast: str, alpha: float, max_iter: int, seed: int,
-    jobs: int | None, basket: str | None, item: str | None, as_json: bool,
-) -> None:  # fmt: skip
+@fit_options
+@click.pass_context
+def fit(ctx: click.Context, /, data: str, output: Path, report: Path | None, as_json: bool, **given: Any) -> None:
     """Learn a model from DATA, a file of baskets or the name of a data set.
 
-    A tenth of the baskets is held out to measure the model beside popularity.
+    What is not given is chosen by looking at the data. A part of the baskets is held out to measure the model beside
+    popularity. Ctrl-C keeps the best model so far.
+
+    \b
+    contradpp fit orders.csv -o shop.safetensors
+    contradpp fit orders.parquet -o shop.safetensors --basket order_id --item sku --report shop.html
+    contradpp fit --config shop.toml
     """
-    baskets = baskets_from(data, basket=basket, item=item)
-    train, test = baskets.split(0.1, random_state=seed)
-    components = rank or int(baskets.sizes.max())
-    model = cd.LowRankDPP(
-        components, objective=objective, contrast=_contrast(contrast), alpha=alpha, max_iter=max_iter,
-        oversize="drop", n_jobs=jobs, random_state=seed, verbose=1,
-    ).fit(train)  # fmt: skip
-    model.save(output)
-    fits = test.subset(test.sizes <= components)  # larger ones are impossible for the model, and would not compare
-    found = {
-        name: cd.evaluate(one, fits, ks=(10,), min_size=2)
-        for name, one in (("popularity", cd.baselines.Popularity().fit(train)), (f"{objective} DPP", model))
-    }
-    if as_json:
-        reports = {name: report.as_dict() for name, report in found.items()}
-        click.echo(json.dumps({"model": output, "rounds": model.n_iter_, "n_components": components, **reports}))
-        return
-    click.echo(f"{baskets!r}: learned from {train.n_baskets:,}, {model.n_iter_} rounds, rank {components}.")
-    click.echo(f"{'on held-out baskets':<22}{'MPR':>8}{'p@10':>8}{'log-likelihood':>16}")
-    for name, report in found.items():
-        click.echo(f"{name:<22}{report.mpr_fair:>8.2f}{report.precision[10]:>8.2f}{report.log_likelihood:>16.2f}")
-    click.echo(f"Wrote {output}. Try: contradpp recommend {output} {train.items[int(train.item_counts.argmax())]!r}")
-
-
-def _contrast(text: str) -> float | str:
+    config = output.with_suffix(".toml")
+    if config == output:
+        raise click.BadParameter(
+            "the settings are written beside the model as .toml: name it otherwise", param_hint="-o"
+        )
+    for path in (output, config, report):
+        if path is not None:
+            check_writable(path)
+    run = prepare(data, given)
+    if not as_json:
+        introduce(run, data)
     try:
-        return text if text == "counted" else float(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is neither a number nor 'counted'", param_hint="--contrast") from None
+        train(run)
+    except (KeyboardInterrupt, ConvergenceError) as stop:
+        keep_unfinished(run, output, stop)
+        ctx.exit(1)
+    save_model(run.model, output)
+    write_text(config, repeatable(ctx, run, data, output, report))
+    try:
+        judge(run)
+        if report is not None:
+            write_report(run, report)
+    except KeyboardInterrupt:
+        say(f"Stopped while measuring. The model is finished: {output}")
+        ctx.exit(1)
+    if as_json:
+        show_json(summary(run, output, config, report))
+    else:
+        show(run, output, config, report)
+
+
+def introduce(run: Run, data: str) -> None:
+    """Say what there is to learn from, what was chosen, and why."""
+    summary = run.baskets.summary()
+    click.echo(
+        f"{data}: {summary.n_baskets:,} baskets of {summary.n_items:,} items; "
+        f"half have {summary.median:g} or fewer, the largest {summary.largest}."
+    )
+    held = f"{run.test.n_baskets:,} are held out to measure it" if run.test else "none are held out to measure it"
+    heading(f"Learning from {run.learned.n_baskets:,} baskets; {held}")
+    rows = [[choice.option.replace("_", "-"), str(choice.value), choice.why] for choice in run.choices]
+    show_table([Column("setting"), Column("chosen"), Column("because")], rows)
+    if run.feedback is not None:
+        liked, rejected = len(run.feedback.positives), len(run.feedback.negatives)
+        click.echo(f"Feedback: {liked:,} accepted sets are learned as baskets, {rejected:,} rejected ones pushed away.")
+
+
+def keep_unfinished(run: Run, output: Path, stop: BaseException) -> None:
+    """Save the best state of a training that did not end well, beside a finished model if there is one."""
+    if not getattr(run.model, "history_", None):
+        say("Stopped before the first round was finished: there is no model yet.")
+        return
+    place = output.with_name(f"{output.stem}.unfinished{output.suffix}") if output.exists() else output
+    save_model(run.model, place)
+    why = f"Training failed ({stop})" if isinstance(stop, ConvergenceError) else "Stopped"
+    best = max(run.model.history_, key=lambda record: record["validation"])["iteration"]
+    say(f"{why} after {run.model.n_iter_} rounds. The best model so far, of round {best}, is {place} and can be used.")
+
+
+def repeatable(ctx: click.Context, run: Run, data: str, output: Path, report: Path | None) -> str:
+    """The run as a TOML file, with absolute paths and nothing left open."""
+    paths: dict[str, Any] = {
+        "data": Path(data).absolute() if Path(data).exists() else data,
+        "output": output.absolute(),
+    }
+    paths["report"] = None if report is None else report.absolute()
+    used = {knob: getattr(run.model, ARGUMENTS.get(knob, knob), None) for knob in KNOBS}
+    settings = run.given | used
+    for name in ("feedback", "validation"):
+        value = settings[name]
+        paths[name] = value if value is None or isinstance(value, float) else Path(value).absolute()
+    comment = f"Written by contradpp {__version__}. The same run again: contradpp fit --config {output.stem}.toml"
+    return as_toml(settings | paths, ctx.command, comment=comment)
+
+
+def write_report(run: Run, path: Path) -> None:
+    """The HTML page about the model."""
+    from contradpp.report.page import Subject, render
+
+    with busy("Drawing the report ..."):
+        subject = Subject(run.model, run.name, run.label, run.learned, run.measured, run.examples, run.seconds)
+        write_text(path, render(subject))
+
+
+def summary(run: Run, output: Path, config: Path, report: Path | None) -> dict[str, Any]:
+    """What came of the run, for machines."""
+    measured = run.measured
+    return {
+        "model": str(output),
+        "config": str(config),
+        "report": None if report is None else str(report),
+        "bytes": output.stat().st_size,
+        "baskets": {"all": run.baskets.n_baskets, "learned": run.learned.n_baskets, "left_out": run.n_left_out},
+        "n_items": run.baskets.n_items,
+        "chosen": [choice._asdict() for choice in run.choices],
+        "parameters": run.model.get_params(),
+        "rounds": run.model.n_iter_,
+        "seconds": run.seconds,
+        "name": run.name,
+        "held_out": None if measured is None else {name: r.as_dict() for name, r in measured.reports.items()},
+        "verdict": None if measured is None else measured.verdict(run.name),
+        "examples": [example._asdict() for example in run.examples],
+    }
+
+
+def show(run: Run, output: Path, config: Path, report: Path | None) -> None:
+    """What came of the run, for people."""
+    click.echo(f"\nLearned in {run.seconds:.1f} s, {run.model.n_iter_} rounds.")
+    if run.measured is None:
+        click.echo("Nothing was held out, so there is no measurement: `contradpp evaluate` makes one on other baskets.")
+    else:
+        show_metrics(run.measured)
+        click.echo()
+        paragraph(run.measured.verdict(run.name), bold=True)
+        show_examples(run.examples, run.model.items_)
+    show_files(output, config, report)
+    click.echo(f"Try       {next_command(output, run.learned)}")

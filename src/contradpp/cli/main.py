@@ -8,19 +8,38 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from contradpp import __version__
-from contradpp.errors import ContradppError
+from contradpp.cli.failures import explain, notes, see_also
 
-# A command's name, the module under `contradpp.cli` that defines it, and its line in the overview.
-COMMANDS = {
-    "bench": "measure speed against the machine's limits",
-    "demo": "learn a small shop and suggest what goes with a basket",
-    "evaluate": "measure a model on held-out baskets",
-    "fit": "learn a model from a file of baskets",
-    "recommend": "say what goes with a basket",
-    "reproduce": "run the paper's tables and figures again, beside the published numbers",
+# A command's name, under which a module of `contradpp.cli` defines it, and its line in the overview.
+SECTIONS = {
+    "Start here": {
+        "demo": "learn a small made-up shop, compare models, see suggestions",
+        "doctor": "check the installation",
+    },
+    "Learn and use a model": {
+        "fit": "learn a model from a file of baskets",
+        "recommend": "say what goes with a basket",
+        "complete": "fill a basket up to a size",
+        "sample": "draw baskets from a model",
+        "evaluate": "measure a model on held-out baskets",
+        "info": "say what a model file holds",
+        "data": "list, describe, fetch and convert baskets",
+    },
+    "Put it to work": {
+        "serve": "offer a model over HTTP, with a page to try it",
+    },
+    "Research": {
+        "reproduce": "run the paper's tables and figures again, beside the published numbers",
+        "bench": "measure speed against the machine's limits",
+    },
+    "Shell": {
+        "completion": "print the script that completes commands in a shell",
+    },
 }
+COMMANDS = {name: line for section in SECTIONS.values() for name, line in section.items()}
 
 
 class Commands(click.Group):
@@ -40,35 +59,58 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The overview, without importing a single command."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), line) for name, line in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands that begin so, without importing a single one; options as usual."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="contradpp")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere.")
 @click.pass_context
-def cli(ctx: click.Context, debug: bool) -> None:
-    """Learn determinantal point processes from baskets, and put them to work."""
-    ctx.obj = {"debug": debug}
+def cli(ctx: click.Context, /, debug: bool) -> None:
+    """Learn determinantal point processes from baskets, and put them to work.
+
+    \b
+    contradpp demo                              see it work, in a minute
+    contradpp fit orders.csv -o shop.safetensors
+    contradpp recommend shop.safetensors "green tea"
+    """
+    del debug  # `main` has looked for it among all words
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: exit 0 if it worked, 1 if it failed, 2 if it was called wrongly."""
+    given = sys.argv[1:] if arguments is None else arguments
+    with notes():
+        sys.exit(run([word for word in given if word != "--debug"], debug="--debug" in given))
+
+
+def run(words: list[str], *, debug: bool) -> int:
+    """Run the command line, say on standard error what went wrong, and return the exit code."""
     try:
-        code: Any = cli.main(arguments, standalone_mode=False)
+        code: Any = cli.main(words, "contradpp", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        click.echo(f"Error: {error.format_message()}{see_also(error)}", err=True)
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("Stopped.", err=True)
-        sys.exit(1)
+        return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: nothing more to say
-        sys.exit(1)
-    except (ContradppError, OSError) as error:
-        if "--debug" in (sys.argv if arguments is None else arguments):
+        return 1
+    except Exception as error:
+        if debug:
             raise
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(1)
-    sys.exit(code if isinstance(code, int) else 0)
+        click.echo(f"Error: {explain(error)}", err=True)
+        return 1
+    return code if isinstance(code, int) else 0

@@ -1,36 +1,95 @@
-"""`contradpp recommend`: what goes with a basket."""
+"""`contradpp recommend`: what goes with a basket, or with every basket of a file or of standard input."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Hashable
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
 
 import click
 
 import contradpp as cd
+from contradpp.cli.inputs import input_option, model_argument, queries, unknown_option
+from contradpp.cli.output import Column, json_option, listed, show_json, show_json_line, show_table
+from contradpp.cli.words import Words
+from contradpp.errors import ContradppError
+from contradpp.estimators.base import BaseDPP
+
+BLOCK = 512  # baskets answered at a time
+
+Answer = dict[str, Any]
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False))
-@click.argument("items", nargs=-1)
+@model_argument
+@click.argument("items", nargs=-1, metavar="[ITEM]...")
 @click.option("-n", "n_items", default=10, show_default=True, type=click.IntRange(1), help="How many suggestions.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def recommend(model: str, items: tuple[str, ...], n_items: int, as_json: bool) -> None:
-    """Suggest what goes with the ITEMS of a basket (none: an empty one)."""
+@click.option("--exclude", multiple=True, metavar="ITEM", help="Never suggest this item; may be repeated.")
+@input_option
+@unknown_option
+@json_option
+def recommend(
+    model: str, items: tuple[str, ...], n_items: int, exclude: tuple[str, ...], source: str | None, unknown: str,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Suggest what goes with the ITEMs of a basket (none: an empty one).
+
+    Items are ids or names. With --input there is a line of JSON for every basket.
+
+    \b
+    contradpp recommend shop.safetensors spaghetti "tomato sauce"
+    contradpp recommend shop.safetensors --input baskets.jsonl > suggestions.jsonl
+    echo '["spaghetti", "tomato sauce"]' | contradpp recommend shop.safetensors --input -
+    """
     loaded = cd.load(model)
-    basket = [as_known(item, loaded.items_) for item in items]
-    found, probabilities = loaded.recommend(basket, N=n_items)
-    if as_json:
-        pairs = zip(found.tolist(), probabilities.tolist(), strict=True)
-        click.echo(json.dumps([{"item": item, "probability": p} for item, p in pairs]))
+    words = Words(loaded.items_, unknown=unknown)
+    banned = words.basket(exclude)
+    if source is not None:
+        if items:
+            raise click.UsageError("name items or --input, not both")
+        failed = 0
+        for answer in answers(loaded, words, queries(source, words), n_items, banned):
+            failed += "error" in answer
+            show_json_line(answer)
+        if failed:
+            raise click.ClickException(f"{failed:,} baskets could not be answered; their lines hold the reason")
         return
-    for item, probability in zip(found.tolist(), probabilities, strict=True):
-        name = loaded.items_.name(item)
-        click.echo(f"{probability:8.3%}  {item}" + ("" if name == str(item) else f"  {name}"))
+    basket = words.basket(items)
+    found, probabilities = loaded.recommend(basket, N=n_items, exclude=banned)
+    pairs = list(zip(found.tolist(), probabilities.tolist(), strict=True))
+    names = loaded.items_.names
+    if as_json:
+        show_json([{"item": i, "probability": p} | ({"name": names[i]} if i in names else {}) for i, p in pairs])
+        return
+    columns = [Column("chance", right=True), Column("item"), *([Column("name")] if names else [])]
+    rows = [[f"{p:.2%}", str(i), *([names.get(i, "")] if names else [])] for i, p in pairs]
+    show_table(columns, rows, title=f"With {listed(basket, loaded.items_) or 'an empty basket'}")
 
 
-def as_known(text: str, items: cd.Vocabulary) -> Hashable:
-    """The item that a word on the command line means: itself, or the integer that it spells."""
-    if text not in items and text.lstrip("-").isdigit() and int(text) in items:
-        return int(text)
-    return text
+def answers(model: BaseDPP, words: Words, baskets: Iterator[list[Any]], n: int, banned: list[Any]) -> Iterator[Answer]:
+    """Suggestions for every basket, a block at a time; a basket that cannot be answered gets its reason."""
+    while block := list(islice(baskets, BLOCK)):
+        try:
+            known = [words.basket(basket) for basket in block]
+            found, probabilities = model.recommend(known, N=n, exclude=banned)
+        except ContradppError:
+            yield from (one_answer(model, words, basket, n, banned) for basket in block)
+            continue
+        for basket, items, chances in zip(known, found.tolist(), probabilities.tolist(), strict=True):
+            yield answer_of(basket, items, chances)
+
+
+def one_answer(model: BaseDPP, words: Words, basket: list[Any], n: int, banned: list[Any]) -> Answer:
+    """Suggestions for one basket, or why there are none."""
+    try:
+        known = words.basket(basket)
+        items, chances = model.recommend(known, N=n, exclude=banned)
+    except ContradppError as error:
+        return {"basket": basket, "error": str(error)}
+    return answer_of(known, items.tolist(), chances.tolist())
+
+
+def answer_of(basket: list[Any], items: list[Any], chances: list[float]) -> Answer:
+    """A line of the answer; places that the catalogue could not fill are left out."""
+    filled = [(item, chance) for item, chance in zip(items, chances, strict=True) if item is not None]
+    return {"basket": basket, "items": [i for i, _ in filled], "probabilities": [p for _, p in filled]}

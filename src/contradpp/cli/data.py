@@ -1,0 +1,100 @@
+"""`contradpp data`: the data sets there are, what a file holds, downloads, and conversion between formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from contradpp.cli.convert import SUFFIXES, write_baskets
+from contradpp.cli.destination import check_writable
+from contradpp.cli.inputs import baskets_from, layout_options
+from contradpp.cli.output import Column, busy, in_bytes, json_option, show_json, show_table
+from contradpp.data import datasets
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def data(ctx: click.Context, /) -> None:
+    """List, describe, fetch and convert baskets."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@data.command("list")
+@json_option
+def list_datasets(as_json: bool) -> None:
+    """List the data sets that every command knows by name."""
+    found = [_entry(name) for name in datasets.names()]
+    if as_json:
+        show_json(found)
+        return
+    columns = [Column("name"), Column("baskets", True), Column("items", True), Column("where"), Column("what")]
+    rows = []
+    for entry in found:
+        count = f"{entry['n_baskets']:,}" if entry["n_baskets"] else "any"
+        rows.append([entry["name"], count, f"{entry['n_items']:,}", entry["where"], entry["description"]])
+    show_table(columns, rows)
+
+
+@data.command()
+@click.argument("data")
+@layout_options
+@json_option
+def describe(data: str, as_json: bool, **layout: Any) -> None:
+    """Show one screen about DATA: how many baskets and items, how large, what is popular."""
+    with busy(f"Reading {data} ..."):
+        baskets = baskets_from(data, **layout)
+    if as_json:
+        show_json(baskets.summary().as_dict())
+    else:
+        click.echo(baskets.describe())
+
+
+@data.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@json_option
+def fetch(names: tuple[str, ...], as_json: bool) -> None:
+    """Download data sets into the cache, unless they are on disk."""
+    for name in names:
+        datasets.info(name)
+    files = {name: [str(path) for path in datasets.download(name, progress=True)] for name in names}
+    if as_json:
+        show_json(files)
+        return
+    for name, paths in files.items():
+        click.echo(f"{name}: {', '.join(paths) or 'built in, nothing to fetch'}")
+
+
+@data.command(epilog=f"Formats by suffix: {', '.join(SUFFIXES)}; .gz after it compresses.")
+@click.argument("data")
+@click.argument("output", type=click.Path(dir_okay=False, path_type=Path))
+@layout_options
+@json_option
+def convert(data: str, output: Path, as_json: bool, **layout: Any) -> None:
+    """Write the baskets of DATA to OUTPUT, in the format that its suffix names.
+
+    \b
+    contradpp data convert orders.csv orders.parquet
+    contradpp data convert grocer grocer.jsonl.gz
+    """
+    check_writable(output)
+    with busy(f"Converting {data} ..."):
+        baskets = baskets_from(data, **layout)
+        write_baskets(baskets, output)
+    size = output.stat().st_size
+    if as_json:
+        show_json({"output": str(output), "n_baskets": baskets.n_baskets, "n_items": baskets.n_items, "bytes": size})
+    else:
+        click.echo(f"{output}: {baskets.n_baskets:,} baskets of {baskets.n_items:,} items, {in_bytes(size)}")
+
+
+def _entry(name: str) -> dict[str, Any]:
+    dataset = datasets.info(name)
+    place = datasets.location(name)
+    where = "built in" if not dataset.files else str(place) if place else f"not here yet: contradpp data fetch {name}"
+    return {
+        "name": name, "n_baskets": dataset.n_baskets, "n_items": dataset.n_items, "where": where,
+        "description": dataset.description, "source": dataset.source,
+    }  # fmt: skip

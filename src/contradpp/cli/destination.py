@@ -1,0 +1,69 @@
+"""Files to write: checked before the work begins, replaced only when it has succeeded."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import click
+
+from contradpp.errors import ModelFileError
+
+
+class Saveable(Protocol):
+    """A model that can write itself to a file."""
+
+    def save(self, path: Path) -> None:
+        """Write the model."""
+        ...
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written, with the reason and the way out."""
+    folder = path.parent
+    if path.is_dir():
+        raise click.ClickException(f"{path} is a folder: name a file in it, such as {path / 'model.safetensors'}")
+    if not folder.is_dir():
+        raise click.ClickException(f"there is no folder {folder}: create it (mkdir -p {folder}) or name another")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot write into {folder.absolute()}: {error.strerror}. Choose a folder where you may write"
+        ) from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path`, which takes its place if the block succeeds and is removed if it does not."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def save_model(model: Saveable, path: Path) -> None:
+    """Save a model; if its place fails it, keep it in the folder for temporary files and say so in the error."""
+    try:
+        model.save(path)
+    except ModelFileError as error:
+        rescue = Path(tempfile.gettempdir()) / f"rescued-{secrets.token_hex(4)}-{path.name}"
+        try:
+            model.save(rescue)
+        except ModelFileError:
+            raise error from error.__cause__
+        raise ModelFileError(f"{error}. The model was kept as {rescue}") from error.__cause__

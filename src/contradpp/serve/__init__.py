@@ -1,0 +1,1 @@
+"""The service: a model behind HTTP, with a page to try it. Needs the extra `serve`."""

@@ -1,0 +1,72 @@
+"""The catalogue for people: search by what items are called, and a map of them in two dimensions."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+_END = "\U0010ffff"  # sorts after every text that goes on
+
+
+class Hits(NamedTuple):
+    """The codes of the items found, and whether there were more."""
+
+    codes: list[int]
+    more: bool
+
+
+class Search:
+    """Finds items by the start of their names or ids, then by any part of them; the weightier ones first.
+
+    Parameters
+    ----------
+    labels : sequence of sequences of str
+        What each item is called: its name, and its id if that is another word.
+    weights : array (M,)
+        What decides between items that match equally well.
+    """
+
+    def __init__(self, labels: Sequence[Sequence[str]], weights: Array) -> None:
+        self._rank = np.empty(len(weights), dtype=np.int64)
+        self._by_weight = np.argsort(-weights, kind="stable")
+        self._rank[self._by_weight] = np.arange(len(weights))
+        pairs = sorted((_fold(label), code) for code, called in enumerate(labels) for label in called)
+        self._labels = [label for label, _ in pairs]
+        self._codes = np.array([code for _, code in pairs], dtype=np.int64)
+        # All names in one text, the weightiest first: a search is one scan that stops when it has enough.
+        ordered = ["\n".join(map(_fold, labels[code])) for code in self._by_weight.tolist()]
+        self._text = "\n".join(["", *ordered, ""])
+        self._starts = np.cumsum([1, *(len(label) + 1 for label in ordered)])[:-1]
+
+    def find(self, query: str, limit: int) -> Hits:
+        """At most `limit` items that match; an empty query matches all."""
+        wanted = _fold(query)
+        if not wanted:
+            return Hits(self._by_weight[:limit].tolist(), len(self._by_weight) > limit)
+        first, last = bisect_left(self._labels, wanted), bisect_right(self._labels, wanted + _END)
+        starting = np.unique(self._rank[self._codes[first:last]])[: limit + 1]
+        found = dict.fromkeys(self._by_weight[starting].tolist())
+        for code in self._containing(wanted) if len(found) <= limit else ():
+            found.setdefault(code)
+            if len(found) > limit:
+                break
+        codes = list(found)
+        return Hits(codes[:limit], len(codes) > limit)
+
+    def _containing(self, wanted: str) -> Iterator[int]:
+        """The items whose names contain the text, weightiest first."""
+        position = self._text.find(wanted)
+        while position >= 0:
+            place = bisect_right(self._starts, position) - 1
+            yield int(self._by_weight[place])
+            after = int(self._starts[place + 1]) if place + 1 < len(self._starts) else len(self._text)
+            position = self._text.find(wanted, after)
+
+
+def _fold(text: str) -> str:
+    return " ".join(text.casefold().split())

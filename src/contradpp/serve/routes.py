@@ -1,0 +1,279 @@
+"""The endpoints: each checks the limits, asks the model, and puts the answer into its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+import contradpp
+from contradpp.errors import ModelFileError, RankError
+from contradpp.serve import schemas
+from contradpp.serve.errors import Refused, as_json, refusal
+from contradpp.serve.served import Served
+from contradpp.serve.service import Service
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": schemas.ErrorAnswer, "description": text}
+    for status, text in {
+        400: "Not JSON.", 408: "The body came too slowly.", 413: "The body is too long.",
+        415: "The body is not declared as JSON.", 422: "The request is malformed or asks for too much.",
+        503: "There is no model, or too much to do.", 504: "There was no answer in time.",
+    }.items()
+}  # fmt: skip
+DENIED: dict[int | str, dict[str, Any]] = {401: {"model": schemas.ErrorAnswer, "description": "The token is wrong."}}
+FULL: dict[int | str, dict[str, Any]] = {507: {"model": schemas.ErrorAnswer, "description": "The disk is full."}}
+
+router = APIRouter()
+bearer = HTTPBearer(auto_error=False, description="The token that the server was started with, if it was.")
+Token = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
+
+
+# -- Questions about baskets ---------------------------------------------------------------------
+
+
+@router.post("/v1/recommend", response_model=schemas.RecommendAnswer, responses=ERRORS)
+async def recommend(request: Request, asked: schemas.RecommendRequest) -> Response:
+    """Say what goes with a basket, or with many."""
+    service = _service(request)
+    served, limits = service.served, service.limits
+    _at_most("n", asked.n, limits.suggestions)
+    baskets = [served.resolve(basket) for basket in _checked(service, asked.all)]
+    exclude = served.resolve(_listed(service, "exclude", asked.exclude)).items
+    candidates = None
+    if asked.candidates is not None:
+        candidates = served.resolve(_listed(service, "candidates", asked.candidates)).items
+    if len(baskets) == 1 and candidates is None and not exclude:
+        found = [await service.batches.recommend(served, baskets[0].items, asked.n)]
+    else:
+        found = await service.run(
+            lambda: served.recommend([one.items for one in baskets], asked.n, candidates=candidates, exclude=exclude),
+            entries=sum(len(one.items) + 1 for one in baskets),
+        )
+    results = [
+        {"unknown": basket.unknown, "problem": ranked.problem, "suggestions": _suggestions(served, *ranked[:2])}
+        for basket, ranked in zip(baskets, found, strict=True)
+    ]
+    return as_json({"model": served.version, "results": results})
+
+
+@router.post("/v1/complete", response_model=schemas.CompleteAnswer, responses=ERRORS)
+async def complete(request: Request, asked: schemas.CompleteRequest) -> Response:
+    """Add items to a basket one by one, trading how well they go with it against how alike they are."""
+    service = _service(request)
+    served = service.served
+    (given,) = _checked(service, [asked.basket])
+    basket = served.resolve(given)
+    n = asked.n if asked.size is None else asked.size - len(basket.items)
+    if n < 0:
+        raise Refused(422, f"size={asked.size} is less than the {len(basket.items)} items of the basket")
+    _at_most("the number of items to add", n, service.limits.suggestions)
+    exclude = served.resolve(_listed(service, "exclude", asked.exclude)).items
+
+    def work() -> dict[str, Any]:
+        found = served.complete(basket.items, n, variety=asked.variety, exclude=exclude)
+        (score,) = served.scores([[*basket.items, *found.added]])
+        suggestions = _suggestions(served, found.added, found.relevance)
+        return {"problem": found.problem, "suggestions": suggestions, "log_probability": score}
+
+    answer = await service.run(work, entries=len(basket.items) + 2 * n + 1)
+    return as_json({"model": served.version, "unknown": basket.unknown, **answer})
+
+
+@router.post("/v1/score", response_model=schemas.ScoreAnswer, responses=ERRORS)
+async def score(request: Request, asked: schemas.ScoreRequest) -> Response:
+    """Say how probable baskets are: log P of their known items."""
+    service = _service(request)
+    served = service.served
+    baskets = [served.resolve(basket) for basket in _checked(service, asked.all)]
+    logs = await service.run(
+        lambda: served.scores([one.items for one in baskets]), entries=0 if len(baskets) <= 8 else float("inf")
+    )
+    results = [
+        {"unknown": basket.unknown, "problem": None if value is not None else "impossible", "log_probability": value}
+        for basket, value in zip(baskets, logs, strict=True)
+    ]
+    return as_json({"model": served.version, "results": results})
+
+
+@router.post("/v1/sample", response_model=schemas.SampleAnswer, responses=ERRORS)
+async def sample(request: Request, asked: schemas.SampleRequest) -> Response:
+    """Draw sets from the model, given a basket or not."""
+    service = _service(request)
+    served = service.served
+    _at_most("n_samples", asked.n_samples, service.limits.samples)
+    (basket,) = _checked(service, [asked.given])
+    given = served.resolve(basket)
+    problem: str | None = None
+    drawn: list[list[Hashable]] = []
+    try:
+        drawn = await service.in_thread(
+            lambda: served.sample(asked.n_samples, size=asked.size, given=given.items, seed=asked.seed)
+        )
+    except RankError as error:
+        problem = str(error)
+    results = [[_named(served, item) for item in one] for one in drawn]
+    return as_json({"model": served.version, "unknown": given.unknown, "problem": problem, "results": results})
+
+
+# -- Feedback ------------------------------------------------------------------------------------
+
+
+@router.post("/v1/feedback", response_model=schemas.FeedbackAnswer, responses=ERRORS | DENIED | FULL)
+async def feedback(request: Request, token: Token, asked: schemas.FeedbackRequest) -> Response:
+    """Keep an accepted or a rejected set for the next training; answered when it is on the disk."""
+    service = _service(request)
+    service.check_token(token.credentials if token else None)
+    served = service.served
+    basket, items = (served.resolve(some) for some in _checked(service, [asked.basket, asked.items]))
+    new = [item for item in items.items if item not in basket.items]
+    if not new:
+        raise Refused(422, "items: none of them is known and new to the basket, so there is nothing to learn")
+    whole = [*basket.items, *new]
+    if not all(type(item) in (str, int) for item in whole):
+        raise Refused(422, "only items whose ids are strings or integers can be kept in the feedback log")
+    await service.store(asked.outcome, whole, judged=len(new), id=asked.id)
+    return as_json({"stored": True, "unknown": [*basket.unknown, *items.unknown]})
+
+
+# -- The catalogue -------------------------------------------------------------------------------
+
+
+@router.get("/v1/items", response_model=schemas.ItemsAnswer, responses=ERRORS)
+async def items(
+    request: Request,
+    query: Annotated[str, Query(max_length=100)] = "",
+    limit: Annotated[int, Query(ge=1)] = 20,
+) -> Response:
+    """Find items: first those whose name or id starts with the query, then those that contain it."""
+    service = _service(request)
+    served = service.served
+    _at_most("limit", limit, service.limits.suggestions)
+    hits = served.find(query, limit)
+    found = [_named(served, served.items[code]) for code in hits.codes]
+    return as_json({"items": found, "more": hits.more})
+
+
+@router.get("/v1/map", response_model=schemas.MapAnswer, responses=ERRORS)
+async def catalogue_map(
+    request: Request,
+    items: Annotated[list[str] | None, Query(description="Items that must be on it.")] = None,
+    limit: Annotated[int, Query(ge=1)] = 300,
+) -> Response:
+    """The weightiest items in two dimensions, substitutes side by side."""
+    service = _service(request)
+    served = service.served
+    _at_most("limit", limit, service.limits.map_items)
+    _at_most("the number of items", len(items or []), service.limits.map_items)
+    asked = served.resolve(items or [])
+    codes, places = await service.in_thread(
+        lambda: served.places([served.items.code(item) for item in asked.items], limit)
+    )
+    points = [
+        {**_named(served, served.items[code]), "x": round(x, 4), "y": round(y, 4)}
+        for code, (x, y) in zip(codes, places.tolist(), strict=True)
+    ]
+    for point in points:
+        point["weight"] = point.pop("probability")
+    return as_json({"model": served.version, "points": points, "unknown": asked.unknown})
+
+
+# -- The service itself --------------------------------------------------------------------------
+
+
+@router.get("/v1/model", response_model=schemas.ModelAnswer, responses=ERRORS)
+async def model(request: Request) -> Response:
+    """Which model is served, what became of the last reload, and what a request may ask for."""
+    service = _service(request)
+    served, keeper = service.served, service.keeper
+    limits = {name: value for name, value in asdict(service.limits).items() if name != "pending"}
+    return as_json(
+        {
+            "api": "v1", "contradpp": contradpp.__version__, "model": type(served.model).__name__,
+            "version": served.version, "loaded": served.loaded, "n_items": len(served.items),
+            "n_components": int(served.model.item_factors_.shape[1]), "expected_size": float(served.weights.sum()),
+            "reload": {"reloads": keeper.reloads, "failures": keeper.failures, "error": keeper.error},
+            "limits": limits, "feedback": service.settings.feedback is not None,
+            "token_required": service.settings.token is not None,
+        }
+    )  # fmt: skip
+
+
+@router.post("/v1/reload", response_model=schemas.ReloadAnswer, responses=ERRORS | DENIED)
+async def reload(request: Request, token: Token) -> Response:
+    """Look at the model file now. With several workers, the others follow when they next look."""
+    service = _service(request)
+    service.check_token(token.credentials if token else None)
+    try:
+        changed = await service.in_thread(service.keeper.reload)
+    except ModelFileError as error:
+        raise Refused(503, f"the model file cannot be used, the model before it stays: {error}") from error
+    return as_json({"version": service.served.version, "changed": changed})
+
+
+@router.get("/healthz", response_model=schemas.Ready, tags=["operation"])
+async def healthz() -> Response:
+    """Whether the process answers at all."""
+    return as_json({"ready": True})
+
+
+@router.get(
+    "/readyz", response_model=schemas.Ready, responses={503: {"model": schemas.ErrorAnswer}}, tags=["operation"]
+)
+async def readyz(request: Request) -> Response:
+    """Whether there is a model to ask."""
+    if _service(request).keeper.served is None:
+        return refusal(503, "there is no model yet")
+    return as_json({"ready": True})
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}}, tags=["operation"])
+async def metrics(request: Request) -> Response:
+    """Counters and latencies for Prometheus."""
+    service = _service(request)
+    served = service.keeper.served
+    text = service.metrics.text(
+        model_ready=served is not None,
+        model_items=0 if served is None else len(served.items),
+        model_file_bad=service.keeper.error is not None,
+    )
+    return Response(text, media_type="text/plain; version=0.0.4")
+
+
+# -- Helpers -------------------------------------------------------------------------------------
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _at_most(what: str, value: int, most: int) -> None:
+    if value > most:
+        raise Refused(422, f"{what} is {value:,}, more than the {most:,} that this server allows")
+
+
+def _checked(service: Service, baskets: list[list[str | int]]) -> list[list[str | int]]:
+    _at_most("the number of baskets", len(baskets), service.limits.batch)
+    for number, basket in enumerate(baskets):
+        _at_most(f"the length of basket {number}", len(basket), service.limits.basket_items)
+    return baskets
+
+
+def _listed(service: Service, what: str, items: list[str | int]) -> list[str | int]:
+    _at_most(f"the length of {what}", len(items), service.limits.listed_items)
+    return items
+
+
+def _suggestions(served: Served, items: Iterable[Hashable], shares: Iterable[float]) -> list[dict[str, Any]]:
+    return [
+        {"item": served.public(item), "name": served.name(item), "probability": share}
+        for item, share in zip(items, shares, strict=True)
+    ]
+
+
+def _named(served: Served, item: Hashable) -> dict[str, Any]:
+    return {"item": served.public(item), "name": served.name(item), "probability": served.weight(item)}

@@ -1,0 +1,254 @@
+"""What requests and answers look like, version 1: the types behind `/openapi.json`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
+
+Item = StrictStr | StrictInt
+Basket = Annotated[list[Item], Field(description="Item ids; duplicates are ignored.", examples=[["tea", "milk"]])]
+Count = Annotated[int, Field(strict=True)]
+
+
+class Request(BaseModel):
+    """A request: a field that is not in its schema is an error, so that a misspelt one is noticed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Answer(BaseModel):
+    """An answer."""
+
+
+# -- Requests ------------------------------------------------------------------------------------
+
+
+class BasketsRequest(Request):
+    """One basket or many."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"oneOf": [{"required": ["basket"]}, {"required": ["baskets"]}]}
+    )
+
+    basket: Basket = Field(default_factory=list, description="One basket ...")
+    baskets: list[Basket] = Field(default_factory=list, description="... or many.")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if ("basket" in self.model_fields_set) == ("baskets" in self.model_fields_set):
+            raise ValueError("give either `basket` or `baskets`")
+        return self
+
+    @property
+    def all(self) -> list[list[str | int]]:
+        """The baskets as a list, whichever way they came."""
+        return [self.basket] if "basket" in self.model_fields_set else self.baskets
+
+
+class RecommendRequest(BasketsRequest):
+    """What goes with these baskets?"""
+
+    n: Count = Field(default=10, ge=1, description="How many suggestions for each basket.")
+    exclude: list[Item] = Field(default_factory=list, description="Never suggest these.")
+    candidates: list[Item] | None = Field(default=None, description="Suggest only from these.")
+
+
+class CompleteRequest(Request):
+    """Which items would make this basket a good set?"""
+
+    basket: Basket = Field(default_factory=list)
+    size: Count | None = Field(default=None, ge=0, description="Size of the whole set; left out: the basket and `n`.")
+    n: Count = Field(default=10, ge=0, description="How many items to add, unless `size` says it.")
+    variety: float = Field(
+        default=0.5, ge=0.0, le=1.0, allow_inf_nan=False,
+        description="0: more like this, every addition by how well it goes with the basket. 0.5: the greedy most "
+        "likely set. 1: what is least like the earlier additions.",
+    )  # fmt: skip
+    exclude: list[Item] = Field(default_factory=list, description="Never add these.")
+
+
+class ScoreRequest(BasketsRequest):
+    """How probable are these baskets?"""
+
+
+class SampleRequest(Request):
+    """Draw sets from the model."""
+
+    n_samples: Count = Field(default=1, ge=1, description="How many sets.")
+    size: Count | None = Field(default=None, ge=0, description="Only sets of this size; it counts the given items.")
+    given: Basket = Field(default_factory=list, description="Items that every set contains.")
+    seed: Count | None = Field(default=None, ge=0, lt=2**63, description="For the same sets again.")
+
+
+class FeedbackRequest(Request):
+    """Someone took, or turned down, `items` for a basket; the set to learn from is both together."""
+
+    outcome: Literal["accepted", "rejected"]
+    items: Annotated[list[Item], Field(min_length=1)]
+    basket: Basket = Field(default_factory=list)
+    id: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
+        default=None, description="The sender's name for this event: sent twice, it counts once."
+    )
+
+
+# -- Answers -------------------------------------------------------------------------------------
+
+
+class Suggestion(Answer):
+    """An item, what people call it, and P(next = item | basket)."""
+
+    item: str | int
+    name: str
+    probability: float = Field(ge=0.0, le=1.0)
+
+
+class BasketAnswer(Answer):
+    """What every answer about one basket says."""
+
+    unknown: list[str | int] = Field(description="Items of the basket that the model does not know; left out.")
+    problem: str | None = Field(default=None, description="Why there is no answer, or not a whole one.")
+
+
+class Suggestions(BasketAnswer):
+    """Suggestions for one basket, best first."""
+
+    suggestions: list[Suggestion]
+
+
+class RecommendAnswer(Answer):
+    """An entry per basket."""
+
+    model: str = Field(description="Which model answered: the `version` of /v1/model.")
+    results: list[Suggestions]
+
+
+class CompleteAnswer(Suggestions):
+    """The additions in the order in which they were chosen, and log P of the whole set."""
+
+    model: str
+    log_probability: float | None = Field(description="null: the set is impossible.")
+
+
+class Score(BasketAnswer):
+    """log P of one basket's known items."""
+
+    log_probability: float | None = Field(description="null: the set is impossible.")
+
+
+class ScoreAnswer(Answer):
+    """An entry per basket."""
+
+    model: str
+    results: list[Score]
+
+
+class NamedItem(Answer):
+    """An item, what people call it, and P(item in Y)."""
+
+    item: str | int
+    name: str
+    probability: float = Field(ge=0.0, le=1.0)
+
+
+class SampleAnswer(BasketAnswer):
+    """The sets that were drawn, the given items first in each."""
+
+    model: str
+    results: list[list[NamedItem]]
+
+
+class FeedbackAnswer(Answer):
+    """The event is on the disk."""
+
+    stored: Literal[True] = True
+    unknown: list[str | int]
+
+
+class ItemsAnswer(Answer):
+    """Items that match a query: first those that start with it, then those that contain it."""
+
+    items: list[NamedItem]
+    more: bool = Field(description="Whether there are more than were asked for.")
+
+
+class Point(Answer):
+    """An item's place on the map; `weight` is P(item in Y)."""
+
+    item: str | int
+    name: str
+    x: float
+    y: float
+    weight: float
+
+
+class MapAnswer(Answer):
+    """The catalogue in two dimensions, x and y within −1..1."""
+
+    model: str
+    points: list[Point]
+    unknown: list[str | int]
+
+
+class LimitsAnswer(Answer):
+    """The most that one request may ask for."""
+
+    body_bytes: int
+    basket_items: int
+    batch: int
+    suggestions: int
+    listed_items: int
+    samples: int
+    map_items: int
+    timeout: float
+
+
+class ReloadState(Answer):
+    """The last look at the model file."""
+
+    reloads: int = Field(description="How often a new model took over since the start.")
+    failures: int
+    error: str | None = Field(description="Why the file that is there now is not served; the model before it is.")
+
+
+class ModelAnswer(Answer):
+    """The model that is served."""
+
+    api: Literal["v1"] = "v1"
+    contradpp: str
+    model: str = Field(description="Its class.")
+    version: str = Field(description="Changes with the model file's contents.")
+    loaded: str = Field(description="When, in UTC.")
+    n_items: int
+    n_components: int
+    expected_size: float = Field(description="The mean size of the model's sets.")
+    reload: ReloadState
+    limits: LimitsAnswer
+    feedback: bool = Field(description="Whether feedback is kept.")
+    token_required: bool = Field(description="Whether feedback and reload ask for a token.")
+
+
+class ReloadAnswer(Answer):
+    """The model that is served after the reload."""
+
+    version: str
+    changed: bool
+
+
+class Ready(Answer):
+    """Whether there is a model to ask."""
+
+    ready: bool
+
+
+class Problem(Answer):
+    """What was wrong: a word for programs, a sentence for people."""
+
+    code: str
+    message: str
+
+
+class ErrorAnswer(Answer):
+    """Every answer with a status of 400 or more."""
+
+    error: Problem

@@ -1,0 +1,291 @@
+// The page: a basket, what the model suggests for it, and what people think of that.
+
+import { Refused, get, onAlive, post, setToken } from "./api.js";
+import { CatalogueMap, key } from "./map.js";
+import { setUpSearch } from "./search.js";
+
+const SUGGESTIONS = 10;
+const SURPRISES = 4; // items that a surprise adds
+const HEARTBEAT = 5000;
+const RETRY = 1500;
+
+const $ = (id) => document.getElementById(id);
+const state = { basket: [], rejected: [], suggestions: [], surprise: [], model: null, alive: true, asking: null };
+const map = new CatalogueMap($("map"), (point) => toggle(point));
+
+// -- The basket -----------------------------------------------------------------------------------
+
+const inBasket = (entry) => state.basket.some((other) => key(other.item) === key(entry.item));
+
+function add(...entries) {
+  const fresh = entries.filter((entry) => !inBasket(entry)).map(({ item, name }) => ({ item, name }));
+  if (!fresh.length) return;
+  state.basket = [...state.basket, ...fresh];
+  state.rejected = state.rejected.filter((entry) => !inBasket(entry));
+  say(`${fresh.map((entry) => entry.name).join(", ")} added`);
+  changed();
+}
+
+function remove(entry) {
+  state.basket = state.basket.filter((other) => key(other.item) !== key(entry.item));
+  say(`${entry.name} removed`);
+  changed();
+}
+
+const toggle = (entry) => (inBasket(entry) ? remove(entry) : add(entry));
+
+function changed() {
+  showBasket();
+  closeSurprise();
+  void suggest();
+}
+
+function showBasket() {
+  $("chips").replaceChildren(...state.basket.map(chip));
+  $("basket-empty").hidden = state.basket.length > 0;
+  $("clear").hidden = state.basket.length === 0;
+  const n = state.basket.length;
+  $("basket-count").textContent = n === 0 ? "" : n === 1 ? "1 item" : `${n} items`;
+}
+
+function chip(entry) {
+  const button = element("button", "chip-remove", "×");
+  button.type = "button";
+  button.setAttribute("aria-label", `Remove ${entry.name}`);
+  button.addEventListener("click", () => {
+    remove(entry);
+    ($("chips").querySelector("button") ?? $("search")).focus();
+  });
+  const row = element("li", "chip");
+  row.append(element("span", "", entry.name), button);
+  return row;
+}
+
+// -- Suggestions ----------------------------------------------------------------------------------
+
+async function suggest() {
+  state.asking?.abort();
+  state.asking = new AbortController();
+  const { signal } = state.asking;
+  $("suggestions").setAttribute("aria-busy", "true");
+  try {
+    const answer = await post("/v1/complete", {
+      basket: ids(state.basket), n: SUGGESTIONS, variety: Number($("variety").value) / 100, exclude: ids(state.rejected),
+    }, signal);
+    if (signal.aborted) return;
+    state.suggestions = answer.suggestions;
+    showSuggestions(answer);
+  } catch (error) {
+    if (signal.aborted) return;
+    if (error instanceof Refused) showSuggestions({ suggestions: [], problem: error.message });
+  } finally {
+    if (!signal.aborted) $("suggestions").removeAttribute("aria-busy");
+  }
+  void showMap();
+}
+
+function showSuggestions({ suggestions, problem }) {
+  const most = Math.max(...suggestions.map((one) => one.probability), 1e-12);
+  const focused = [...$("suggestions").querySelectorAll("button")].indexOf(document.activeElement);
+  $("suggestions").replaceChildren(...suggestions.map((one) => suggestionRow(one, most)));
+  if (focused >= 0) $("suggestions").querySelectorAll("button")[focused]?.focus({ preventScroll: true });
+  $("suggestions-empty").hidden = suggestions.length > 0;
+  $("suggestions-empty").textContent = suggestions.length ? "" : friendly(problem);
+  $("suggestions-note").textContent = suggestions.length ? "chance to come next" : "";
+  $("rejected-line").hidden = state.rejected.length === 0;
+  $("rejected-text").textContent = `Turned down: ${state.rejected.map((entry) => entry.name).join(", ")}.`;
+}
+
+function suggestionRow(one, most) {
+  const row = element("li", "suggestion");
+  const bar = element("span", "bar");
+  bar.style.setProperty("--share", String(one.probability / most));
+  const accept = action("accept", "✓", `Accept ${one.name}`, () => judge("accepted", one));
+  const reject = action("reject", "×", `Reject ${one.name}`, () => judge("rejected", one));
+  const text = element("span", "suggestion-name", one.name);
+  row.append(bar, text, element("span", "probability", percent(one.probability)), accept, reject);
+  return row;
+}
+
+function action(kind, sign, label, act) {
+  const button = element("button", `act ${kind}`, sign);
+  button.type = "button";
+  button.title = button.ariaLabel = label;
+  button.addEventListener("click", act);
+  return button;
+}
+
+const friendly = (problem) =>
+  problem ? `Nothing more can be added: ${problem}.`.replace("..", ".") : "Nothing is left to suggest.";
+
+// -- What people think of them --------------------------------------------------------------------
+
+function judge(outcome, one) {
+  const event = { outcome, basket: ids(state.basket), items: [one.item], id: newId() };
+  if (outcome === "accepted") {
+    add(one);
+  } else {
+    state.rejected = [...state.rejected, { item: one.item, name: one.name }];
+    say(`${one.name} turned down`);
+    void suggest();
+  }
+  if (state.model?.feedback !== false) void send(event, one.name);
+}
+
+async function send(event, name) {
+  try {
+    await post("/v1/feedback", event);
+    toast(event.outcome === "accepted" ? `Noted: ${name} fits.` : `Noted: ${name} does not fit.`);
+  } catch (error) {
+    if (error instanceof Refused && error.status === 401) askForToken(() => send(event, name));
+    else toast(error instanceof Refused ? `Not kept: ${error.message}.` : "Not kept: the server does not answer.", true);
+  }
+}
+
+function askForToken(again) {
+  const dialog = $("token-dialog");
+  if (dialog.open) return;
+  $("token").value = "";
+  dialog.returnValue = "";
+  dialog.showModal();
+  dialog.addEventListener("close", () => {
+    if (dialog.returnValue !== "ok" || !$("token").value) return;
+    setToken($("token").value.trim());
+    void again();
+  }, { once: true });
+}
+
+// -- Surprise -------------------------------------------------------------------------------------
+
+async function surprise() {
+  try {
+    const answer = await post("/v1/sample", { given: ids(state.basket), size: state.basket.length + SURPRISES });
+    state.surprise = (answer.results[0] ?? []).filter((entry) => !inBasket(entry));
+    $("surprise-items").replaceChildren(...state.surprise.map((entry) => {
+      const row = element("li", "chip surprising");
+      row.append(element("span", "", entry.name));
+      return row;
+    }));
+    const found = state.surprise.length > 0;
+    $("surprise-title").textContent = found
+      ? (state.basket.length ? "Someone with your basket might also have:" : "Someone might have:")
+      : friendly(answer.problem);
+    $("surprise-take").hidden = !found;
+    $("surprise-card").hidden = false;
+  } catch (error) {
+    if (error instanceof Refused) toast(error.message, true);
+  }
+}
+
+function closeSurprise() {
+  $("surprise-card").hidden = true;
+  state.surprise = [];
+}
+
+// -- The map, the model, the server ---------------------------------------------------------------
+
+async function showMap() {
+  try {
+    await map.show(ids(state.basket), ids(state.suggestions));
+  } catch { /* the next look tries again */ }
+}
+
+async function lookAtModel() {
+  const found = await get("/v1/model");
+  const before = state.model;
+  state.model = found;
+  $("model-line").textContent = `${found.n_items.toLocaleString("en")} items`;
+  $("model-line").append(element("span", "model-class", ` · ${found.model}`));
+  if (before && before.version !== found.version) {
+    toast("A new model has taken over.");
+    map.forget();
+    void suggest();
+  }
+}
+
+async function heartbeat() {
+  try {
+    if (!document.hidden || !state.alive) await lookAtModel();
+  } catch { /* `onAlive` has been told */ }
+  setTimeout(heartbeat, state.alive ? HEARTBEAT : RETRY);
+}
+
+onAlive((now) => {
+  state.alive = now;
+  $("gone").hidden = now;
+  document.body.classList.toggle("is-gone", !now);
+  if (now) {
+    toast("The server is back.");
+    void suggest();
+  } else {
+    setTimeout(() => lookAtModel().catch(() => {}), RETRY);
+  }
+});
+
+// -- Small helpers --------------------------------------------------------------------------------
+
+const ids = (entries) => entries.map((entry) => entry.item);
+const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(12)), (b) => b.toString(16).padStart(2, "0")).join("");
+const say = (text) => { $("say").textContent = text; };
+
+function percent(share) {
+  const value = 100 * share;
+  return value >= 10 ? `${value.toFixed(0)} %` : value >= 0.1 ? `${value.toFixed(1)} %` : "< 0.1 %";
+}
+
+function element(tag, className, text = "") {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text) made.textContent = text;
+  return made;
+}
+
+function toast(text, bad = false) {
+  [...$("toasts").children].filter((one) => one.textContent === text).forEach((one) => one.remove());
+  const made = element("p", bad ? "toast bad" : "toast", text);
+  $("toasts").append(made);
+  while ($("toasts").children.length > 3) $("toasts").firstChild.remove();
+  setTimeout(() => made.remove(), bad ? 7000 : 3200);
+}
+
+function showVariety() {
+  const value = Number($("variety").value);
+  const said = value < 35 ? "more like this" : value > 65 ? "more variety" : "balanced";
+  $("variety").setAttribute("aria-valuetext", `${said}, ${value} of 100`);
+  $("variety").style.setProperty("--at", `${value}%`);
+}
+
+// -- Start ----------------------------------------------------------------------------------------
+
+setUpSearch({
+  choose: add,
+  isChosen: inBasket,
+  removeLast: () => state.basket.length && remove(state.basket.at(-1)),
+});
+let sliding = 0;
+$("variety").addEventListener("input", () => {
+  showVariety();
+  clearTimeout(sliding);
+  sliding = setTimeout(suggest, 60);
+});
+$("clear").addEventListener("click", () => {
+  state.basket = [];
+  state.rejected = [];
+  changed();
+  $("search").focus();
+});
+$("rejected-undo").addEventListener("click", () => {
+  state.rejected = [];
+  void suggest();
+});
+$("surprise").addEventListener("click", surprise);
+$("surprise-again").addEventListener("click", surprise);
+$("surprise-close").addEventListener("click", () => {
+  closeSurprise();
+  $("surprise").focus();
+});
+$("surprise-take").addEventListener("click", () => add(...state.surprise));
+showVariety();
+showBasket();
+void suggest();
+void heartbeat();

@@ -1,0 +1,96 @@
+"""`contradpp data`: data sets by name, one screen about a file, and conversion that loses nothing."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import pytest
+
+import contradpp as cd
+from contradpp.cli.inputs import guessed_name_column
+from contradpp.data import datasets
+
+
+def test_list(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("CONTRADPP_DATA", str(tmp_path))
+    monkeypatch.setenv("CONTRADPP_CACHE", str(tmp_path))
+    found = {entry["name"]: entry for entry in json.loads(call("data", "list", "--json").out)}
+    assert found.keys() == set(datasets.names())
+    assert found["toy"]["where"] == "built in"
+    assert "contradpp data fetch uk" in found["uk"]["where"]
+    assert call("data", "list").out.count("\n") == 1 + len(found)
+
+
+def test_describe(call, orders):
+    assert "240 baskets, 4 items" in call("data", "describe", orders).out
+    assert json.loads(call("data", "describe", orders, "--json").out)["n_baskets"] == 240
+    shown = call("data", "describe", orders, "--basket", "nothing")
+    assert shown.code == 1
+    assert "--basket" in shown.err
+
+
+def test_fetch(call):
+    assert "nothing to fetch" in call("data", "fetch", "toy").out
+    assert json.loads(call("data", "fetch", "toy", "grocer", "--json").out) == {"toy": [], "grocer": []}
+    assert call("data", "fetch").code == 2
+    shown = call("data", "fetch", "yuk")
+    assert shown.code == 1
+    assert "Did you mean 'uk'?" in shown.err
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".csv", ".csv.gz", ".parquet", ".dat"])
+def test_conversion_keeps_the_baskets(call, orders, tmp_path, suffix):
+    target = tmp_path / f"shop{suffix}"
+    shown = call("data", "convert", orders, target)
+    assert shown.code == 0, shown.err
+    assert "240 baskets of 4 items" in shown.out
+    assert list(cd.read_baskets(target)) == list(cd.read_baskets(orders))
+    assert json.loads(call("data", "convert", target, tmp_path / "again.jsonl", "--json").out)["n_baskets"] == 240
+    if suffix in (".csv", ".parquet"):
+        assert guessed_name_column(target) == "name"
+        assert cd.read_baskets(target, name="name").items.name("S1") == "Sugar, white"
+
+
+def test_conversion_of_what_does_not_fit(call, tmp_path):
+    spaces = tmp_path / "x.jsonl"
+    spaces.write_text('["green tea"]\n')
+    shown = call("data", "convert", spaces, tmp_path / "x.dat")
+    assert shown.code == 1
+    assert ".jsonl" in shown.err
+    assert call("data", "convert", "toy", tmp_path / "x.xls").code == 2
+    assert call("data", "convert", "toy", tmp_path / "x").code == 2
+    assert call("data", "convert", "toy", tmp_path / "x.parquet.gz").code == 2
+    assert call("data", "convert", "toy", tmp_path / "none" / "x.csv").code == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"x.jsonl"}
+
+
+def test_a_full_disk_leaves_the_old_file(call, tmp_path, monkeypatch):
+    target = tmp_path / "toy.jsonl"
+    target.write_text("old")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr(os, "replace", full)
+    shown = call("data", "convert", "toy", target)
+    assert shown.code == 1
+    assert "free some space" in shown.err
+    assert [path.name for path in tmp_path.iterdir()] == ["toy.jsonl"]
+    assert target.read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("order_id,sku,Description\n1,a,b\n", "Description"),
+        ("order_id,sku,product_name,title\n1,a,b,c\n", None),
+        ("order_id,sku\n1,a\n", None),
+        ("1 2 3\n4 5\n", None),
+    ],
+)
+def test_the_column_of_names_is_guessed_only_if_there_is_one(tmp_path, content, expected):
+    (tmp_path / "orders.csv").write_text(content)
+    assert guessed_name_column(tmp_path / "orders.csv") == expected
+    assert guessed_name_column(tmp_path / "orders.csv", taken=["Description"]) is None

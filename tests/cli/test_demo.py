@@ -1,0 +1,51 @@
+"""`contradpp demo`: a shop, models side by side, files that can be used afterwards."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import contradpp as cd
+from contradpp.cli import demo as command
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("demo") / "out"
+
+
+def test_it_compares_suggests_and_writes(call, folder):
+    shown = call("demo", "--baskets", 2000, "-o", folder)
+    assert shown.code == 0, shown.err
+    assert shown.err == ""
+    assert "spaghetti, tomato sauce" in shown.out
+    for name in (*command.MODELS, "popularity", "What is rarely bought together"):
+        assert name in shown.out
+    assert f"contradpp serve {folder / 'model.safetensors'}" in shown.out
+    assert cd.load(folder / "model.safetensors").recommend(["spaghetti"], N=1)[0].size == 1
+    assert "grocer" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_json(call, folder, monkeypatch):
+    monkeypatch.setattr(command, "write_page", lambda *_: None)
+    shown = call("demo", "--baskets", 500, "-o", folder, "--json")
+    found = json.loads(shown.out)
+    assert found["held_out"].keys() == {"popularity", *command.MODELS}
+    assert found["suggestions"][0]["suggests"].keys() == command.MODELS.keys()
+
+
+def test_serving_is_told_which_model(call, folder, monkeypatch):
+    from contradpp.cli import serve
+
+    asked = []
+    monkeypatch.setattr(command, "write_page", lambda *_: None)
+    monkeypatch.setattr(serve, "run_server", lambda settings, **_: asked.append(settings.model))
+    assert call("demo", "--baskets", 500, "-o", folder, "--serve").code == 0
+    assert asked == [str(folder / "model.safetensors")]
+
+
+def test_errors(call, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert call("demo", "-o", tmp_path / "file").code == 2
+    assert call("demo", "--baskets", 3).code == 2

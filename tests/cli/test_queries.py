@@ -1,0 +1,178 @@
+"""`recommend`, `complete`, `sample`, `info` and `evaluate` on a saved model."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from safetensors.numpy import load, save
+
+import contradpp as cd
+from contradpp.cli.output import paragraph
+
+
+def lines(text: str) -> list:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_suggestions_by_id_by_name_and_between_commas(call, model):
+    first = call("recommend", model, "T1", "M1", "--json")
+    assert first.code == 0, first.err
+    assert first.out == call("recommend", model, "green TEA", "milk", "--json").out
+    assert first.out == call("recommend", model, "Green tea, Milk", "--json").out
+    found = json.loads(first.out)
+    assert {entry["item"] for entry in found} == {"C1", "S1"}
+    assert {entry["name"] for entry in found} == {"Coffee", "Sugar, white"}
+    assert 0.99 < sum(entry["probability"] for entry in found) < 1.01
+
+
+def test_a_name_with_a_comma_in_it_is_one_item(call, model):
+    assert "S1" not in call("recommend", model, "sugar, white").out
+
+
+def test_the_table_has_names_and_exclusions(call, model):
+    shown = call("recommend", model, "-n", 2, "--exclude", "coffee")
+    assert shown.out.splitlines()[0].split() == ["chance", "item", "name"]
+    assert shown.out.count("%") == 2
+    assert "C1" not in shown.out
+
+
+def test_a_terminal_gets_a_drawn_table(call, model, on_a_terminal):
+    shown = call("recommend", model, "T1")
+    assert "With Green tea" in shown.out
+    assert "───" in shown.out
+
+
+def test_running_text_is_wrapped_only_on_a_terminal(capsys, monkeypatch):
+    words = " ".join(["word"] * 40)
+    paragraph(words, label="so: ")
+    assert capsys.readouterr().out == f"so: {words}\n"
+    monkeypatch.setattr("contradpp.cli.output.on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "50")
+    paragraph(words, label="so: ", bold=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 3
+    assert all(line.startswith("    word") for line in lines[1:])
+
+
+def test_baskets_of_a_file(call, model, tmp_path):
+    (tmp_path / "baskets.jsonl").write_text('["T1"]\n["M1", "S1"]\n')
+    shown = call("recommend", model, "--input", tmp_path / "baskets.jsonl", "-n", 2)
+    assert shown.code == 0, shown.err
+    assert [len(answer["items"]) for answer in lines(shown.out)] == [2, 2]
+    assert lines(shown.out)[1]["basket"] == ["M1", "S1"]
+
+
+def test_baskets_of_standard_input(call, model, monkeypatch):
+    given = '["T1"]\n{"basket": ["milk"]}\ngreen tea, milk\nT1 M1\nSugar, white\n\n'
+    monkeypatch.setattr("sys.stdin", io.StringIO(given))
+    shown = call("recommend", model, "-i", "-", "-n", 1)
+    assert shown.code == 0, shown.err
+    assert [a["basket"] for a in lines(shown.out)] == [["T1"], ["M1"], ["T1", "M1"], ["T1", "M1"], ["S1"], []]
+
+
+def test_one_bad_basket_does_not_stop_the_others(call, model, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO('["T1"]\n["wine"]\n["T1", "M1", "C1", "S1"]\n'))
+    shown = call("recommend", model, "-i", "-")
+    assert shown.code == 1
+    good, unknown, full = lines(shown.out)
+    assert good["items"]
+    assert "wine" in unknown["error"]
+    assert full["items"] == []
+    assert "1 baskets" in shown.err
+
+
+@pytest.mark.parametrize("given", ["[1,", '{"a": 1}', '[["T1"]]'])
+def test_lines_that_are_no_baskets(call, model, monkeypatch, given):
+    monkeypatch.setattr("sys.stdin", io.StringIO(given + "\n"))
+    shown = call("recommend", model, "-i", "-")
+    assert shown.code == 1
+    assert "line 1" in shown.err
+
+
+@pytest.mark.parametrize("command", ["recommend", "complete"])
+def test_unknown_items(call, model, command):
+    shown = call(command, model, "gren tea")
+    assert shown.code == 1
+    assert "Did you mean 'Green tea'?" in shown.err
+    assert "contradpp info MODEL --items" in call(command, model, "xyzzy").err
+    size = ["--size", 2] if command == "complete" else []
+    assert call(command, model, "gren tea", "--unknown", "ignore", *size).code == 0
+
+
+@pytest.mark.parametrize("command", ["recommend", "complete"])
+def test_items_and_a_file_exclude_each_other(call, model, command):
+    assert call(command, model, "T1", "--input", "-").code == 2
+
+
+def test_completion_of_a_basket(call, model, monkeypatch):
+    shown = call("complete", model, "T1", "--size", 3, "--exclude", "S1")
+    assert [line[:2] for line in shown.out.splitlines()] == ["  ", "+ ", "+ "]
+    (answer,) = lines(call("complete", model, "T1", "--size", 3, "--json").out)
+    assert answer["completed"][0] == "T1"
+    assert len(answer["added"]) == 2
+    monkeypatch.setattr("sys.stdin", io.StringIO("T1\nM1\n"))
+    assert len(lines(call("complete", model, "-i", "-", "--size", 2).out)) == 2
+    refused = call("complete", model, "T1", "--size", 9)
+    assert refused.code == 1
+    assert "--size 9" in refused.err
+
+
+def test_samples(call, model):
+    shown = call("sample", model, "-n", 4, "--size", 2, "--given", "green tea", "--seed", 1, "--json")
+    assert shown.code == 0, shown.err
+    assert len(lines(shown.out)) == 4
+    assert all(len(basket) == 2 and "T1" in basket for basket in lines(shown.out))
+    assert call("sample", model, "-n", 4, "--seed", 1).out == call("sample", model, "-n", 4, "--seed", 1).out
+    assert call("sample", model, "--size", 9).code == 1
+
+
+def test_info(call, model):
+    found = json.loads(call("info", model, "--json").out)
+    assert found["model"] == "LowRankDPP"
+    assert found["items"] == 4
+    assert found["bytes"] == model.stat().st_size
+    assert found["most_likely_items"][0]["item"] == "S1"
+    shown = call("info", model)
+    for words in ("LowRankDPP", "exact", "Sugar, white", "objective=exact"):
+        assert words in shown.out
+    listed = call("info", model, "--items").out.splitlines()
+    assert len(listed) == 5
+    assert len(json.loads(call("info", model, "--items", "--json").out)) == 4
+
+
+def test_info_of_a_model_that_was_not_trained(call, tmp_path):
+    cd.LowRankDPP.from_factors([[1.0, 0.0], [0.0, 1.0]]).save(tmp_path / "m")
+    found = json.loads(call("info", tmp_path / "m", "--json").out)
+    assert found["learned_from_baskets"] is None
+
+
+def test_evaluation(call, model, orders):
+    found = json.loads(call("evaluate", model, orders, "--min-size", 2, "--json").out)
+    assert 0 < found["mpr_fair"] <= 100
+    assert call("evaluate", model, "no-such-file").code == 1
+    assert call("evaluate", model, orders, "--ks", "0").code == 2
+
+
+@pytest.fixture
+def newer(model, tmp_path):
+    """The model as if a later version had written it."""
+    path = tmp_path / "newer.safetensors"
+    data = model.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    body = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["contradpp"])
+    path.write_bytes(save(load(data), metadata={"contradpp": json.dumps({**body, "version": 99})}))
+    return path
+
+
+@pytest.mark.parametrize("words", [["recommend"], ["complete"], ["sample"], ["info"]])
+def test_a_model_of_a_newer_version_or_none_at_all(call, newer, orders, words):
+    shown = call(*words, newer)
+    assert shown.code == 1
+    assert "upgrade contradpp" in shown.err
+    foreign = call(*words, orders)
+    assert foreign.code == 1
+    assert "orders.csv" in foreign.err
+    assert "contradpp fit" in foreign.err
+    assert call(*words, "no-such-model").code == 2

@@ -1,0 +1,205 @@
+"""What the service answers is what the model says, in the service's shape."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import contradpp as cd
+from contradpp.serve import schemas
+
+BASKET = ["bananas", "spaghetti", "parmesan"]
+
+
+def test_recommend_says_what_the_model_says(live, shop_model):
+    answer = live.post("/v1/recommend", {"basket": BASKET, "n": 5}).json()
+    items, shares = shop_model.recommend(BASKET, N=5)
+    (result,) = answer["results"]
+    assert [one["item"] for one in result["suggestions"]] == items.tolist()
+    assert np.allclose([one["probability"] for one in result["suggestions"]], shares)
+    assert result["unknown"] == []
+    schemas.RecommendAnswer.model_validate(answer)
+
+
+def test_many_baskets_have_an_answer_each(live, shop_model):
+    baskets = [BASKET, [], ["bananas", "no such thing", 17]]
+    results = live.post("/v1/recommend", {"baskets": baskets, "n": 3}).json()["results"]
+    assert [one["unknown"] for one in results] == [[], [], ["no such thing", 17]]
+    alone, _ = shop_model.recommend(["bananas"], N=3)
+    assert [one["item"] for one in results[2]["suggestions"]] == alone.tolist()
+
+
+def test_candidates_and_exclude(live):
+    asked = {"basket": BASKET, "candidates": ["bin bags", "limes", "unheard of"], "exclude": ["limes"]}
+    (result,) = live.post("/v1/recommend", asked).json()["results"]
+    assert [one["item"] for one in result["suggestions"]] == ["bin bags"]
+
+
+def test_no_candidate_that_is_known_means_no_suggestion(live):
+    (result,) = live.post("/v1/recommend", {"basket": BASKET, "candidates": ["unheard of"]}).json()["results"]
+    assert result["suggestions"] == []
+
+
+def test_a_basket_that_nothing_can_join_is_no_error_and_does_not_spoil_the_others(live, shop_model):
+    full = list(shop_model.items_)[:12]
+    results = live.post("/v1/recommend", {"baskets": [full, BASKET]}).json()["results"]
+    assert results[0]["suggestions"] == []
+    assert results[0]["problem"]
+    assert len(results[1]["suggestions"]) == 10
+    assert results[1]["problem"] is None
+
+
+def test_score_is_log_p_and_null_when_impossible(live, shop_model):
+    everything = list(shop_model.items_)[:20]
+    answer = live.post("/v1/score", {"baskets": [BASKET, everything, ["zzz"]]}).json()
+    logs = [one["log_probability"] for one in answer["results"]]
+    assert logs[0] == pytest.approx(float(shop_model.score_samples(BASKET)))
+    assert logs[1] is None
+    assert logs[2] == pytest.approx(float(shop_model.score_samples([])))
+    schemas.ScoreAnswer.model_validate(answer)
+
+
+def test_sample_contains_the_given_and_has_the_size_and_repeats_with_its_seed(live):
+    asked = {"given": ["limes", "who?"], "size": 5, "n_samples": 3, "seed": 4}
+    answer = live.post("/v1/sample", asked).json()
+    assert answer["unknown"] == ["who?"]
+    assert [len(one) for one in answer["results"]] == [5, 5, 5]
+    assert all(one[0]["item"] == "limes" for one in answer["results"])
+    assert live.post("/v1/sample", asked).json()["results"] == answer["results"]
+    schemas.SampleAnswer.model_validate(answer)
+
+
+def test_sample_beyond_the_rank_says_so(live):
+    answer = live.post("/v1/sample", {"size": 13}).json()
+    assert answer["results"] == []
+    assert "13" in answer["problem"]
+
+
+# -- Completion ----------------------------------------------------------------------------------
+
+
+def test_half_variety_is_the_models_own_completion(live, shop_model):
+    answer = live.post("/v1/complete", {"basket": BASKET, "size": 8}).json()
+    added = [one["item"] for one in answer["suggestions"]]
+    whole = shop_model.complete(BASKET, 8)
+    assert BASKET + added == whole
+    assert answer["log_probability"] == pytest.approx(float(shop_model.score_samples(whole)))
+    schemas.CompleteAnswer.model_validate(answer)
+
+
+def test_no_variety_is_the_ranking_by_relevance(live, shop_model):
+    answer = live.post("/v1/complete", {"basket": BASKET, "n": 6, "variety": 0.0}).json()
+    items, shares = shop_model.recommend(BASKET, N=6)
+    assert [one["item"] for one in answer["suggestions"]] == items.tolist()
+    assert np.allclose([one["probability"] for one in answer["suggestions"]], shares)
+
+
+def test_more_variety_makes_the_additions_less_alike(live, shop_model):
+    def likeness(variety: float) -> float:
+        answer = live.post("/v1/complete", {"basket": BASKET, "n": 6, "variety": variety}).json()
+        codes = shop_model.items_.codes([one["item"] for one in answer["suggestions"]])
+        rows = shop_model.item_factors_[codes]
+        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        return -float(np.linalg.slogdet(rows @ rows.T)[1])
+
+    assert likeness(0.0) > likeness(0.5) > likeness(0.95)
+
+
+def test_a_twin_of_an_item_is_never_added(start):
+    factors = np.array([[1.0, 0.0], [1.0, 0.0], [0.2, 0.5]])
+    server = start(cd.LowRankDPP.from_factors(factors, items=["a", "a again", "b"]))
+    answer = server.post("/v1/complete", {"basket": ["a"], "n": 2, "variety": 0.0}).json()
+    assert [one["item"] for one in answer["suggestions"]] == ["b"]
+    assert answer["problem"]
+
+
+def test_completion_excludes_and_stops_where_the_rank_does(live):
+    answer = live.post("/v1/complete", {"basket": BASKET, "n": 40, "exclude": ["bananas", "limes"]}).json()
+    assert len(answer["suggestions"]) == 12 - len(BASKET)
+    assert "limes" not in {one["item"] for one in answer["suggestions"]}
+    assert answer["problem"]
+
+
+def test_completion_of_an_impossible_basket_says_why(live, shop_model):
+    answer = live.post("/v1/complete", {"basket": list(shop_model.items_)[:30]}).json()
+    assert answer["suggestions"] == []
+    assert answer["log_probability"] is None
+    assert answer["problem"]
+
+
+def test_a_size_below_the_basket_is_refused(live):
+    response = live.post("/v1/complete", {"basket": BASKET, "size": 2})
+    assert response.status_code == 422
+    assert "size=2" in response.json()["error"]["message"]
+
+
+# -- Ids -----------------------------------------------------------------------------------------
+
+
+def test_integer_ids_are_found_by_number_and_by_text(start):
+    server = start(cd.LowRankDPP.from_factors(np.eye(4), items=[10, 20, 30, 40]))
+    for basket in ([10], ["10"], [10, "10"]):
+        (result,) = server.post("/v1/recommend", {"basket": basket}).json()["results"]
+        assert {one["item"] for one in result["suggestions"]} == {20, 30, 40}
+        assert result["unknown"] == []
+    (result,) = server.post("/v1/recommend", {"basket": ["1O", "010", -10, 10**30]}).json()["results"]
+    assert result["unknown"] == ["1O", -10, 10**30]
+
+
+def test_text_ids_that_look_like_numbers_are_found_by_number_unless_the_number_is_an_id_too(start):
+    server = start(cd.LowRankDPP.from_factors(np.eye(3), items=["10", "20", 20]))
+    found = server.post("/v1/score", {"baskets": [[10], ["20", 20]]}).json()["results"]
+    assert [one["unknown"] for one in found] == [[], []]
+    (left,) = server.post("/v1/recommend", {"basket": [20]}).json()["results"]
+    assert [one["item"] for one in left["suggestions"]] == ["10", "20"]
+
+
+def test_ids_that_json_cannot_name_go_by_their_text(start):
+    server = start(cd.LowRankDPP.from_factors(np.eye(3), items=[("red", 1), 2.5, "plain"]))
+    (result,) = server.post("/v1/recommend", {"basket": ["2.5"]}).json()["results"]
+    assert {one["item"] for one in result["suggestions"]} == {"('red', 1)", "plain"}
+
+
+def test_names_travel_with_ids(start):
+    model = cd.LowRankDPP.from_factors(np.eye(3), items=[1, 2, 3])
+    model.items_ = model.items_.with_names({2: "Milk", 3: "Half a \ud800 pair"})
+    server = start(model)
+    assert server.get("/v1/items", query="milk").json()["items"][0]["item"] == 2
+    (result,) = server.post("/v1/recommend", {"basket": [1]}).json()["results"]
+    assert {one["name"] for one in result["suggestions"]} == {"Milk", "Half a \ud800 pair"}
+
+
+# -- Properties ----------------------------------------------------------------------------------
+
+ITEMS = st.sampled_from(
+    ["bananas", "spaghetti", "parmesan", "limes", "bin bags", "tissues", "nothing", "", "\ud83d", 5]
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(baskets=st.lists(st.lists(ITEMS, max_size=8), max_size=4), n=st.integers(1, 20), exclude=st.lists(ITEMS))
+def test_suggestions_are_new_known_ordered_and_as_many_as_asked(live, baskets, n, exclude):
+    results = live.post("/v1/recommend", {"baskets": baskets, "n": n, "exclude": exclude}).json()["results"]
+    assert len(results) == len(baskets)
+    for basket, result in zip(baskets, results, strict=True):
+        found = [one["item"] for one in result["suggestions"]]
+        shares = [one["probability"] for one in result["suggestions"]]
+        assert not {*found} & {*basket, *exclude}
+        assert len({*found}) == n
+        assert shares == sorted(shares, reverse=True)
+        assert sum(shares) <= 1 + 1e-9
+        assert [*dict.fromkeys(result["unknown"])] == [
+            one for one in dict.fromkeys(basket) if one in ("nothing", "", "\ud83d", 5)
+        ]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(basket=st.lists(ITEMS, max_size=6), n=st.integers(0, 14), variety=st.floats(0, 1))
+def test_a_completed_set_is_possible_whatever_the_variety(live, basket, n, variety):
+    answer = live.post("/v1/complete", {"basket": basket, "n": n, "variety": variety}).json()
+    added = [one["item"] for one in answer["suggestions"]]
+    assert len(added) == len({*added} - {*basket})
+    assert answer["log_probability"] is not None
+    assert (len(added) == n) == (answer["problem"] is None)

@@ -1,0 +1,124 @@
+"""Answers in a batch are the answers one by one, and one request's trouble stays its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from contradpp.serve.batches import MOST
+from contradpp.serve.errors import Refused
+from contradpp.serve.metrics import Metrics
+from contradpp.serve.service import Service
+from contradpp.serve.settings import Limits, ServeSettings
+
+
+@pytest.fixture
+def service(tmp_path, shop_model):
+    shop_model.save(tmp_path / "model")
+    made = Service(ServeSettings(model=str(tmp_path / "model"), limits=Limits(pending=60)), Metrics([]))
+    made.keeper.reload()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def calls(service, monkeypatch) -> list[int]:
+    """How many baskets each call of the model had."""
+    sizes: list[int] = []
+    recommend = service.served.recommend
+    monkeypatch.setattr(
+        service.served,
+        "recommend",
+        lambda baskets, n, **more: sizes.append(len(baskets)) or recommend(baskets, n, **more),
+    )
+    return sizes
+
+
+def test_a_question_alone_is_a_call_alone(service, calls):
+    asyncio.run(service.batches.recommend(service.served, [], 3))
+    assert calls == [1]
+
+
+def test_questions_that_come_together_share_calls_and_get_their_own_answers(service, calls, shop_model):
+    rng = np.random.default_rng(0)
+    items = list(shop_model.items_)
+    asked = [([items[int(i)] for i in rng.choice(60, rng.integers(0, 6), replace=False)], 1 + k % 7) for k in range(30)]
+
+    async def all_at_once():
+        return await asyncio.gather(*(service.batches.recommend(service.served, basket, n) for basket, n in asked))
+
+    found = asyncio.run(all_at_once())
+    assert max(calls) == MOST
+    assert len(calls) < 10
+    for (basket, n), ranked in zip(asked, found, strict=True):
+        expected, shares = shop_model.recommend(basket, N=n)
+        assert ranked.items == expected.tolist()
+        assert np.allclose(ranked.probabilities, shares)
+
+
+def test_a_full_basket_does_not_spoil_the_batch(service, shop_model):
+    items = list(shop_model.items_)
+
+    async def both():
+        ask = service.batches.recommend
+        return await asyncio.gather(ask(service.served, items[:12], 3), ask(service.served, items[:2], 3))
+
+    full, fine = asyncio.run(both())
+    assert full.problem
+    assert len(fine.items) == 3
+
+
+def test_a_request_that_was_given_up_is_left_out(service, calls):
+    async def give_one_up():
+        tasks = [asyncio.create_task(service.batches.recommend(service.served, [], 1)) for _ in range(3)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, second, third = asyncio.run(give_one_up())
+    assert first == third
+    assert isinstance(second, asyncio.CancelledError)
+
+
+def test_a_failure_reaches_everyone_in_the_batch_and_the_next_batch_works(service, monkeypatch):
+    def fail(*_, **__):
+        raise ArithmeticError("out of numbers")
+
+    async def all_at_once():
+        ask = service.batches.recommend
+        return await asyncio.gather(*(ask(service.served, [], 1) for _ in range(4)), return_exceptions=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service.served, "recommend", fail)
+        assert [type(one) for one in asyncio.run(all_at_once())] == [ArithmeticError] * 4
+    assert all(len(one.items) == 1 for one in asyncio.run(all_at_once()))
+
+
+def test_more_than_may_wait_are_refused(service):
+    async def flood():
+        ask = service.batches.recommend
+        return await asyncio.gather(*(ask(service.served, [], 1) for _ in range(70)), return_exceptions=True)
+
+    refused = [one for one in asyncio.run(flood()) if isinstance(one, Refused)]
+    assert len(refused) == 10
+    assert {one.status for one in refused} == {503}
+
+
+def test_questions_to_an_old_and_a_new_model_are_kept_apart(service, tmp_path):
+    from serve.live import other_shop
+
+    old = service.served
+    other_shop().save(tmp_path / "model")
+    service.keeper.reload()
+    new = service.served
+
+    async def both():
+        ask = service.batches.recommend
+        return await asyncio.gather(ask(old, [], 2), ask(new, [], 2), ask(old, [], 2))
+
+    first, second, third = asyncio.run(both())
+    assert first == third
+    assert all(item in new.items for item in second.items)
+    assert not any(item in new.items for item in first.items)

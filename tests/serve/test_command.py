@@ -1,0 +1,146 @@
+"""`contradpp serve` as a process: workers that die are replaced, signals end it, bad files are refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from contradpp.cli.serve import serve
+from contradpp.data.feedback import read_feedback
+
+RUN = "from contradpp.cli.serve import serve; serve()"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+@pytest.fixture
+def launched(tmp_path, shop_model):
+    """Start the command with these arguments; ended after the test."""
+    path = tmp_path / "model.safetensors"
+    shop_model.save(path)
+    processes = []
+
+    def launch(*arguments: str) -> tuple[subprocess.Popen, str]:
+        port = free_port()
+        log = open(tmp_path / "log", "w")  # noqa: SIM115
+        process = subprocess.Popen(
+            [sys.executable, "-c", RUN, str(path), "--port", str(port), *arguments], stdout=log, stderr=log
+        )
+        log.close()
+        processes.append(process)
+        url = f"http://127.0.0.1:{port}"
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                if httpx.get(f"{url}/readyz", trust_env=False).status_code == 200:
+                    return process, url
+            except httpx.TransportError:
+                time.sleep(0.1)
+        raise AssertionError((tmp_path / "log").read_text())
+
+    yield launch
+    for process in processes:
+        process.terminate()
+        process.wait(20)
+
+
+def children(pid: int) -> list[int]:
+    """The workers of a server: its children, without multiprocessing's own helper."""
+    numbers = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(number) for number in numbers if b"spawn_main" in Path(f"/proc/{number}/cmdline").read_bytes()]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="finds the workers in /proc")
+def test_a_killed_worker_is_replaced_while_the_other_goes_on(launched, tmp_path):
+    process, url = launched("--workers", "2", "--feedback", str(tmp_path / "feedback.jsonl"))
+    workers = children(process.pid)
+    assert len(workers) == 2
+    (tmp_path / "model.safetensors").write_bytes(b"garbage")  # the new worker must do with the last good one
+    os.kill(workers[0], signal.SIGKILL)
+    answered = 0
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        # A connection that the dead worker had taken is lost with it; a new one finds the living.
+        response = httpx.post(f"{url}/v1/recommend", json={"basket": ["bananas"]}, trust_env=False, timeout=20)
+        assert response.status_code == 200
+        answered += 1
+        now = children(process.pid)
+        if len(now) == 2 and workers[0] not in now:
+            break
+        time.sleep(0.05)
+    else:
+        raise AssertionError("the worker was not replaced")
+    assert answered > 0
+    known = {httpx.get(f"{url}/v1/model", trust_env=False, timeout=20).json()["version"] for _ in range(30)}
+    assert len(known) == 1
+    for _ in range(20):
+        event = {"outcome": "accepted", "items": ["limes"]}
+        assert httpx.post(f"{url}/v1/feedback", json=event, trust_env=False, timeout=20).status_code == 200
+    assert len(read_feedback(tmp_path / "feedback.jsonl").positives) == 20
+    text = httpx.get(f"{url}/metrics", trust_env=False).text
+    counted = re.search(r'requests_total\{path="/v1/feedback",status="200"\} (\d+)', text)
+    assert counted is not None
+    assert int(counted[1]) == 20  # whichever worker answers, it knows of all
+
+
+def test_an_interrupt_ends_it_in_order(launched, tmp_path):
+    process, url = launched("--no-access-log")
+    httpx.get(f"{url}/v1/model", trust_env=False)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) in (0, 1, 130, -signal.SIGINT)
+    log = (tmp_path / "log").read_text()
+    assert "Traceback" not in log
+    assert "/v1/model" not in log
+
+
+def test_a_bad_model_file_is_refused_before_anything_starts(tmp_path):
+    bad = tmp_path / "bad.safetensors"
+    bad.write_bytes(b"nonsense")
+    result = CliRunner().invoke(serve, [str(bad), "--port", "1"])
+    assert result.exit_code != 0
+    assert "bad.safetensors" in str(result.exception)
+
+
+def test_a_feedback_log_that_cannot_be_written_is_refused(tmp_path, shop_model):
+    shop_model.save(tmp_path / "model")
+    result = CliRunner().invoke(serve, [str(tmp_path / "model"), "--feedback", str(tmp_path / "no" / "log")])
+    assert "feedback log" in str(result.exception)
+
+
+@pytest.mark.parametrize(("arguments", "warned"), [([], True), (["--token", "sesame"], False)])
+def test_beyond_loopback_without_a_token_there_is_a_warning(
+    tmp_path, shop_model, monkeypatch, arguments, warned, capfd
+):
+    shop_model.save(tmp_path / "model")
+    told = {}
+    monkeypatch.setattr("uvicorn.run", lambda *_, **options: told.update(options))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    result = CliRunner().invoke(serve, [str(tmp_path / "model"), "--host", "0.0.0.0", *arguments])
+    assert result.exit_code == 0
+    assert told["host"] == "0.0.0.0"
+    assert ("Set a token" in result.stderr) is warned
+
+
+def test_without_the_extra_the_message_names_it(tmp_path, shop_model, monkeypatch):
+    shop_model.save(tmp_path / "model")
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    result = CliRunner().invoke(serve, [str(tmp_path / "model")])
+    assert "contradpp[serve]" in str(result.exception)
+
+
+def test_the_package_does_not_import_the_service():
+    code = "import sys, contradpp; sys.exit(any(name.split('.')[0] in ('fastapi', 'uvicorn') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,229 @@
+"""What the service refuses, and how: sizes, times, tokens, foreign content."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+import pytest
+
+from contradpp.errors import ParameterError
+from contradpp.serve.schemas import ErrorAnswer
+from contradpp.serve.settings import Limits, ServeSettings, beyond_loopback
+
+
+def refused(response, status: int) -> str:
+    assert response.status_code == status, response.text
+    return ErrorAnswer.model_validate(response.json()).error.message
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/recommend", {"basket": ["x"] * 1001}),
+        ("/v1/recommend", {"baskets": [[]] * 257}),
+        ("/v1/recommend", {"basket": [], "n": 501}),
+        ("/v1/recommend", {"basket": [], "n": 0}),
+        ("/v1/recommend", {"basket": [], "n": 2.5}),
+        ("/v1/recommend", {"basket": [], "n": True}),
+        ("/v1/recommend", {"basket": [], "exclude": ["x"] * 20_001}),
+        ("/v1/recommend", {"basket": [], "baskets": []}),
+        ("/v1/recommend", {}),
+        ("/v1/recommend", {"basket": [True]}),
+        ("/v1/recommend", {"basket": [1.5]}),
+        ("/v1/recommend", {"basket": [None]}),
+        ("/v1/recommend", {"basket": [["x"]]}),
+        ("/v1/recommend", {"basket": "bananas"}),
+        ("/v1/recommend", {"baskt": []}),
+        ("/v1/complete", {"n": 501}),
+        ("/v1/complete", {"size": 10**9}),
+        ("/v1/complete", {"variety": 1.01}),
+        ("/v1/sample", {"n_samples": 101}),
+        ("/v1/sample", {"seed": -1}),
+        ("/v1/feedback", {"outcome": "liked", "items": ["limes"]}),
+        ("/v1/feedback", {"outcome": "accepted", "items": []}),
+        ("/v1/feedback", {"outcome": "accepted", "items": ["who?"]}),
+        ("/v1/feedback", {"outcome": "accepted", "items": ["limes"], "basket": ["limes"]}),
+    ],
+)
+def test_a_request_that_is_wrong_or_asks_too_much_is_refused_with_a_reason(live, path, body):
+    assert refused(live.post(path, body), 422)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"{", 422),
+        (b'{"basket": [], "n": NaN}', 422),
+        (b'{"variety": Infinity}', 422),
+        (b"\xff\xfe\x00", 400),
+        (b'{"basket": [' + b"9" * 5000 + b"]}", 400),
+        (b"[" * 100_000, 400),
+        (b"", 422),
+    ],
+)
+def test_a_body_that_is_no_json_is_refused(live, body, status):
+    response = live.client.post("/v1/recommend", content=body, headers={"content-type": "application/json"})
+    assert refused(response, status)
+
+
+def test_an_error_does_not_repeat_what_was_asked(live):
+    response = live.post("/v1/recommend", {"basket": [{"secret": "pills"}]})
+    assert "pills" not in response.text
+
+
+def test_half_a_surrogate_pair_is_an_unknown_item_or_a_bad_field_not_a_failure(live):
+    headers = {"content-type": "application/json"}
+    fine = live.client.post("/v1/recommend", content=b'{"basket": ["\\ud800"]}', headers=headers)
+    assert fine.json()["results"][0]["unknown"] == ["\ud800"]
+    assert refused(live.client.post("/v1/score", content=b'{"\\ud800": 1}', headers=headers), 422)
+
+
+def test_the_body_must_be_declared_as_json(live):
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+        response = live.client.post("/v1/score", content=b'{"basket": []}', headers={"content-type": kind})
+        assert refused(response, 415)
+
+
+def test_a_long_body_is_refused_told_or_untold(live):
+    body = json.dumps({"basket": [], "exclude": ["x" * 1000] * 1100}).encode()
+    headers = {"content-type": "application/json"}
+    assert refused(live.client.post("/v1/recommend", content=body, headers=headers), 413)
+    pieces = (body[at : at + 50_000] for at in range(0, len(body), 50_000))
+    assert refused(live.client.post("/v1/recommend", content=pieces, headers=headers), 413)
+    assert live.get("/healthz").status_code == 200
+
+
+def test_a_body_that_does_not_come_is_given_up(start):
+    server = start(limits=Limits(timeout=0.5))
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as line:
+        head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        line.sendall(head)
+        assert line.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_work_that_takes_too_long_is_answered_with_504_and_too_much_of_it_with_503(start, monkeypatch):
+    server = start(limits=Limits(timeout=0.3, pending=1))
+    served = server.service.served
+    monkeypatch.setattr(type(served), "sample", lambda *_, **__: time.sleep(1.5) or [])
+    assert "0.3 seconds" in refused(server.post("/v1/sample", {}), 504)
+    busy = server.post("/v1/sample", {})
+    assert refused(busy, 503)
+    assert busy.headers["retry-after"] == "1"
+    assert server.post("/v1/score", {"basket": []}).status_code == 200
+
+
+def test_an_unforeseen_failure_is_a_500_that_tells_nothing(start, monkeypatch, caplog):
+    server = start()
+    served = server.service.served
+    monkeypatch.setattr(type(served), "scores", lambda *_: 1 / 0)
+    message = refused(server.post("/v1/score", {"basket": []}), 500)
+    assert "division" not in message
+    assert "ZeroDivisionError" in caplog.text
+
+
+# -- The token -----------------------------------------------------------------------------------
+
+
+def test_feedback_and_reload_need_the_token_and_nothing_else_does(start):
+    server = start(token="sesame")
+    event = {"outcome": "accepted", "items": ["limes"]}
+    wrong = ({}, {"authorization": "Bearer sesam"}, {"authorization": "Basic sesame"}, {"authorization": "Bearer \xe9"})
+    for headers in wrong:
+        encoded = {name: value.encode("latin-1") for name, value in headers.items()}
+        response = server.post("/v1/feedback", event, headers=encoded)
+        assert refused(response, 401)
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert refused(server.client.post("/v1/reload", headers=encoded), 401)
+    assert not server.feedback_path.exists()
+    right = {"authorization": "Bearer sesame"}
+    assert server.post("/v1/feedback", event, headers=right).json()["stored"] is True
+    assert server.client.post("/v1/reload", headers=right).json()["changed"] is False
+    assert server.post("/v1/score", {"basket": []}).status_code == 200
+    assert server.get("/v1/model").json()["token_required"] is True
+
+
+def test_the_token_is_neither_shown_nor_written_into_the_settings_variable():
+    settings = ServeSettings(model="m", token="sesame")
+    assert "sesame" not in repr(settings)
+    environment = settings.to_environment()
+    assert "sesame" not in environment["CONTRADPP_SERVE"]
+
+
+def test_settings_survive_the_way_to_a_worker(monkeypatch):
+    settings = ServeSettings(model="m", token="sesame", limits=Limits(batch=3), feedback="f", n_jobs=2)
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    assert ServeSettings.from_environment() == settings
+
+
+@pytest.mark.parametrize("token", ["", "  ", "é", "a\nb"])
+def test_a_token_that_no_header_can_carry_is_refused(token):
+    with pytest.raises(ParameterError, match="token"):
+        ServeSettings(model="m", token=token)
+
+
+def test_limits_must_be_positive():
+    with pytest.raises(ParameterError, match="batch"):
+        Limits(batch=0)
+
+
+@pytest.mark.parametrize(
+    ("host", "beyond"),
+    [("127.0.0.1", False), ("127.9.9.9", False), ("::1", False), ("localhost", False), ("0.0.0.0", True),
+     ("::", True), ("10.0.0.7", True), ("shop.example", True)],
+)  # fmt: skip
+def test_which_hosts_others_can_reach(host, beyond):
+    assert beyond_loopback(host) is beyond
+
+
+# -- Headers, logs, paths ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/model", "/nowhere", "/docs", "/app.js"])
+def test_every_answer_carries_the_security_headers(live, path):
+    headers = live.get(path).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["server-timing"].startswith("app;dur=")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../pyproject.toml", "/%2e%2e/app.py", "/static/app.js", "/app.py", "/app.js/../../app.py", "//etc/passwd"],
+)
+def test_only_the_pages_own_files_are_served(live, path):
+    host, port = live.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as line:
+        line.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        assert line.recv(100).startswith(b"HTTP/1.1 404")
+
+
+def test_a_browser_keeps_an_asset_until_it_changes(live):
+    tag = live.get("/style.css").headers["etag"]
+    assert live.client.get("/style.css", headers={"if-none-match": tag}).status_code == 304
+
+
+def test_the_access_log_is_json_without_what_was_asked(start, caplog, wait_until):
+    server = start()
+    with caplog.at_level("INFO", "contradpp.access"):
+        server.post("/v1/score", {"basket": ["limes"]})
+        server.get("/v1/items", query="limes")
+        wait_until(lambda: "/v1/items" in caplog.text)  # an entry is written when its answer is on the way
+    entries = [json.loads(record.message) for record in caplog.records if record.name == "contradpp.access"]
+    assert [(one["method"], one["path"], one["status"]) for one in entries] == [
+        ("POST", "/v1/score", 200), ("GET", "/v1/items", 200),
+    ]  # fmt: skip
+    assert "limes" not in caplog.text
+
+
+def test_the_access_log_shows_bodies_when_told_to(start, caplog, wait_until):
+    server = start(log_bodies=True)
+    with caplog.at_level("INFO", "contradpp.access"):
+        server.post("/v1/score", {"basket": ["limes"]})
+        wait_until(lambda: "limes" in caplog.text)
