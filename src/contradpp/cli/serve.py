@@ -20,7 +20,9 @@ DEFAULTS = Limits()
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of one model call.")
 @click.option("--token", envvar=TOKEN, help=f"Bearer token for feedback and reload; better given as {TOKEN}.")
 @click.option("--feedback", type=click.Path(dir_okay=False), help="Keep accepted and rejected sets in this file.")
-@click.option("--timeout", default=DEFAULTS.timeout, show_default=True, type=click.FloatRange(0, min_open=True))
+@click.option(
+    "--timeout", default=DEFAULTS.timeout, show_default=True, type=click.FloatRange(0, min_open=True), help="Seconds."
+)
 @click.option("--max-body", default=DEFAULTS.body_bytes, show_default=True, type=click.IntRange(1), help="Bytes.")
 @click.option("--max-basket", default=DEFAULTS.basket_items, show_default=True, type=click.IntRange(1), help="Items.")
 @click.option("--max-batch", default=DEFAULTS.batch, show_default=True, type=click.IntRange(1), help="Baskets.")

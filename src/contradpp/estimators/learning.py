@@ -78,7 +78,7 @@ class LearningMixin(BaseDPP):
         if start is not None:
             V[: len(start)] = start
         data = TrainingData(as_sets(positives), weights, as_sets(rejected.recode(items)), rejected_weights)
-        state = State(V, n_jobs=resolve_n_jobs(self.n_jobs))
+        state = self._state(V, data, counts, n_baskets)
         watched = watched if watched.sets.count else what_to_watch(data)
         plan = settings.build_plan(state, data, watched, counts, n_baskets, root_seed(stream(seed, _TRAIN)))
         self.n_updates_ = 0
@@ -217,13 +217,14 @@ class LearningMixin(BaseDPP):
         callbacks: Sequence[Callback],
     ) -> None:
         """Train, and take over the best factors however the training ends."""
-        outcome = Outcome(best=state.V.copy())
+        outcome = Outcome.start(state)
         watchers = [*callbacks, ProgressBar()] if self.verbose else list(callbacks)
 
         def model_of(factors: Array) -> LearningMixin:
             """A model with these factors and our parameters, as a checkpoint saves it."""
             model = type(self)(**self.get_params())
-            model._take(factors, items, counts, n_baskets)
+            model._take(factors, state, outcome.best_pairs, items)
+            model.item_counts_, model.n_baskets_ = counts, n_baskets
             return model
 
         try:
@@ -233,12 +234,17 @@ class LearningMixin(BaseDPP):
                     callback.on_start(data.positives.count, plan.max_iter, model_of)
                 train(state, data, plan, watchers, outcome)
         finally:
-            self._take(outcome.best, items, counts, n_baskets)
+            self._take(outcome.best, state, outcome.best_pairs, items)
+            self.item_counts_, self.n_baskets_ = counts, n_baskets
             self.history_, self.n_iter_ = outcome.history, outcome.n_iter
 
-    def _take(self, factors: Array, items: Vocabulary, counts: Array, n_baskets: float) -> None:
+    def _state(self, V: Array, data: TrainingData, counts: Array, n_baskets: float) -> State:  # noqa: ARG002
+        """What training changes, from the first factors and the data."""
+        return State(V, n_jobs=resolve_n_jobs(self.n_jobs))
+
+    def _take(self, factors: Array, state: State, pairs: Array, items: Vocabulary) -> None:  # noqa: ARG002
+        """Make learned parameters the model's kernel."""
         self._adopt(factors, items)
-        self.item_counts_, self.n_baskets_ = counts, n_baskets
 
     def _calibrate(self, watched: Watched, seed: int) -> None:
         """Set the kernel's scale on these sets, as `calibrate` asks."""

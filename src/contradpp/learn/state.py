@@ -21,12 +21,15 @@ class State:
     ----------
     V : ndarray (M, K)
         The factors; optimisers write to it and then call `changed` or `rows_changed`.
+    pairs : ndarray (n_pairs,)
+        Parameters of pairs of items, for kernels that have such; empty here.
     moved : ndarray of bool (M,)
         The rows that changed since someone last cleared it: what a copy of V has to catch up with.
     """
 
     def __init__(self, V: Array, *, n_jobs: int = 1) -> None:
         self.V = np.ascontiguousarray(V, dtype=np.float64)
+        self.pairs: Array = np.empty(0)
         self.n_jobs = n_jobs
         self.block = max(64, int(np.sqrt(len(self.V))))  # items per block of `norm_blocks`
         self._marks = np.full(len(self.V), -1, dtype=np.int32)

@@ -62,10 +62,16 @@ class Outcome:
     """
 
     best: Array
+    best_pairs: Array = field(default_factory=lambda: np.empty(0))
     history: list[dict[str, Any]] = field(default_factory=list)
     n_iter: int = 0
     converged: bool = False
     best_score: float = -np.inf
+
+    @classmethod
+    def start(cls, state: State) -> Outcome:
+        """Before the first step: the best parameters are those of the start."""
+        return cls(best=state.V.copy(), best_pairs=state.pairs.copy())
 
     def take(self, state: State, score: float, *, anyway: bool = False) -> None:
         """Remember the factors if their score is the best so far, or anyway."""
@@ -73,6 +79,7 @@ class Outcome:
             self.best_score = score
             rows = state.moved_rows()
             self.best[rows] = state.V[rows]
+            self.best_pairs = state.pairs.copy()
             state.moved[:] = False
 
     def give_back(self, state: State) -> None:
@@ -81,6 +88,7 @@ class Outcome:
         old = state.V[rows]
         state.V[rows] = self.best[rows]
         state.rows_changed(rows, old)
+        state.pairs[:] = self.best_pairs
         state.moved[:] = False
 
 
