@@ -5,6 +5,8 @@ Notation as in `reference.py`; every function takes one set A at a time and retu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from contradpp.algebra.reference import Array, Set, log_det, log_normalizer
@@ -71,3 +73,14 @@ def nce_coefficients(log_p: Array, log_noise: Array, log_ratio: float, positive:
     """ε* − (1 + |A⁻|/|A⁺| p_n(A)/P(A))⁻¹ for every set, the paper's NCE gradient coefficients."""
     odds = np.exp(log_ratio + log_noise - log_p)
     return positive - 1.0 / (1.0 + odds)
+
+
+def skew_conditional(L: Array, sets: Sequence[Sequence[int]], weights: Sequence[Sequence[float]]) -> float:
+    """Σ_A Σ_i g_i log P(i | A∖i) for any kernel L, by its definition: det L_A / Σ_j det L_{A∖i∪j}."""
+    total = 0.0
+    for items, shares in zip(sets, weights, strict=True):
+        for i, share in zip(items, shares, strict=True):
+            rest = [item for item in items if item != i]
+            grown = [np.linalg.det(L[np.ix_([*rest, j], [*rest, j])]) for j in range(len(L)) if j not in rest]
+            total += share * (np.log(np.linalg.det(L[np.ix_(items, items)])) - np.log(sum(grown)))
+    return float(total)

@@ -33,6 +33,9 @@ class Callback:
     def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Saveable]) -> None:
         """Training begins: sets per iteration, the most iterations, and how to make a model of factors."""
 
+    def on_resume(self, step: int, n_sets: int) -> None:
+        """Training goes on from a checkpoint: so many steps and positives are done already."""
+
     def on_step(self, step: int, n_sets: int) -> None:
         """A step over `n_sets` positives is done."""
 
@@ -99,6 +102,10 @@ class ProgressBar(Callback):
         self._task = self._bar.add_task(f"epoch 1/{max_iter}", total=n_sets * max_iter, **empty)
         self._max_iter = max_iter
         self._bar.start()
+
+    def on_resume(self, step: int, n_sets: int) -> None:
+        """See `Callback`."""
+        self.on_step(step, n_sets)
 
     def on_step(self, step: int, n_sets: int) -> None:  # noqa: ARG002
         """See `Callback`."""

@@ -29,6 +29,7 @@ class Gradient:
     values: Array  # (len(rows), K)
     right: Array | None  # (K, K), or None for zero
     objective: float
+    pairs: Array | None = None  # with respect to `state.pairs`, where there are any
 
 
 @dataclass(frozen=True)

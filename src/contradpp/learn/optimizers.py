@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
 from contradpp.algebra.products import times
+from contradpp.learn.checkpoint import Resumable, Snapshot, array_of
 from contradpp.learn.objectives import Gradient
 from contradpp.learn.state import State
 
@@ -17,7 +18,7 @@ Array = NDArray[np.float64]
 ROWS_PER_BLOCK = 1024
 
 
-class Optimizer(Protocol):
+class Optimizer(Resumable, Protocol):
     """Changes `state.V` by one step along a gradient, and applies the popularity penalty."""
 
     def look(self, state: State) -> State:
@@ -86,6 +87,16 @@ class Nesterov:
     def settle(self, state: State) -> None:
         """Nothing is put off."""
 
+    def snapshot(self) -> Snapshot:
+        """See `Resumable`."""
+        return {"t": self._t} | ({} if self._velocity is None else {"velocity": self._velocity})
+
+    def restore(self, kept: Snapshot) -> None:
+        """See `Resumable`."""
+        self._t = int(kept["t"])
+        velocity = kept.get("velocity")
+        self._velocity = None if velocity is None else velocity.copy()
+
 
 @dataclass
 class RobbinsMonro:
@@ -116,6 +127,14 @@ class RobbinsMonro:
 
     def settle(self, state: State) -> None:
         """Nothing is put off."""
+
+    def snapshot(self) -> Snapshot:
+        """See `Resumable`."""
+        return {"t": self._t}
+
+    def restore(self, kept: Snapshot) -> None:
+        """See `Resumable`."""
+        self._t = int(kept["t"])
 
 
 @dataclass
@@ -207,3 +226,15 @@ class RowAdam:
         old = state.V[rows]
         steps.settle_rows(state.V, rows, self._rows, self.penalty, self._clock, self.norm_step, self.beta2)
         state.rows_changed(rows, old)
+
+    def snapshot(self) -> Snapshot:
+        """See `Resumable`."""
+        arrays = {"momentum": self._momentum, "rows": self._rows, "seen": self._seen, "touched": self._touched}
+        return {"clock": self._clock, "t": self._t} | arrays
+
+    def restore(self, kept: Snapshot) -> None:
+        """See `Resumable`."""
+        self._clock, self._t = float(kept["clock"]), int(kept["t"])
+        for name in ("momentum", "rows", "seen", "touched"):
+            mine: NDArray[Any] = getattr(self, f"_{name}")
+            mine[:] = array_of(kept, name, mine.shape, mine.dtype)

@@ -8,6 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
+from contradpp.learn.checkpoint import Resumable, Snapshot
+
 
 class Verdict(Enum):
     """What to do after a score."""
@@ -17,7 +19,7 @@ class Verdict(Enum):
     CONVERGED = "converged"
 
 
-class Schedule(Protocol):
+class Schedule(Resumable, Protocol):
     """Turns scores into step sizes and an end."""
 
     rate: float
@@ -68,6 +70,15 @@ class Plateau:
         self.rate *= self.factor
         return Verdict.SLOW_DOWN
 
+    def snapshot(self) -> Snapshot:
+        """See `Resumable`."""
+        return {"rate": self.rate, "best": self._best, "waited": self._waited, "reduced": self._reduced}
+
+    def restore(self, kept: Snapshot) -> None:
+        """See `Resumable`."""
+        self.rate, self._best = float(kept["rate"]), float(kept["best"])
+        self._waited, self._reduced = int(kept["waited"]), int(kept["reduced"])
+
 
 @dataclass
 class Steady:
@@ -78,6 +89,14 @@ class Steady:
     def judge(self, score: float) -> Verdict:  # noqa: ARG002
         """See `Schedule`."""
         return Verdict.GO_ON
+
+    def snapshot(self) -> Snapshot:
+        """See `Resumable`."""
+        return {"rate": self.rate}
+
+    def restore(self, kept: Snapshot) -> None:
+        """See `Resumable`."""
+        self.rate = float(kept["rate"])
 
 
 @dataclass
@@ -93,3 +112,11 @@ class RelativeChange:
         change = abs(score - self._last)
         self._last = score
         return Verdict.CONVERGED if change <= self.tol * abs(score) else Verdict.GO_ON
+
+    def snapshot(self) -> Snapshot:
+        """See `Resumable`."""
+        return {"rate": self.rate, "last": self._last}
+
+    def restore(self, kept: Snapshot) -> None:
+        """See `Resumable`."""
+        self.rate, self._last = float(kept["rate"]), float(kept["last"])

@@ -8,6 +8,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from contradpp._threads import run_blocks
 from contradpp.algebra.products import gram, times
+from contradpp.learn.checkpoint import Snapshot, array_of
 from contradpp.model.kernel import Sets
 
 Array = NDArray[np.float64]
@@ -84,6 +85,25 @@ class State:
     def moved_rows(self) -> NDArray[np.int64]:
         """The rows that `moved` marks."""
         return np.flatnonzero(self.moved)
+
+    def snapshot(self) -> Snapshot:
+        """Everything that steps change; sums kept in step with V differ from fresh ones in their last bits."""
+        kept: Snapshot = {"V": self.V, "pairs": self.pairs, "moved": self.moved, "squared_norms": self.squared_norms}
+        kept["dual_wanted"] = self._dual_wanted
+        sums = {"dual": self._dual, "norm_blocks": self._norm_blocks}
+        return kept | {name: array for name, array in sums.items() if array is not None}
+
+    def restore(self, kept: Snapshot) -> None:
+        """Become as `snapshot` found it."""
+        M, K = self.V.shape
+        self.V[:] = array_of(kept, "V", (M, K))
+        self.pairs[:] = array_of(kept, "pairs", self.pairs.shape)
+        self.moved[:] = array_of(kept, "moved", (M,), np.bool_)
+        self.squared_norms[:] = array_of(kept, "squared_norms", (M,))
+        self._dual_wanted = bool(kept["dual_wanted"])
+        self._dual = array_of(kept, "dual", (K, K)).copy() if "dual" in kept else None
+        blocks = (-(-M // self.block),)
+        self._norm_blocks = array_of(kept, "norm_blocks", blocks).copy() if "norm_blocks" in kept else None
 
     @property
     def log_normalizer(self) -> float:

@@ -14,6 +14,7 @@ from contradpp._random import stream
 from contradpp._threads import blas_threads
 from contradpp.errors import ConvergenceError, NumericalError
 from contradpp.learn.callbacks import Callback
+from contradpp.learn.checkpoint import Keeper, Resumable, Snapshot, array_of
 from contradpp.learn.negatives import EMPTY, Negatives, NegativeSource
 from contradpp.learn.objectives import Batch, Objective, concatenate
 from contradpp.learn.optimizers import Optimizer
@@ -91,49 +92,122 @@ class Outcome:
         state.pairs[:] = self.best_pairs
         state.moved[:] = False
 
+    def snapshot(self) -> Snapshot:
+        """See `Resumable`."""
+        return dict(vars(self))
 
-def train(state: State, data: TrainingData, plan: Plan, callbacks: Sequence[Callback], outcome: Outcome) -> None:
-    """Run the plan until it converges or has made `max_iter` rounds over the data."""
+    def restore(self, kept: Snapshot) -> None:
+        """See `Resumable`."""
+        self.best[:] = array_of(kept, "best", self.best.shape)
+        self.best_pairs[:] = array_of(kept, "best_pairs", self.best_pairs.shape)
+        self.history = [dict(record) for record in kept["history"]]
+        self.n_iter, self.converged = int(kept["n_iter"]), bool(kept["converged"])
+        self.best_score = float(kept["best_score"])
+
+
+@dataclass
+class Position:
+    """How far training has come: the next batch, and what the present round has seen so far."""
+
+    epoch: int = 0
+    batch: int = 0
+    n_steps: int = 0
+    n_sets: int = 0
+    seconds: float = 0.0
+    score: float = np.nan  # of the last step, where every step is checked
+    objectives: list[float] = field(default_factory=list)
+
+    def next_epoch(self) -> None:
+        """A round is done."""
+        self.epoch, self.batch, self.objectives = self.epoch + 1, 0, []
+
+    def snapshot(self) -> Snapshot:
+        """See `Resumable`."""
+        return vars(self) | {"objectives": np.array(self.objectives, dtype=np.float64)}
+
+    def restore(self, kept: Snapshot) -> None:
+        """See `Resumable`."""
+        for name in ("epoch", "batch", "n_steps", "n_sets"):
+            setattr(self, name, int(kept[name]))
+        self.seconds, self.score = float(kept["seconds"]), float(kept["score"])
+        self.objectives = array_of(kept, "objectives", (self.batch,)).tolist()
+
+
+def train(
+    state: State,
+    data: TrainingData,
+    plan: Plan,
+    callbacks: Sequence[Callback],
+    outcome: Outcome,
+    keeper: Keeper | None = None,
+) -> None:
+    """Run the plan until it converges or has made `max_iter` rounds over the data.
+
+    A keeper writes checkpoints along the way, and sets everything back to the last one first.
+    """
     with blas_threads(1):  # the threads are ours, so that results do not depend on their number
-        _rounds(state, data, plan, callbacks, outcome)
-
-
-def _rounds(state: State, data: TrainingData, plan: Plan, callbacks: Sequence[Callback], outcome: Outcome) -> None:
-    started = time.perf_counter()
-    n_sets = n_steps = 0
-    supply = Supply(plan)
-    for epoch in range(plan.max_iter):
-        objectives: list[float] = []
-        verdict, score = Verdict.GO_ON, np.nan
-        for batch in batches(state, data, plan, epoch, supply):
-            objectives.append(one_step(state, batch, plan, n_steps))
-            n_steps += 1
-            n_sets += batch.positives.count + batch.negatives.sets.count
+        supply, position = Supply(plan, n_items=len(state.V)), Position()
+        parts: dict[str, Resumable] = {
+            "state": state, "outcome": outcome, "optimizer": plan.optimizer, "schedule": plan.schedule,
+            "supply": supply, "position": position,
+        }  # fmt: skip
+        if keeper is not None and keeper.begin(parts):
+            done = position.epoch * data.positives.count + position.batch * plan.batch_size
             for callback in callbacks:
-                callback.on_step(n_steps, batch.positives.count)
+                callback.on_resume(position.n_steps, done)
+
+        def keep(*, last: bool = False) -> None:
+            if keeper is not None:
+                (keeper.write if last else keeper.step)(position.n_steps, parts)
+
+        _rounds(state, data, plan, callbacks, outcome, supply, position, keep)
+        keep(last=True)
+
+
+def _rounds(
+    state: State,
+    data: TrainingData,
+    plan: Plan,
+    callbacks: Sequence[Callback],
+    outcome: Outcome,
+    supply: Supply,
+    at: Position,
+    keep: Callable[[], None],
+) -> None:
+    started = time.perf_counter() - at.seconds
+    while at.epoch < plan.max_iter and not outcome.converged:
+        verdict = Verdict.GO_ON
+        for batch in batches(state, data, plan, at.epoch, supply, first=at.batch):
+            at.objectives.append(one_step(state, batch, plan, at.n_steps))
+            at.batch += 1
+            at.n_steps += 1
+            at.n_sets += batch.positives.count + batch.negatives.sets.count
+            for callback in callbacks:
+                callback.on_step(at.n_steps, batch.positives.count)
             if plan.check_every_step:
-                verdict, score = check(state, plan, outcome, n_steps)
+                verdict, at.score = check(state, plan, outcome, at.n_steps)
                 if verdict is Verdict.CONVERGED:
                     break
+            at.seconds = time.perf_counter() - started
+            keep()
         if not plan.check_every_step:
-            verdict, score = check(state, plan, outcome, n_steps)
-        seconds = time.perf_counter() - started
+            verdict, at.score = check(state, plan, outcome, at.n_steps)
+        at.seconds = time.perf_counter() - started
         record = {
-            "iteration": epoch + 1,
-            "step": n_steps,
-            "objective": float(np.mean(objectives)),
-            "validation": score,
+            "iteration": at.epoch + 1,
+            "step": at.n_steps,
+            "objective": float(np.mean(at.objectives)),
+            "validation": at.score,
             "rate": plan.schedule.rate,
-            "seconds": seconds,
-            "sets_per_second": n_sets / seconds,
+            "seconds": at.seconds,
+            "sets_per_second": at.n_sets / at.seconds,
         }
         outcome.history.append(record)
-        outcome.n_iter = epoch + 1
+        outcome.n_iter = at.epoch + 1
+        outcome.converged = verdict is Verdict.CONVERGED
+        at.next_epoch()
         for callback in callbacks:
             callback.on_iteration(record, outcome.best)
-        if verdict is Verdict.CONVERGED:
-            outcome.converged = True
-            return
 
 
 def one_step(state: State, batch: Batch, plan: Plan, step: int) -> float:
@@ -175,12 +249,14 @@ def check(state: State, plan: Plan, outcome: Outcome, step: int) -> tuple[Verdic
     return verdict, score
 
 
-def batches(state: State, data: TrainingData, plan: Plan, epoch: int, supply: Supply) -> Iterator[Batch]:
-    """The positives in random order, a batch at a time, with negatives drawn from the current factors."""
+def batches(
+    state: State, data: TrainingData, plan: Plan, epoch: int, supply: Supply, *, first: int = 0
+) -> Iterator[Batch]:
+    """The positives in random order, a batch at a time from the `first`, with negatives drawn from the current factors."""
     order = stream(plan.seed, epoch).permutation(data.positives.count)
     supplied = stream(plan.seed, epoch, 0).permutation(data.negatives.count)
     n_batches = max(-(-len(order) // plan.batch_size), 1)
-    for number in range(n_batches):
+    for number in range(first, n_batches):
         chosen = order[number * plan.batch_size : (number + 1) * plan.batch_size]
         positives, labels = take_sets(data.positives, chosen), data.weights[chosen]
         drawn = supply.next(state, positives, labels, stream(plan.seed, epoch, number + 1))
@@ -204,8 +280,9 @@ def assemble(positives: Sets, labels: Array, negatives: Sets, weights: Array) ->
 class Supply:
     """Negatives for one batch after the other, drawn anew every `refresh` steps."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, n_items: int = 0) -> None:
         self._plan = plan
+        self._n_items = n_items
         self._drawn = EMPTY
         self._step = 0
 
@@ -221,3 +298,16 @@ class Supply:
             n = max(int(plan.negative_ratio * len(liked) + rng.random()), 1)
             self._drawn = plan.source.draw(state, take_sets(positives, liked), n, rng, labels[liked])
         return self._drawn
+
+    def snapshot(self) -> Snapshot:
+        """See `Resumable`."""
+        return {"step": self._step, "indptr": self._drawn.indptr, "indices": self._drawn.indices}
+
+    def restore(self, kept: Snapshot) -> None:
+        """See `Resumable`."""
+        indptr = array_of(kept, "indptr", (len(kept["indptr"]),), np.int64)
+        indices = array_of(kept, "indices", (int(indptr[-1]),), np.int32)
+        known = (indices >= 0) & (indices < self._n_items)
+        if indptr[0] != 0 or (np.diff(indptr) < 0).any() or not known.all():
+            raise ValueError("the negatives are no sets of items")
+        self._step, self._drawn = int(kept["step"]), Sets(indptr.copy(), indices.copy())

@@ -1,0 +1,107 @@
+"""Which items attract which, read off the data: the pattern of S and where its learning starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp._random import stream
+from contradpp.model.kernel import Sets
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+INVERTIBLE = 6000  # up to this many items the inverse of the co-occurrence matrix is at hand
+RIDGE = 200.0  # λ of that inverse
+STRENGTH = 0.3  # of the attraction at the start
+
+
+@dataclass(frozen=True)
+class Partners:
+    """The pattern of a skew matrix, as a CSR with both (i, j) and (j, i), and a parameter for each pair.
+
+    Attributes
+    ----------
+    indptr, columns : the CSR
+    pair : ndarray of int32 (nnz,)
+        Which parameter belongs to an entry.
+    signs : ndarray (nnz,)
+        ±1, opposite for (i, j) and (j, i).
+    start : ndarray (n_pairs,)
+        log |s_ij| at the start.
+    """
+
+    indptr: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    pair: NDArray[np.int32]
+    signs: Array
+    start: Array
+
+    def with_partners(self, rows: NDArray[np.int32]) -> Sets:
+        """One set: the items, then the partners of each in turn."""
+        sizes = np.diff(self.indptr)[rows]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        entries = np.repeat(self.indptr[rows] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        codes = np.concatenate([rows, self.columns[entries]])
+        return Sets(np.array([0, len(codes)], dtype=np.int64), codes)
+
+    @classmethod
+    def from_pairs(
+        cls, i: NDArray[np.int64], j: NDArray[np.int64], squares: Array, n_items: int, seed: int
+    ) -> Partners:
+        """Pairs i < j with s_ij² at the start; which of the two entries is positive is left to chance."""
+        n = len(i)
+        coin = np.where(stream(seed).random(n) < 0.5, 1.0, -1.0)
+        row, column = np.concatenate([i, j]), np.concatenate([j, i])
+        pair, sign = np.tile(np.arange(n), 2), np.concatenate([coin, -coin])
+        order = np.lexsort((column, row))
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n_items))]).astype(np.int64)
+        return cls(
+            indptr, column[order].astype(np.int32), pair[order].astype(np.int32), sign[order], 0.5 * np.log(squares)
+        )
+
+
+def find_partners(sets: Sets, weights: Array, odds: Array, n_partners: int, seed: int) -> Partners:
+    """For each item those that it occurs with more often than chance, the `n_partners` strongest, and how strong.
+
+    The attraction of a pair is P̂_ij max(log P̂_ij/(p̂_i p̂_j), 0), and for catalogues of up to INVERTIBLE items also
+    max(−Q_ij, 0)/(n Q_ii Q_jj) with Q = (Xᵀ X + λI)⁻¹: what i says about j beyond all others. With s_ij² equal to it,
+    the next-item score of j given a small basket A is about d_j + Σ_a s_aj²/d_a, d = p̂/(1 − p̂).
+    """
+    from scipy import sparse
+
+    M, n = len(odds), max(float(weights.sum()), 1.0)
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    X = sparse.csr_array((np.sqrt(weights)[owner], sets.indices, sets.indptr), shape=(sets.count, M))
+    together = (X.T @ X).tocsr()
+    counts = together.diagonal()
+    upper = sparse.triu(together, k=1).tocoo()
+    i, j, both = upper.row.astype(np.int64), upper.col.astype(np.int64), upper.data
+    squares = STRENGTH * 0.3 * both / n * np.maximum(np.log(both * n / (counts[i] * counts[j])), 0.0)
+    if M <= INVERTIBLE:
+        squares += STRENGTH * beyond_others(together, i, j, n)
+    strong = np.flatnonzero((squares > 0) & (both > 1.0))
+    i, j, squares = i[strong], j[strong], squares[strong]
+    kept = strongest(i, j, squares / np.sqrt(odds[i] * odds[j]), M, n_partners)
+    return Partners.from_pairs(i[kept], j[kept], squares[kept], M, seed)
+
+
+def beyond_others(together: Any, i: Codes, j: Codes, n: float) -> Array:
+    """max(−Q_ij, 0)/(n Q_ii Q_jj) for the pairs, Q = (Xᵀ X + λI)⁻¹."""
+    dense = together.toarray()
+    dense[np.diag_indices_from(dense)] += RIDGE
+    Q = np.linalg.inv(dense)
+    diagonal = np.diagonal(Q)
+    strength: Array = np.maximum(-Q[i, j], 0.0) / (n * diagonal[i] * diagonal[j])
+    return strength
+
+
+def strongest(i: Codes, j: Codes, value: Array, n_items: int, n: int) -> NDArray[np.int64]:
+    """The pairs that are among the n strongest of at least one of their items, in the order given."""
+    ends, which = np.concatenate([i, j]), np.tile(np.arange(len(i)), 2)
+    order = np.lexsort((-value[which], ends))
+    first = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=n_items))])[:-1]
+    rank = np.arange(len(ends)) - first[ends[order]]
+    return np.unique(which[order][rank < n])
