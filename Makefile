@@ -10,7 +10,7 @@ ifneq ($(SHARED_DATA),)
 export CONTRADPP_DATA ?= $(abspath $(SHARED_DATA))
 endif
 
-.PHONY: help install demo test lint types browser unit check bench lock clean
+.PHONY: help install demo test lint types browser unit check bench docs lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,6 +45,9 @@ test: lint types unit  ## lint, types and the whole test suite
 
 bench: $(STAMP)  ## speed as ratios, one table
 	$(BIN)/contradpp bench
+
+docs: $(STAMP)   ## the documentation as a site in site/; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lock: $(STAMP)   ## resolve pyproject's ranges anew into requirements.lock
 	$(BIN)/python -m pip install --quiet uv

@@ -95,6 +95,16 @@ def test_a_long_body_is_refused_told_or_untold(live):
     assert live.get("/healthz").status_code == 200
 
 
+def test_a_body_far_too_long_is_not_even_read(live):
+    host, port = live.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as line:
+        head = (
+            b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999999\r\n\r\n"
+        )
+        line.sendall(head)
+        assert line.recv(100).startswith(b"HTTP/1.1 413")
+
+
 def test_a_body_that_does_not_come_is_given_up(start):
     server = start(limits=Limits(timeout=0.5))
     host, port = server.url.removeprefix("http://").split(":")
