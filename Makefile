@@ -43,6 +43,14 @@ unit: $(STAMP) browser  ## the test suite
 
 test: lint types unit  ## lint, types and the whole test suite
 
+check: test      ## everything of `test`, and the known vulnerabilities of the locked versions
+	@$(BIN)/python -c "import pip_audit" 2>/dev/null || $(BIN)/python -m pip install --quiet "pip-audit>=2.7,<3" \
+	  || { echo "No audit: pip-audit is not installed and cannot be fetched."; exit 0; }
+	@$(BIN)/python benchmarks/audit.py
+
+soak: $(STAMP)   ## the faults of the tests many times over: 20 kills, 10 worker kills, 110,000 damaged files
+	$(BIN)/python benchmarks/soak.py
+
 bench: $(STAMP)  ## speed as ratios, one table
 	$(BIN)/contradpp bench
 

@@ -20,7 +20,7 @@ def test_it_compares_suggests_and_writes(call, folder):
     assert shown.code == 0, shown.err
     assert shown.err == ""
     assert "spaghetti, tomato sauce" in shown.out
-    for name in (*command.MODELS, "popularity", "What is rarely bought together"):
+    for name in (*command.MODELS, "popularity", "What does a product call for"):
         assert name in shown.out
     assert f"contradpp serve {folder / 'model.safetensors'}" in shown.out
     assert cd.load(folder / "model.safetensors").recommend(["spaghetti"], N=1)[0].size == 1

@@ -30,7 +30,7 @@ def test_it_says_what_it_chose_and_why_and_how_good_it_is(call, orders, tmp_path
     assert shown.err == ""
     for words in ("240 baskets of 4 items", "no basket has more than 3 items", "objective", "without sampling noise"):
         assert words in shown.out
-    for words in ("popularity", "lowrank (exact)", "top 10", "5 held-out baskets", "hidden", "suggests"):
+    for words in ("popularity", "nonsymmetric (exact)", "top 10", "5 held-out baskets", "hidden", "suggests"):
         assert words in shown.out
     assert "popularity:" in shown.out
     assert f"contradpp recommend {tmp_path / 'm.safetensors'}" in shown.out
@@ -92,7 +92,7 @@ def test_machines_get_json_and_nothing_else(call, orders, tmp_path):
     shown = call("fit", orders, "-o", tmp_path / "m", *QUICK, "--json", "--report", tmp_path / "m.html")
     found = json.loads(shown.out)
     assert shown.err == ""
-    assert found["held_out"].keys() == {"popularity", "lowrank (exact)"}
+    assert found["held_out"].keys() == {"popularity", "nonsymmetric (exact)"}
     assert {choice["option"] for choice in found["chosen"]} >= {"rank", "objective", "batch_size"}
     assert len(found["examples"]) == 5
     assert found["bytes"] == (tmp_path / "m").stat().st_size
@@ -149,7 +149,7 @@ def test_feedback_is_learned_from(call, orders, tmp_path):
         (["toy", "--contrast", "much"], 2, "counted"),
         (["toy", "--validation", "2"], 2, "between 0 and 1"),
         (["toy", "--validation", "no-file"], 2, "neither a share"),
-        (["toy", "--skew", "3"], 2, "--model lowrank"),
+        (["toy", "--skew", "3", "--model", "lowrank"], 2, "--model lowrank"),
         (["toy", "--rank", "0"], 2, "--rank"),
         (["toy", "--objective", "best"], 2, "--objective"),
         (["toy", "--feedback", "no-file"], 2, "--feedback"),
@@ -242,8 +242,9 @@ class Interrupt(Callback):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ConvergenceError("the objective is nan")])
 def test_a_run_that_is_stopped_keeps_its_best_model(call, orders, tmp_path, monkeypatch, error):
-    real = cd.LowRankDPP.fit
-    monkeypatch.setattr(cd.LowRankDPP, "fit", lambda self, *a, **k: real(self, *a, **k, callbacks=[Interrupt(error)]))
+    real = cd.NonsymmetricDPP.fit
+    watched = {"callbacks": [Interrupt(error)]}
+    monkeypatch.setattr(cd.NonsymmetricDPP, "fit", lambda self, *a, **k: real(self, *a, **k, **watched))
     target = tmp_path / "m.safetensors"
     shown = call("fit", orders, "-o", target)
     assert shown.code == 1
@@ -272,7 +273,7 @@ def test_a_run_that_is_stopped_at_once_has_no_model(call, orders, tmp_path, monk
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cd.LowRankDPP, "fit", stop)
+    monkeypatch.setattr(cd.NonsymmetricDPP, "fit", stop)
     shown = call("fit", orders, "-o", tmp_path / "m")
     assert shown.code == 1
     assert "no model yet" in shown.err

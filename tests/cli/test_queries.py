@@ -130,12 +130,12 @@ def test_samples(call, model):
 
 def test_info(call, model):
     found = json.loads(call("info", model, "--json").out)
-    assert found["model"] == "LowRankDPP"
+    assert found["model"] == "NonsymmetricDPP"
     assert found["items"] == 4
     assert found["bytes"] == model.stat().st_size
     assert found["most_likely_items"][0]["item"] == "S1"
     shown = call("info", model)
-    for words in ("LowRankDPP", "exact", "Sugar, white", "objective=exact"):
+    for words in ("NonsymmetricDPP", "exact", "Sugar, white", "n_components="):
         assert words in shown.out
     listed = call("info", model, "--items").out.splitlines()
     assert len(listed) == 5

@@ -53,15 +53,23 @@ def fill_kernel(
 
 @compiled
 def set_scales(L: Array, scales: Array) -> None:
-    """√L_aa, by which rows and columns are divided; from the row's largest entry where L_aa = 0."""
+    """What to divide rows and columns by, so that the largest entry of each is about 1.
+
+    From √L_aa, a few divisions by the square root of a row's largest entry (Ruiz 2001): a diagonal that is
+    zero, or only rounding, is no scale, and neither are the entries between items of very different popularity.
+    """
     k = len(L)
+    largest = np.empty(k)
     for a in range(k):
-        size = L[a, a]
-        if not size > 0:
-            size = 0.0
+        scales[a] = np.sqrt(L[a, a]) if L[a, a] > 1e-200 else 1.0
+    for _ in range(3):
+        for a in range(k):
+            largest[a] = 0.0
             for b in range(k):
-                size = max(size, abs(L[a, b]))
-        scales[a] = np.sqrt(size) if size > 0 else 1.0
+                largest[a] = max(largest[a], abs(L[a, b]) / (scales[a] * scales[b]))
+        for a in range(k):
+            if largest[a] > 0:
+                scales[a] *= np.sqrt(largest[a])
 
 
 @compiled
@@ -117,8 +125,8 @@ def invert_sets(
 ) -> None:  # fmt: skip
     """W = L_A⁻¹ and log det L_A of sets first..last−1; −inf where L_A is singular.
 
-    L_A is scaled to a unit diagonal first, so that items of very different popularity do no harm. The inverse of a
-    singular L_A is that of L_A + ridge · diag L_A, or zero where ridge is zero.
+    L_A is scaled first (`set_scales`), so that items of very different popularity do no harm. The inverse of a
+    singular L_A is that of L_A with `ridge` added to the scaled diagonal, or zero where ridge is zero.
     """
     largest = 0
     for s in range(first, last):

@@ -6,12 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contradpp.cli.models import default_of
+from contradpp.cli.models import DEFAULT_MODEL, default_of
 from contradpp.data.baskets import Baskets
 
 LEAST_RANK, MOST_RANK = 30, 100
 DENSE_CATALOGUE = 20_000  # items up to which a pass over the whole catalogue at every step is cheap
 STEPS_A_ROUND = 20
+# Options that only a symmetric kernel has.
+SYMMETRIC_ONLY = ("objective", "contrast", "negative_ratio", "optimizer", "refresh", "false_negatives",
+                  "frequency_power", "monitor", "radius", "settings")  # fmt: skip
 FEWEST_TO_TEST = 20
 MOST_TO_TEST = 5_000
 
@@ -27,13 +30,19 @@ class Choice(NamedTuple):
 def choose(baskets: Baskets, given: dict[str, Any]) -> list[Choice]:
     """What is left open in the options, decided by the data."""
     makers = {
+        "model": _model,
         "rank": _rank,
         "objective": _objective,
         "batch_size": _batch_size,
         "calibrate": _calibrate,
         "max_iter": _max_iter,
     }
-    return [maker(baskets, given) for option, maker in makers.items() if given[option] is None]
+    choices: list[Choice] = []
+    for option, maker in makers.items():
+        if given[option] is None:
+            settled = given | {choice.option: choice.value for choice in choices}
+            choices.append(maker(baskets, settled))
+    return choices
 
 
 def hold_out(baskets: Baskets, share: float, seed: int) -> tuple[Baskets, Baskets | None]:
@@ -42,6 +51,14 @@ def hold_out(baskets: Baskets, share: float, seed: int) -> tuple[Baskets, Basket
     if n_test < 1 or baskets.n_baskets < FEWEST_TO_TEST:
         return baskets, None
     return baskets.split(n_test, random_state=seed)
+
+
+def _model(baskets: Baskets, given: dict[str, Any]) -> Choice:  # noqa: ARG001
+    for option in SYMMETRIC_ONLY:
+        value = given[option]
+        if value is not None and (option, value) != ("objective", "exact"):
+            return Choice("model", "lowrank", f"--{option.replace('_', '-')} {value} is for symmetric kernels")
+    return Choice("model", DEFAULT_MODEL, "its items attract as well as repel, as in most shops")
 
 
 def _rank(baskets: Baskets, given: dict[str, Any]) -> Choice:
@@ -61,8 +78,8 @@ def _objective(baskets: Baskets, given: dict[str, Any]) -> Choice:
     return Choice("objective", "exact", "predicts each item from the rest of its basket, without sampling noise")
 
 
-def _batch_size(baskets: Baskets, given: dict[str, Any]) -> Choice:  # noqa: ARG001
-    most = int(default_of("batch_size"))
+def _batch_size(baskets: Baskets, given: dict[str, Any]) -> Choice:
+    most = int(default_of("batch_size", given["model"]))
     size = min(max(baskets.n_baskets // STEPS_A_ROUND, 50), most)
     return Choice("batch_size", size, f"some {max(baskets.n_baskets // size, 1):,} steps a round")
 

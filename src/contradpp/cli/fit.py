@@ -10,7 +10,7 @@ import click
 from contradpp import __version__
 from contradpp.cli.config import as_toml
 from contradpp.cli.destination import check_writable, save_model, write_text
-from contradpp.cli.fit_options import KNOBS, FitCommand, fit_options
+from contradpp.cli.fit_options import GROUPS, KNOBS, FitCommand, fit_options
 from contradpp.cli.models import ARGUMENTS
 from contradpp.cli.output import Column, busy, heading, paragraph, say, show_json, show_table
 from contradpp.cli.run import Run, judge, prepare, train
@@ -41,6 +41,8 @@ def fit(ctx: click.Context, /, data: str, output: Path, report: Path | None, as_
     for path in (output, config, report):
         if path is not None:
             check_writable(path)
+    if given["resume"] and given["checkpoint"] is None:
+        raise click.UsageError("--resume needs --checkpoint, the file to go on from")
     run = prepare(data, given)
     if not as_json:
         introduce(run, data)
@@ -71,6 +73,9 @@ def introduce(run: Run, data: str) -> None:
         f"{data}: {summary.n_baskets:,} baskets of {summary.n_items:,} items; "
         f"half have {summary.median:g} or fewer, the largest {summary.largest}."
     )
+    if run.cluster is not None:
+        heading(f"Learning from all files of {run.cluster}, with settings chosen by the largest: {run.label}")
+        return
     held = f"{run.test.n_baskets:,} are held out to measure it" if run.test else "none are held out to measure it"
     heading(f"Learning from {run.learned.n_baskets:,} baskets; {held}")
     rows = [[choice.option.replace("_", "-"), str(choice.value), choice.why] for choice in run.choices]
@@ -100,7 +105,8 @@ def repeatable(ctx: click.Context, run: Run, data: str, output: Path, report: Pa
     }
     paths["report"] = None if report is None else report.absolute()
     used = {knob: getattr(run.model, ARGUMENTS.get(knob, knob), None) for knob in KNOBS}
-    settings = run.given | used
+    chosen = {choice.option: choice.value for choice in run.choices}
+    settings = run.given | chosen | used | dict.fromkeys(GROUPS["Long runs"])  # of this run only
     for name in ("feedback", "validation"):
         value = settings[name]
         paths[name] = value if value is None or isinstance(value, float) else Path(value).absolute()

@@ -12,6 +12,8 @@ from contradpp.cli.config import config_option
 from contradpp.cli.inputs import LAYOUT, layout_options
 from contradpp.cli.models import DEFAULT_MODEL, MODELS, default_of
 from contradpp.cli.output import json_option
+from contradpp.errors import ParameterError
+from contradpp.learn.checkpoint import DEFAULT_EVERY, parse_every
 from contradpp.learn.settings import OBJECTIVES
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -22,9 +24,11 @@ GROUPS = {
     "The file": LAYOUT,
     "The model": ("model", "rank", "skew", "objective", "contrast", "alpha", "oversize", "calibrate"),
     "The run": ("max_iter", "validation", "test_size", "feedback", "seed", "jobs"),
+    "Long runs": ("checkpoint", "resume", "checkpoint_every"),
+    "A cluster": ("engine", "address", "workers"),
     "Every other knob of the model": (
-        "negative_ratio", "batch_size", "tol", "optimizer", "learning_rate", "init", "refresh", "false_negatives",
-        "frequency_power", "removal", "monitor", "radius", "settings",
+        "negative_ratio", "batch_size", "dropout", "tol", "optimizer", "learning_rate", "init", "refresh",
+        "false_negatives", "frequency_power", "removal", "monitor", "radius", "settings",
     ),
 }  # fmt: skip
 # What is passed on to the model's constructor.
@@ -56,6 +60,16 @@ def share_or_file(ctx: click.Context, param: click.Parameter, value: Any) -> flo
     return share
 
 
+def steps_or_seconds(ctx: click.Context, param: click.Parameter, value: Any) -> int | str:
+    """A number of steps, or seconds such as 30s."""
+    every = int(value) if str(value).isdecimal() else str(value)
+    try:
+        parse_every(every)
+    except ParameterError:
+        raise click.BadParameter(f"{value!r} is neither a number of steps nor a time such as 30s", ctx, param) from None
+    return every
+
+
 class FitCommand(click.Command):
     """Shows its options in the groups above."""
 
@@ -73,7 +87,7 @@ class FitCommand(click.Command):
 
 def fit_options(command: Any) -> Any:
     """All options of `fit`, in the order of the help."""
-    for option in reversed([*_main(), *_model(), *_run(), *_knobs()]):
+    for option in reversed([*_main(), *_model(), *_run(), *_long(), *_cluster(), *_knobs()]):
         command = option(command)
     return layout_options(command)
 
@@ -89,10 +103,10 @@ def _main() -> list[Callable[[Any], Any]]:
 
 def _model() -> list[Callable[[Any], Any]]:
     return [
-        click.option("--model", type=click.Choice(list(MODELS)), default=DEFAULT_MODEL, show_default=True,
-                     help="The kind of kernel."),
+        click.option("--model", type=click.Choice(list(MODELS)),
+                     help=f"The kind of kernel; {DEFAULT_MODEL}, unless another option asks for the other."),
         click.option("--rank", type=_COUNT, help="Columns of V, the most items a basket can have; by basket sizes."),
-        click.option("--skew", type=_COUNT, help="Columns of the part that attracts, of a nonsymmetric kernel."),
+        click.option("--skew", type=_COUNT, help="Partners of an item in the part that attracts (nonsymmetric)."),
         click.option("--objective", type=click.Choice(OBJECTIVES), help="What is maximised; by the catalogue's size."),
         _knob("contrast", str, "Weight of the negatives: a number, or 'counted'", callback=number_or_counted),
         _knob("alpha", _NUMBER, "Strength of the popularity penalty"),
@@ -116,6 +130,23 @@ def _run() -> list[Callable[[Any], Any]]:
     ]  # fmt: skip
 
 
+def _long() -> list[Callable[[Any], Any]]:
+    return [
+        click.option("--checkpoint", type=_FILE, help="Keep all of the training's state in this file as it goes."),
+        click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one, to the same result."),
+        click.option("--checkpoint-every", metavar="STEPS|SECONDSs", default=DEFAULT_EVERY, show_default=True,
+                     callback=steps_or_seconds, help="How often: 100 for steps, 30s for seconds."),
+    ]  # fmt: skip
+
+
+def _cluster() -> list[Callable[[Any], Any]]:
+    return [
+        click.option("--engine", type=click.Choice(["ray"]), help="Train on a Ray cluster, from Parquet files."),
+        click.option("--address", help="The cluster, such as auto or HOST:6379; one on this machine if left out."),
+        click.option("--workers", type=_COUNT, default=2, show_default=True, help="Processes to train with."),
+    ]  # fmt: skip
+
+
 def _knobs() -> list[Callable[[Any], Any]]:
     choices = {
         "optimizer": ("adam", "nesterov", "robbins-monro"),
@@ -132,6 +163,7 @@ def _knobs() -> list[Callable[[Any], Any]]:
     return [
         _knob("negative_ratio", _NUMBER, "Negatives drawn per basket"),
         click.option("--batch-size", type=_COUNT, help="Baskets a step; by the amount of data."),
+        _knob("dropout", _NUMBER, "Share of a basket's items that a step leaves out (nonsymmetric)"),
         _knob("tol", _NUMBER, "The relative rise of the validation score that counts"),
         click.option("--learning-rate", type=_NUMBER, help="Step size, instead of the optimiser's own."),
         *[_knob(name, click.Choice(words), texts[name]) for name, words in choices.items()],

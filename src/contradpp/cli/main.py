@@ -25,6 +25,7 @@ SECTIONS = {
         "complete": "fill a basket up to a size",
         "sample": "draw baskets from a model",
         "evaluate": "measure a model on held-out baskets",
+        "tune": "search for the settings that suit the data",
         "info": "say what a model file holds",
         "data": "list, describe, fetch and convert baskets",
     },

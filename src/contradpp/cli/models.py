@@ -11,8 +11,9 @@ import contradpp as cd
 
 MODELS: dict[str, type[Any]] = {
     "lowrank": cd.LowRankDPP,
+    "nonsymmetric": cd.NonsymmetricDPP,
 }
-DEFAULT_MODEL = "lowrank"
+DEFAULT_MODEL = "nonsymmetric"
 
 # Options whose name differs from the constructor's argument.
 ARGUMENTS = {"rank": "n_components", "skew": "n_skew", "seed": "random_state", "jobs": "n_jobs"}
@@ -35,6 +36,10 @@ def build(name: str, options: dict[str, Any]) -> Any:
     return kind(**arguments)
 
 
-def default_of(option: str) -> Any:
-    """The default of an option's argument, which is the same for every model that has it."""
-    return inspect.signature(cd.LowRankDPP).parameters[ARGUMENTS.get(option, option)].default
+def default_of(option: str, model: str | None = None) -> Any:
+    """The default of an option's argument: the model's, or that of the first model that has it."""
+    argument = ARGUMENTS.get(option, option)
+    kinds = MODELS.values() if model is None else (MODELS[model],)
+    return next(
+        signature[argument].default for kind in kinds if argument in (signature := inspect.signature(kind).parameters)
+    )

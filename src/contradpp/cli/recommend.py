@@ -10,7 +10,7 @@ import click
 
 import contradpp as cd
 from contradpp.cli.inputs import input_option, model_argument, queries, unknown_option
-from contradpp.cli.output import Column, json_option, listed, show_json, show_json_line, show_table
+from contradpp.cli.output import Column, json_option, listed, say, show_json, show_json_line, show_table
 from contradpp.cli.words import Words
 from contradpp.errors import ContradppError
 from contradpp.estimators.base import BaseDPP
@@ -27,10 +27,14 @@ Answer = dict[str, Any]
 @click.option("--exclude", multiple=True, metavar="ITEM", help="Never suggest this item; may be repeated.")
 @input_option
 @unknown_option
+@click.option("--engine", type=click.Choice(["ray"]), help="Answer a folder of Parquet files on a Ray cluster.")
+@click.option("-o", "--output", metavar="FOLDER", help="With --engine: where the answers go, a file for each.")
+@click.option("--address", help="With --engine: the cluster; one on this machine if left out.")
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="With --engine: processes.")
 @json_option
 def recommend(
     model: str, items: tuple[str, ...], n_items: int, exclude: tuple[str, ...], source: str | None, unknown: str,
-    as_json: bool,
+    as_json: bool, engine: str | None, output: str | None, address: str | None, workers: int,
 ) -> None:  # fmt: skip
     """Suggest what goes with the ITEMs of a basket (none: an empty one).
 
@@ -40,10 +44,23 @@ def recommend(
     contradpp recommend shop.safetensors spaghetti "tomato sauce"
     contradpp recommend shop.safetensors --input baskets.jsonl > suggestions.jsonl
     echo '["spaghetti", "tomato sauce"]' | contradpp recommend shop.safetensors --input -
+    contradpp recommend shop.safetensors --engine ray --input baskets/ --output suggestions/
     """
     loaded = cd.load(model)
     words = Words(loaded.items_, unknown=unknown)
     banned = words.basket(exclude)
+    if engine is not None:
+        if items or source is None or output is None:
+            raise click.UsageError("--engine needs --input and --output, two folders, and takes no items")
+        from contradpp.scale.scoring import recommend_folder
+
+        n_files, n_rows = recommend_folder(
+            model, source, output, n=n_items, exclude=banned, unknown=unknown, workers=workers, address=address
+        )
+        say(f"Answered {n_rows:,} baskets of {n_files:,} files; files that had an answer already were left alone.")
+        return
+    if output is not None:
+        raise click.UsageError("--output goes with --engine ray")
     if source is not None:
         if items:
             raise click.UsageError("name items or --input, not both")

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
+
 from contradpp.cli.choose import Choice, choose, hold_out
-from contradpp.cli.fit_options import KNOBS
+from contradpp.cli.fit_options import GROUPS, KNOBS
 from contradpp.cli.inputs import LAYOUT, baskets_from
 from contradpp.cli.models import build
 from contradpp.cli.output import busy
@@ -37,11 +39,18 @@ class Run:
     seconds: float = 0.0
     measured: Measured | None = None
     examples: list[Example] = field(default_factory=list)
+    cluster: str | None = None  # the files that workers read
 
 
 def prepare(data: str, given: dict[str, Any]) -> Run:
-    """Read the baskets, settle what was left open, and set some baskets aside."""
+    """Read the baskets, settle what was left open, and set some baskets aside.
+
+    On a cluster the workers read: here one file is looked at, and nothing is set aside.
+    """
     layout = {name: given[name] for name in LAYOUT}
+    cluster = None
+    if given["engine"] is not None:
+        cluster, (data, given) = data, for_cluster(data, given)
     with busy(f"Reading {data} ..."):
         baskets = baskets_from(data, **layout)
     feedback = None if given["feedback"] is None else read_feedback(given["feedback"])
@@ -56,11 +65,12 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
     validation = given["validation"]
     if isinstance(validation, str):
         validation = baskets_from(validation, **layout)
-    model = build(given["model"], {knob: settings[knob] for knob in KNOBS} | {"verbose": 1})
-    name = f"{given['model']} ({settings['objective']})"
+    model = build(settings["model"], {knob: settings[knob] for knob in KNOBS} | {"verbose": 1})
+    name = f"{settings['model']} ({settings['objective']})"
     left_out = baskets.n_baskets - usable.n_baskets
     return Run(
-        given, choices, baskets, learned, test, feedback, validation, model, name, Path(data).name, left_out
+        given, choices, baskets, learned, test, feedback, validation, model, name, Path(data).name, left_out,
+        cluster=cluster,
     )  # fmt: skip
 
 
@@ -72,9 +82,37 @@ def train(run: Run) -> None:
         liked = Baskets.from_lists(run.feedback.positives)
         baskets, negatives = Baskets.concat([baskets, liked]), run.feedback.negatives or None
     try:
-        run.model.fit(baskets, negatives=negatives, validation=run.validation)
+        if run.cluster is not None:
+            run.model.fit(run.cluster, engine=run.given["engine"], validation=run.validation, **on_cluster(run.given))
+        else:
+            run.model.fit(baskets, negatives=negatives, validation=run.validation, **long_run(run.given))
     finally:
         run.seconds = time.perf_counter() - started
+
+
+def for_cluster(data: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The file to choose settings by, and the options with what a cluster asks for."""
+    from contradpp.scale.shards import list_files
+
+    if given["feedback"] is not None or isinstance(given["validation"], str):
+        raise click.UsageError("--engine ray takes neither --feedback nor a file for --validation")
+    if given["model"] not in (None, "lowrank"):
+        raise click.UsageError("--engine ray learns --model lowrank")
+    largest = max(list_files(data), key=lambda file: file.n_rows)
+    return largest.path.removeprefix("file://"), given | {"model": "lowrank", "test_size": 0.0}
+
+
+def on_cluster(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `fit` that only a cluster needs."""
+    columns = {name: given[name] for name in LAYOUT if name != "format"}
+    return long_run(given) | {"columns": columns, "address": given["address"], "workers": given["workers"]}
+
+
+def long_run(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `fit` that keep a long run from being lost, if a checkpoint is asked for."""
+    if given.get("checkpoint") is None:
+        return {}
+    return {name: given[name] for name in GROUPS["Long runs"]}
 
 
 def judge(run: Run) -> None:

@@ -18,11 +18,11 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
 from contradpp.estimators.growing import GrowingBasket
 from contradpp.estimators.queries import as_codes, as_ids, as_queries
-from contradpp.model import conditioning, persist
+from contradpp.model import persist
+from contradpp.model.interface import Kernel, Sampling
 from contradpp.model.kernel import Array, LowRankKernel
 from contradpp.model.map import greedy_completion
 from contradpp.model.ranking import best_next, top_n
-from contradpp.model.sampling import Sampler
 
 
 class BaseDPP:
@@ -55,22 +55,31 @@ class BaseDPP:
         items : iterable of hashable, optional
             The item ids, 0..M−1 if left out.
         """
-        kernel = LowRankKernel(V)
+        return cls._of_kernel(LowRankKernel(V), items)
+
+    @classmethod
+    def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
+        """A model with this kernel, and the parameters that belong to its shape."""
         model = cls(n_components=kernel.n_components)  # type: ignore[call-arg]
-        model._adopt(kernel.factors, Vocabulary(range(kernel.n_items)) if items is None else as_vocabulary(items))
+        model._adopt_kernel(kernel, Vocabulary(range(kernel.n_items)) if items is None else as_vocabulary(items))
         return model
 
     def _adopt(self, factors: NDArray[np.floating], items: Vocabulary) -> None:
-        """Take over learned parameters, and forget what was derived from earlier ones."""
-        if len(items) != len(factors):
-            raise ParameterError(f"factors have {len(factors)} rows, but there are {len(items)} items")
+        """Take over learned factors."""
+        self._adopt_kernel(LowRankKernel(factors), items)
+
+    def _adopt_kernel(self, kernel: Kernel, items: Vocabulary) -> None:
+        """Take over a kernel, and forget what was derived from earlier ones."""
+        if len(items) != kernel.n_items:
+            raise ParameterError(f"factors have {kernel.n_items} rows, but there are {len(items)} items")
+        kernel.n_jobs = resolve_n_jobs(self.n_jobs)
         self.items_ = items
-        self.__dict__["_kernel"] = LowRankKernel(factors, n_jobs=resolve_n_jobs(self.n_jobs))
+        self.__dict__["_kernel"] = kernel
         self.__dict__.pop("_sampler", None)
 
     @property
-    def _kernel(self) -> LowRankKernel:
-        kernel: LowRankKernel | None = self.__dict__.get("_kernel")
+    def _kernel(self) -> Kernel:
+        kernel: Kernel | None = self.__dict__.get("_kernel")
         if kernel is None:
             name = type(self).__name__
             raise NotFittedError(f"this {name} has no parameters yet: call fit first, or from_factors")
@@ -78,12 +87,12 @@ class BaseDPP:
         return kernel
 
     @cached_property
-    def _sampler(self) -> Sampler:
-        return Sampler(self._kernel)
+    def _sampler(self) -> Sampling:
+        return self._kernel.sampler()
 
     @property
     def item_factors_(self) -> NDArray[np.floating]:
-        """V, a row per item (M, K)."""
+        """The factors of the kernel, a row per item (M, K)."""
         return self._kernel.factors
 
     @property
@@ -112,13 +121,13 @@ class BaseDPP:
 
     def marginals(self, given: Iterable[Any] = (), *, unknown: str = "error") -> Array:
         """P(i ∈ Y | given ⊆ Y) for every item i, in the order of `items_`; 1 for the given."""
-        return conditioning.marginals(self._kernel, as_codes(given, self._known, unknown=unknown))
+        return self._kernel.marginals(as_codes(given, self._known, unknown=unknown))
 
     def condition(self, given: Iterable[Any], *, unknown: str = "error") -> Self:
         """The DPP over the remaining items, given that these are in the set."""
         codes = self._some_left(as_codes(given, self._known, unknown=unknown))
-        kernel, rest = conditioning.condition(self._kernel, codes)
-        model = type(self).from_factors(kernel.factors, items=[self.items_[code] for code in rest.tolist()])
+        kernel, rest = self._kernel.condition(codes)
+        model = type(self)._of_kernel(kernel, [self.items_[code] for code in rest.tolist()])
         model.items_ = model.items_.with_names(self.items_.names)
         model.n_jobs = self.n_jobs
         return model
@@ -133,7 +142,7 @@ class BaseDPP:
         """
         queries = as_queries(baskets, self._known, unknown=unknown)
         out = np.empty((queries.sets.count, self._kernel.n_items))
-        for block in conditioning.next_scores(self._kernel, queries.sets):
+        for block in self._kernel.next_scores(queries.sets):
             scores = np.maximum(block.scores, 0.0)
             totals = scores.sum(axis=1, keepdims=True)
             if not totals.all():
@@ -164,7 +173,7 @@ class BaseDPP:
         exclude : iterable of items, optional
             Never recommend these.
         """
-        _check_count(N)
+        check_count(N)
         queries = as_queries(baskets, self._known, unknown=unknown)
         pool = (
             None if candidates is None else np.sort(as_codes(candidates, self._known, unknown=unknown)).astype(np.int64)
@@ -183,7 +192,7 @@ class BaseDPP:
     ) -> list[Hashable]:
         """The greedy most likely set of `size` items that contains the basket: the basket first, then additions."""
         given = as_codes(basket, self._known, unknown=unknown)
-        _check_count(size, "size", least=len(given), why=" (it counts the basket)" if len(given) else "")
+        check_count(size, "size", least=len(given), why=" (it counts the basket)" if len(given) else "")
         if size > self._kernel.n_items:
             raise ParameterError(f"size={size} is more than the {self._kernel.n_items} items of the catalogue")
         allowed = np.ones(self._kernel.n_items, dtype=bool)
@@ -196,12 +205,9 @@ class BaseDPP:
 
         1 means that the two are never drawn together: det L_{ij} = L_ii L_jj (1 − cos²).
         """
-        _check_count(N)
+        check_count(N)
         code = self._known.code(item)
-        lengths = np.sqrt(self._kernel.squared_norms)
-        products = np.abs(self._kernel.factors @ self._kernel.factors[code]).astype(np.float64)
-        scale = lengths * lengths[code]
-        likeness = np.minimum(np.divide(products, scale, out=np.zeros_like(products), where=scale > 0), 1.0)
+        likeness = self._kernel.likeness(code)
         likeness[code] = -np.inf
         best = top_n(likeness[None], min(int(N), len(likeness) - 1))[0]
         return as_ids(best, self.items_), likeness[best]
@@ -228,15 +234,15 @@ class BaseDPP:
             Items that every set contains; they come first in it.
         """
         fixed = as_codes(given, self._known, unknown=unknown)
-        _check_count(n_samples, "n_samples", least=0)
+        check_count(n_samples, "n_samples", least=0)
         if size is not None:
             why = " (it counts the given items)" if len(fixed) else ""
-            _check_count(size, "size", least=len(fixed), why=why)
+            check_count(size, "size", least=len(fixed), why=why)
         if len(fixed) == 0:
             sampler, rest = self._sampler, np.arange(self._kernel.n_items)
         else:
-            kernel, rest = conditioning.condition(self._kernel, self._some_left(fixed))
-            sampler = Sampler(kernel)
+            kernel, rest = self._kernel.condition(self._some_left(fixed))
+            sampler = kernel.sampler()
         if size is not None and size - len(fixed) > sampler.rank:
             most = sampler.rank + len(fixed)
             raise RankError(f"size={size} is more than {most}, the most items that a set can have here")
@@ -260,6 +266,11 @@ class BaseDPP:
         """What a subclass saves besides its factors, items and parameters."""
         return {}, {}
 
+    @classmethod
+    def _kernel_of(cls, tensors: persist.Tensors) -> Kernel:
+        """The kernel that `save` wrote."""
+        return LowRankKernel(tensors["item_factors"])
+
     def _take_extras(self, tensors: persist.Tensors, info: dict[str, Any]) -> None:
         """Take back what `_extras` gave, if the file has it."""
 
@@ -269,7 +280,7 @@ class BaseDPP:
         try:
             names = inspect.signature(cls).parameters
             model = cls(**{name: value for name, value in info["params"].items() if name in names})
-            model._adopt(tensors["item_factors"], persist.decode_items(tensors, path))
+            model._adopt_kernel(cls._kernel_of(tensors), persist.decode_items(tensors, path))
             model._take_extras(tensors, info)
         except (KeyError, TypeError, AttributeError, ParameterError) as error:
             raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
@@ -324,6 +335,7 @@ def _plain_params(params: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in plain.items() if value is None or isinstance(value, kinds)}
 
 
-def _check_count(value: Any, name: str = "N", *, least: int = 1, why: str = "") -> None:
+def check_count(value: Any, name: str = "N", *, least: int = 1, why: str = "") -> None:
+    """Raise `ParameterError` unless the value is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ParameterError(f"{name} must be an integer of at least {least}{why}, got {value!r}")

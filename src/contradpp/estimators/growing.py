@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import RankError
 from contradpp.estimators.queries import as_codes
-from contradpp.model.growing import GrowingSet
-from contradpp.model.kernel import Array, LowRankKernel
+from contradpp.model.interface import Kernel
+from contradpp.model.kernel import Array
 from contradpp.model.ranking import top_n
 
 
@@ -29,9 +29,10 @@ class GrowingBasket:
     ['milk']
     """
 
-    def __init__(self, kernel: LowRankKernel, items: Vocabulary, basket: Iterable[Any]) -> None:
+    def __init__(self, kernel: Kernel, items: Vocabulary, basket: Iterable[Any]) -> None:
         self._items = items
-        self._set = GrowingSet(kernel, as_codes(basket, items))
+        self._kernel = kernel
+        self._set = kernel.grow(as_codes(basket, items))
 
     @property
     def items(self) -> list[Hashable]:
@@ -49,7 +50,7 @@ class GrowingBasket:
         """P(next = i | basket) for every item, 0 for those in it."""
         scores = np.where(self._set.open_to, np.maximum(self._set.scores, 0.0), 0.0)
         total = scores.sum()
-        if len(self._set) >= self._set.kernel.rank or not total > 0:
+        if len(self._set) >= self._kernel.rank or not total > 0:
             raise RankError(f"no item can be added to this basket of {len(self._set)}: every larger set is impossible")
         shares: Array = scores / total
         return shares

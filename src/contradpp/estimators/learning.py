@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import Any, Self
+from dataclasses import asdict, replace
+from importlib import import_module
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from contradpp.errors import DataError, ParameterError, RankError
 from contradpp.estimators.base import BaseDPP
 from contradpp.learn.calibrate import discrimination_scale, likelihood_scale, uniform_sets
 from contradpp.learn.callbacks import Callback, ProgressBar
+from contradpp.learn.checkpoint import Keeper
 from contradpp.learn.negatives import EMPTY
 from contradpp.learn.schedule import Steady
 from contradpp.learn.settings import Settings, Watched, number, one_of, whole
@@ -26,7 +28,7 @@ from contradpp.learn.start import popularity, start_factors
 from contradpp.learn.state import State
 from contradpp.learn.trainer import Outcome, Plan, TrainingData, train
 from contradpp.model import persist
-from contradpp.model.kernel import Sets, take_sets
+from contradpp.model.kernel import LowRankKernel, Sets, take_sets
 
 log = logging.getLogger("contradpp")
 Array = NDArray[np.float64]
@@ -61,9 +63,10 @@ class LearningMixin(BaseDPP):
         validation: Any,
         callbacks: Sequence[Callback],
         start: NDArray[np.floating] | None,
+        keeper: Keeper | None = None,
     ) -> Self:
         settings = self._settings()
-        seed = root_seed(self.random_state)
+        seed = root_seed(self.random_state) if keeper is None else keeper.seed(self.random_state)
         positives, weights = self._positives(baskets, sample_weight, settings)
         rejected, rejected_weights = self._negatives(negatives, negative_weight)
         items = positives.items.merge(rejected.items)
@@ -81,13 +84,25 @@ class LearningMixin(BaseDPP):
         state = self._state(V, data, counts, n_baskets)
         watched = watched if watched.sets.count else what_to_watch(data)
         plan = settings.build_plan(state, data, watched, counts, n_baskets, root_seed(stream(seed, _TRAIN)))
+        if keeper is not None:
+            given = {name: getattr(self, name) for name in ("n_components", "init", "calibrate", "oversize")}
+            keeper.identify(seed, identity(settings, type(self).__name__, given), contents(data, watched, state, items))
         self.n_updates_ = 0
         try:
-            self._run(state, data, plan, items, counts, n_baskets, callbacks)
+            self._run(state, data, plan, items, counts, n_baskets, callbacks, keeper)
         finally:
             del V, state, plan  # with the optimiser's memory they are most of what training takes
             if "_kernel" in self.__dict__:  # an interrupted model is as ready for use as a finished one
                 self._calibrate(watched, seed)
+        return self
+
+    def _learn_on(self, engine: str, source: Any, unused: dict[str, Any], **given: Any) -> Self:
+        """Let an engine do it: a module of `contradpp.scale`, which stands above the estimators, found by name."""
+        one_of("engine", engine, ("ray",))
+        for name, value in unused.items():
+            if value is not None:
+                raise ParameterError(f"engine={engine!r} does not take {name}")
+        import_module(f"contradpp.scale.{engine}").fit(self, source, **given)
         return self
 
     def _continue(
@@ -118,7 +133,7 @@ class LearningMixin(BaseDPP):
         n_baskets += getattr(self, "n_baskets_", 0.0)
         V = self._enlarged(counts, n_baskets, stream(seed, _START))
         data = TrainingData(as_sets(positives), weights, as_sets(rejected.recode(items)), rejected_weights)
-        state = State(V, n_jobs=resolve_n_jobs(self.n_jobs))
+        state = self._state_again(V)
         plan = settings.build_plan(state, data, what_to_watch(data), counts, n_baskets, seed)
         plan = replace(plan, schedule=Steady(), keep_best=False)
         self._run(state, data, plan, items, counts, n_baskets, callbacks)
@@ -215,6 +230,7 @@ class LearningMixin(BaseDPP):
         counts: Array,
         n_baskets: float,
         callbacks: Sequence[Callback],
+        keeper: Keeper | None = None,
     ) -> None:
         """Train, and take over the best factors however the training ends."""
         outcome = Outcome.start(state)
@@ -231,8 +247,8 @@ class LearningMixin(BaseDPP):
             with ExitStack() as ends:
                 for callback in watchers:
                     ends.callback(callback.on_end)
-                    callback.on_start(data.positives.count, plan.max_iter, model_of)
-                train(state, data, plan, watchers, outcome)
+                    callback.on_start(data.count, plan.max_iter, model_of)
+                train(state, data, plan, watchers, outcome, keeper)
         finally:
             self._take(outcome.best, state, outcome.best_pairs, items)
             self.item_counts_, self.n_baskets_ = counts, n_baskets
@@ -240,6 +256,10 @@ class LearningMixin(BaseDPP):
 
     def _state(self, V: Array, data: TrainingData, counts: Array, n_baskets: float) -> State:  # noqa: ARG002
         """What training changes, from the first factors and the data."""
+        return State(V, n_jobs=resolve_n_jobs(self.n_jobs))
+
+    def _state_again(self, V: Array) -> State:
+        """What training changes where it goes on from the present parameters; V has rows for new items."""
         return State(V, n_jobs=resolve_n_jobs(self.n_jobs))
 
     def _take(self, factors: Array, state: State, pairs: Array, items: Vocabulary) -> None:  # noqa: ARG002
@@ -251,7 +271,7 @@ class LearningMixin(BaseDPP):
         sets, weights = watched
         if self.calibrate is None or not (weights > 0).any():
             return
-        kernel = self._kernel
+        kernel = cast(LowRankKernel, self._kernel)
         if self.calibrate == "likelihood":
             scale = likelihood_scale(kernel.eigen[0], float(np.average(sets.sizes, weights=weights)))
         else:
@@ -323,6 +343,20 @@ def what_to_watch(data: TrainingData) -> Watched:
     if data.positives.count:
         return Watched(data.positives, data.weights)
     return Watched(data.negatives, -np.ones(data.negatives.count))
+
+
+def identity(settings: Settings, model: str, given: dict[str, Any]) -> dict[str, Any]:
+    """What a checkpoint must have been made with to be gone on from: all that the result depends on."""
+    values = asdict(settings) | given | {"model": model}
+    return {name: value for name, value in values.items() if name != "max_iter"}  # a run may be made longer
+
+
+def contents(data: TrainingData, watched: Watched, state: State, items: Vocabulary) -> Iterator[NDArray[Any] | str]:
+    """All that training is given, for a fingerprint."""
+    for sets, weights in ((data.positives, data.weights), (data.negatives, data.negative_weights), watched):
+        yield from (sets.indptr, sets.indices, weights)
+    yield from (state.V, state.pairs)
+    yield from map(repr, items)
 
 
 def as_baskets(given: Any, name: str, *, empty: bool = False) -> Baskets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -9,6 +10,7 @@ from contradpp._random import RandomState
 from contradpp.estimators.base import BaseDPP
 from contradpp.estimators.learning import LearningMixin
 from contradpp.learn.callbacks import Callback
+from contradpp.learn.checkpoint import DEFAULT_EVERY, Keeper
 
 
 class LowRankDPP(LearningMixin, BaseDPP):
@@ -146,6 +148,11 @@ class LowRankDPP(LearningMixin, BaseDPP):
         callbacks: Sequence[Callback] = (),
         *,
         negative_weight: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        checkpoint_every: int | str = DEFAULT_EVERY,
+        engine: str | None = None,
+        **cluster: Any,
     ) -> Self:
         """Learn the kernel from baskets.
 
@@ -165,10 +172,31 @@ class LowRankDPP(LearningMixin, BaseDPP):
         callbacks : sequence of Callback
         negative_weight : array of float, optional
             A weight per negative set.
+        checkpoint : path, optional
+            A file that always holds all of the training's state, so that a run that was killed can go on.
+        resume : bool
+            Go on from that file if it is there. The result is the same, to the last bit, as without the break.
+        checkpoint_every : int or str
+            The steps from one checkpoint to the next, or the time, such as "30s".
+        engine : {None, "ray"}
+            "ray" trains on a Ray cluster (extra `ray`); `baskets` is then the path of a Parquet file or of a folder of
+            them, on any file system that fsspec knows. The result is the same as on one machine.
+        **cluster
+            With engine="ray": `workers` (2), `address` of the cluster (its own, on this machine), `timeout` in seconds
+            after which a silent worker counts as lost (120), `restarts` (3), and `columns` of the files.
         """
         del y
+        if engine is not None:
+            unused = {"sample_weight": sample_weight, "negatives": negatives, "callbacks": callbacks or None}
+            return self._learn_on(
+                engine, baskets, unused | {"negative_weight": negative_weight}, validation=validation,
+                checkpoint=checkpoint, resume=resume, checkpoint_every=checkpoint_every, **cluster,
+            )  # fmt: skip
+        if cluster:
+            raise TypeError(f"fit() got arguments that only an engine takes: {', '.join(cluster)}")
+        keeper = Keeper.of(checkpoint, resume=resume, every=checkpoint_every)
         start = self.item_factors_ if self.warm_start and "_kernel" in self.__dict__ else None
-        return self._learn(baskets, sample_weight, negatives, negative_weight, validation, callbacks, start)
+        return self._learn(baskets, sample_weight, negatives, negative_weight, validation, callbacks, start, keeper)
 
     def partial_fit(
         self,

@@ -18,6 +18,7 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ParameterError
 from contradpp.estimators.base import BaseDPP
 from contradpp.model.kernel import LowRankKernel, Sets, runs, take_sets
+from contradpp.model.nonsymmetric import NonsymmetricKernel
 from contradpp.model.ranking import top_n
 
 Array = NDArray[np.float64]
@@ -68,6 +69,10 @@ def as_scorer(model: Any) -> Scorer:
         from contradpp.evaluate.kernel_scoring import KernelScorer
 
         return KernelScorer(model._kernel, model.items_)
+    if isinstance(model, BaseDPP) and isinstance(model._kernel, NonsymmetricKernel):
+        from contradpp.evaluate.skew_scoring import SkewScorer
+
+        return SkewScorer(model._kernel, model.items_)
     if not hasattr(model, "predict_next") or not hasattr(model, "items_"):
         raise ParameterError(f"a model needs predict_next and items_ to be evaluated, which {model!r} lacks")
     return PredictScorer(model)

@@ -208,3 +208,22 @@ def scale(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Any:
     panels[0].set_ylabel("pooled AUC")
     panels[0].legend(frameon=False, fontsize=7)
     return figure
+
+
+def beyond(groups: Mapping[str, Mapping[str, Mapping[str, float]]], labels: Mapping[str, str]) -> Any:
+    """MPR and p@10 of every model, a panel each, a group of bars per data."""
+    figure = _figure(10.0, 3.6)
+    panels = figure.subplots(1, 2)
+    colors = ("#bbbbbb", "#ccbb44", "#66ccee", "#4477aa", "#88aacc", "#ee6677")
+    width = 0.85 / len(labels)
+    for panel, (metric, name) in zip(panels, (("mpr", "MPR, ties half"), ("p10", "p@10, percent")), strict=True):
+        for place, (method, label) in enumerate(labels.items()):
+            x = np.arange(len(groups)) + (place - (len(labels) - 1) / 2) * width
+            values = [found[method][metric] for found in groups.values()]
+            panel.bar(x, values, width, label=label, color=colors[place])
+        panel.set_xticks(np.arange(len(groups)), list(groups))
+        panel.set_title(name, fontsize=10)
+        _tidy(panel)
+    panels[0].set_ylim(65, 100)
+    panels[1].legend(frameon=False, fontsize=7)
+    return figure

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from contradpp.experiments import figures, other_reports, paper
+from contradpp.experiments import beyond, figures, other_reports, paper
 from contradpp.experiments.paper import Protocol, Task
 from contradpp.experiments.render import Report, markdown
 from contradpp.experiments.result_tables import result_report
@@ -52,6 +52,8 @@ def build(target: str, protocol: Protocol, store: Store) -> Report:
         return other_reports.ablation(target, collected)
     if target == "scale":
         return other_reports.scale(collected)
+    if target == paper.BEYOND:
+        return beyond.report(collected)
     return result_report(target, collected)
 
 
@@ -85,7 +87,7 @@ def write(report: Report, protocol: Protocol, store: Store) -> None:
 def write_index(folder: Path) -> Path:
     """All reports of the folder in one file, the claims first."""
     parts, claims = [], dict[str, str]()
-    for target in (*paper.SINGLE, *paper.PER_REGISTRY):
+    for target in (*paper.SINGLE, *paper.PER_REGISTRY, paper.BEYOND):
         slug = target.replace("/", "-")
         text, content = folder / f"{slug}.md", folder / f"{slug}.json"
         if text.is_file() and content.is_file():

@@ -15,7 +15,7 @@ from contradpp.errors import ConvergenceError
 from contradpp.estimators.lowrank import LowRankDPP
 from contradpp.evaluate.baselines import Popularity
 from contradpp.evaluate.report import evaluate
-from contradpp.experiments import scaling, toy
+from contradpp.experiments import beyond, scaling, toy
 from contradpp.experiments.paper import TEST_SHARE, Task
 from contradpp.experiments.store import Result, plain
 from contradpp.learn.callbacks import Array, Callback, Record
@@ -68,6 +68,7 @@ RUNNERS: dict[str, Callable[[Task, int | None], Result]] = {
     "fit": fit_and_evaluate,
     "toy": figure1,
     "runtime": runtime,
+    "beyond": lambda task, n_jobs: beyond.run(task, n_jobs, split),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,6 +34,20 @@ def likelihood_scale(eigenvalues: Array, mean_size: float) -> float:
     if excess(low) > 0 or excess(high) < 0:
         return 1.0
     return float(np.exp(brentq(excess, low, high, xtol=1e-12)))
+
+
+def best_scale(log_normalizer: Callable[[float], float], mean_size: float) -> float:
+    """The c for which sets of this mean size are most likely under c · L, from log det(I + c L) alone.
+
+    mean log P = mean|A| log c − log det(I + c L) + constant; every value of the determinant may be dear.
+    """
+    from scipy.optimize import minimize_scalar
+
+    found = minimize_scalar(
+        lambda t: log_normalizer(float(np.exp(t))) - mean_size * t, bounds=(-5.0, 3.0), method="bounded",
+        options={"xatol": 0.1},
+    )  # fmt: skip
+    return float(np.exp(found.x))
 
 
 def discrimination_scale(log_dets: Array, sizes: Array, other_log_dets: Array, other_sizes: Array) -> float:

@@ -1,7 +1,7 @@
 """Checkpoints: all that training needs to go on after its process died, to the last bit.
 
-A checkpoint is a safetensors file like a model's: tensors are numbers, the rest is JSON, nothing in it is executed. It is
-written beside its place and renamed into it, so that there is always a whole one. Random streams are keyed by (seed,
+A checkpoint is a safetensors file like a model's: tensors are numbers, the rest is JSON, nothing in it is executed. It
+is written beside its place and renamed into it, so that there is always a whole one. Random streams are keyed by (seed,
 epoch, batch): the position is all there is to keep of them.
 """
 
@@ -77,7 +77,7 @@ class Keeper:
         if self.path.exists():
             if not resume:
                 raise CheckpointError(
-                    f"{self.path} exists already: go on from it with resume=True, or remove it to start again"
+                    f"{self.path} exists already: resume (resume=True, --resume) to go on from it, or remove it first"
                 )
             self._kept = read(self.path)
         elif resume:
@@ -191,7 +191,7 @@ def check_same(path: Path, kept: Mapping[str, Any], present: Mapping[str, Any]) 
     if changed:
         raise CheckpointError(
             f"the checkpoint {path} belongs to another run: {'; '.join(changed)}. Use the same data and settings "
-            "(only max_iter and n_jobs may differ), or start again with another checkpoint file"
+            "(only the numbers of rounds and of threads may differ), or start again with another checkpoint file"
         )
 
 

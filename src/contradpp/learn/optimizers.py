@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,13 +228,13 @@ class RowAdam:
         state.rows_changed(rows, old)
 
     def snapshot(self) -> Snapshot:
-        """See `Resumable`."""
-        arrays = {"momentum": self._momentum, "rows": self._rows, "seen": self._seen, "touched": self._touched}
-        return {"clock": self._clock, "t": self._t} | arrays
+        """See `Resumable`: all that is private, that of subclasses too."""
+        return {name: value for name, value in vars(self).items() if name.startswith("_")}
 
     def restore(self, kept: Snapshot) -> None:
         """See `Resumable`."""
-        self._clock, self._t = float(kept["clock"]), int(kept["t"])
-        for name in ("momentum", "rows", "seen", "touched"):
-            mine: NDArray[Any] = getattr(self, f"_{name}")
-            mine[:] = array_of(kept, name, mine.shape, mine.dtype)
+        for name, mine in self.snapshot().items():
+            if isinstance(mine, np.ndarray):
+                mine[:] = array_of(kept, name, mine.shape, mine.dtype)
+            else:
+                setattr(self, name, type(mine)(kept[name]))

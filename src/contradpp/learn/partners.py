@@ -16,6 +16,7 @@ Codes = NDArray[np.int64]
 INVERTIBLE = 6000  # up to this many items the inverse of the co-occurrence matrix is at hand
 RIDGE = 200.0  # λ of that inverse
 STRENGTH = 0.3  # of the attraction at the start
+MOST = 4  # times the number asked for: the most partners of an item that many others choose
 
 
 @dataclass(frozen=True)
@@ -47,20 +48,39 @@ class Partners:
         codes = np.concatenate([rows, self.columns[entries]])
         return Sets(np.array([0, len(codes)], dtype=np.int64), codes)
 
+    def matrix(self, pairs: Array) -> Any:
+        """S as a SciPy CSR array, for parameters log |s_ij|."""
+        from scipy.sparse import csr_array
+
+        values = self.signs * np.exp(pairs)[self.pair]
+        return csr_array((values, self.columns, self.indptr), shape=(len(self.indptr) - 1,) * 2)
+
+    @classmethod
+    def of_matrix(cls, matrix: Any, n_items: int) -> Partners:
+        """The pattern, signs and values of a skew matrix, in a catalogue that may have grown since."""
+        from scipy.sparse import triu
+
+        upper = triu(matrix, k=1).tocoo()
+        values = upper.data
+        return cls._of(
+            upper.row.astype(np.int64), upper.col.astype(np.int64), np.sign(values), np.log(np.abs(values)), n_items
+        )
+
     @classmethod
     def from_pairs(
         cls, i: NDArray[np.int64], j: NDArray[np.int64], squares: Array, n_items: int, seed: int
     ) -> Partners:
         """Pairs i < j with s_ij² at the start; which of the two entries is positive is left to chance."""
-        n = len(i)
-        coin = np.where(stream(seed).random(n) < 0.5, 1.0, -1.0)
+        coin = np.where(stream(seed).random(len(i)) < 0.5, 1.0, -1.0)
+        return cls._of(i, j, coin, 0.5 * np.log(squares), n_items)
+
+    @classmethod
+    def _of(cls, i: Codes, j: Codes, signs: Array, start: Array, n_items: int) -> Partners:
         row, column = np.concatenate([i, j]), np.concatenate([j, i])
-        pair, sign = np.tile(np.arange(n), 2), np.concatenate([coin, -coin])
+        pair, sign = np.tile(np.arange(len(i)), 2), np.concatenate([signs, -signs])
         order = np.lexsort((column, row))
         indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n_items))]).astype(np.int64)
-        return cls(
-            indptr, column[order].astype(np.int32), pair[order].astype(np.int32), sign[order], 0.5 * np.log(squares)
-        )
+        return cls(indptr, column[order].astype(np.int32), pair[order].astype(np.int32), sign[order], start)
 
 
 def find_partners(sets: Sets, weights: Array, odds: Array, n_partners: int, seed: int) -> Partners:
@@ -98,10 +118,15 @@ def beyond_others(together: Any, i: Codes, j: Codes, n: float) -> Array:
     return strength
 
 
-def strongest(i: Codes, j: Codes, value: Array, n_items: int, n: int) -> NDArray[np.int64]:
-    """The pairs that are among the n strongest of at least one of their items, in the order given."""
+def strongest(i: Codes, j: Codes, value: Array, n_items: int, n: int) -> Codes:
+    """The pairs among the n strongest of one of their items and the MOST × n strongest of the other, in order.
+
+    Without the second bound, what sells with everything would have everything for a partner.
+    """
     ends, which = np.concatenate([i, j]), np.tile(np.arange(len(i)), 2)
     order = np.lexsort((-value[which], ends))
     first = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=n_items))])[:-1]
-    rank = np.arange(len(ends)) - first[ends[order]]
-    return np.unique(which[order][rank < n])
+    rank = np.empty(len(ends), dtype=np.int64)
+    rank[order] = np.arange(len(ends)) - first[ends[order]]
+    of_i, of_j = rank[: len(i)], rank[len(i) :]
+    return np.flatnonzero((np.minimum(of_i, of_j) < n) & (np.maximum(of_i, of_j) < MOST * n))

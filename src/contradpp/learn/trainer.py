@@ -35,6 +35,15 @@ class TrainingData:
     negatives: Sets
     negative_weights: Array
 
+    @property
+    def count(self) -> int:
+        """How many positives there are."""
+        return self.positives.count
+
+    def take(self, chosen: NDArray[np.int64]) -> tuple[Sets, Array]:
+        """The positives at these positions, and their labels."""
+        return take_sets(self.positives, chosen), self.weights[chosen]
+
 
 @dataclass
 class Plan:
@@ -152,7 +161,7 @@ def train(
             "supply": supply, "position": position,
         }  # fmt: skip
         if keeper is not None and keeper.begin(parts):
-            done = position.epoch * data.positives.count + position.batch * plan.batch_size
+            done = position.epoch * data.count + position.batch * plan.batch_size
             for callback in callbacks:
                 callback.on_resume(position.n_steps, done)
 
@@ -252,13 +261,13 @@ def check(state: State, plan: Plan, outcome: Outcome, step: int) -> tuple[Verdic
 def batches(
     state: State, data: TrainingData, plan: Plan, epoch: int, supply: Supply, *, first: int = 0
 ) -> Iterator[Batch]:
-    """The positives in random order, a batch at a time from the `first`, with negatives drawn from the current factors."""
-    order = stream(plan.seed, epoch).permutation(data.positives.count)
+    """The positives in random order, batch by batch from the `first`, with negatives drawn from the present factors."""
+    order = stream(plan.seed, epoch).permutation(data.count)
     supplied = stream(plan.seed, epoch, 0).permutation(data.negatives.count)
     n_batches = max(-(-len(order) // plan.batch_size), 1)
     for number in range(first, n_batches):
         chosen = order[number * plan.batch_size : (number + 1) * plan.batch_size]
-        positives, labels = take_sets(data.positives, chosen), data.weights[chosen]
+        positives, labels = data.take(chosen)
         drawn = supply.next(state, positives, labels, stream(plan.seed, epoch, number + 1))
         share = slice(len(supplied) * number // n_batches, len(supplied) * (number + 1) // n_batches)
         own = supplied[share] if len(supplied) >= n_batches else supplied

@@ -7,7 +7,6 @@ that span V_A. The next item is j with probability ∝ L^A_jj = ‖v_j‖² − 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +15,11 @@ from scipy.linalg import qr, solve_triangular
 from contradpp._threads import blas_threads
 from contradpp.algebra.linalg import safe_cholesky
 from contradpp.errors import RankError
+from contradpp.model.interface import Block, Kernel
 from contradpp.model.kernel import Array, LowRankKernel, Sets, runs, take_sets
 
 # Rows of one block of products Q Vᵀ: enough for the matrix product to run at full speed, small in memory.
 ROWS_PER_BLOCK = 512
-
-
-class Block(NamedTuple):
-    """The scores of a run of baskets."""
-
-    first: int
-    last: int
-    scores: Array  # (last − first, number of candidates)
 
 
 def next_scores(kernel: LowRankKernel, sets: Sets, *, candidates: NDArray[np.int64] | None = None) -> Iterator[Block]:
@@ -54,7 +46,7 @@ def next_scores(kernel: LowRankKernel, sets: Sets, *, candidates: NDArray[np.int
                 products = rows @ V.T  # (entries, candidates)
             kernels.subtract_squares(scores, products, part.indptr)
         np.maximum(scores, 0.0, out=scores)
-        _rule_out_members(scores, part, candidates)
+        rule_out_members(scores, part, candidates)
         yield Block(first, last, scores)
 
 
@@ -137,7 +129,7 @@ def complement(kernel: LowRankKernel, given: NDArray[np.int32]) -> Array:
     return full[:, len(given) :]
 
 
-def refuse_full(kernel: LowRankKernel, sets: Sets) -> None:
+def refuse_full(kernel: Kernel, sets: Sets) -> None:
     """Raise `RankError` if a set leaves no room for a further item."""
     full = np.flatnonzero((sets.sizes >= kernel.rank) & (sets.sizes < kernel.n_items))
     if len(full):
@@ -155,7 +147,7 @@ def too_large(size: int, n_components: int) -> str:
     )
 
 
-def _rule_out_members(scores: Array, sets: Sets, candidates: NDArray[np.int64] | None) -> None:
+def rule_out_members(scores: Array, sets: Sets, candidates: NDArray[np.int64] | None) -> None:
     """Give the items that are already in the basket the score −inf."""
     owner = np.repeat(np.arange(sets.count), sets.sizes)
     column = sets.indices.astype(np.int64)

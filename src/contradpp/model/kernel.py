@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,9 @@ from scipy.linalg import eigh
 from contradpp._threads import run_blocks
 from contradpp.algebra.linalg import log_elementary_symmetric
 from contradpp.errors import ParameterError
+
+if TYPE_CHECKING:
+    from contradpp.model.interface import Block, Growing, Sampling
 
 Array = NDArray[np.float64]
 SETS_PER_BLOCK = 256
@@ -76,6 +79,11 @@ class LowRankKernel:
     def n_components(self) -> int:
         """K, the largest size that a set of positive probability can have."""
         return int(self.factors.shape[1])
+
+    @property
+    def largest_set(self) -> int:
+        """K: no set can have more items, whatever V is."""
+        return self.n_components
 
     @cached_property
     def dual(self) -> Array:
@@ -151,6 +159,52 @@ class LowRankKernel:
     def log_probability(self, sets: Sets) -> Array:
         """log P(A) for every set."""
         return self.log_det(sets) - self.log_normalizer
+
+    # -- Questions answered in files of their own, by name so that estimators need not know the kind of kernel ----
+
+    def next_scores(self, sets: Sets, *, candidates: NDArray[np.int64] | None = None) -> Iterator[Block]:
+        """det L_{A∪j} / det L_A for every set A and candidate j (−inf for j in A), block by block."""
+        from contradpp.model import conditioning
+
+        return conditioning.next_scores(self, sets, candidates=candidates)
+
+    def next_totals(self, sets: Sets) -> Array:
+        """Σ_j det L_{A∪j} / det L_A for every set."""
+        from contradpp.model import conditioning
+
+        return conditioning.next_totals(self, sets)
+
+    def marginals(self, given: NDArray[np.int32]) -> Array:
+        """P(i ∈ Y | given ⊆ Y) for every item, 1 for the given."""
+        from contradpp.model import conditioning
+
+        return conditioning.marginals(self, given)
+
+    def condition(self, given: NDArray[np.int32]) -> tuple[LowRankKernel, NDArray[np.int64]]:
+        """The kernel of the remaining items given that `given` is in the set, and which items remain."""
+        from contradpp.model import conditioning
+
+        return conditioning.condition(self, given)
+
+    def grow(self, given: ArrayLike = ()) -> Growing:
+        """A set to which items are added one by one."""
+        from contradpp.model.growing import GrowingSet
+
+        return GrowingSet(self, given)
+
+    def sampler(self) -> Sampling:
+        """The kernel prepared for sampling."""
+        from contradpp.model.sampling import Sampler
+
+        return Sampler(self)
+
+    def likeness(self, code: int) -> Array:
+        """|cos| of the angle between the factors of an item and those of every item (M,)."""
+        lengths = np.sqrt(self.squared_norms)
+        products = np.abs(self.factors @ self.factors[code]).astype(np.float64)
+        scale = lengths * lengths[code]
+        cosines: Array = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
+        return np.minimum(cosines, 1.0)
 
 
 def take_sets(sets: Sets, which: NDArray[np.int64]) -> Sets:

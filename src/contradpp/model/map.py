@@ -7,26 +7,25 @@ from numpy.typing import NDArray
 
 from contradpp.errors import RankError
 from contradpp.model.conditioning import too_large
-from contradpp.model.growing import GrowingSet
-from contradpp.model.kernel import LowRankKernel
+from contradpp.model.interface import Growing, Kernel
 
 
 def greedy_completion(
-    kernel: LowRankKernel, given: NDArray[np.int32], size: int, *, allowed: NDArray[np.bool_] | None = None
+    kernel: Kernel, given: NDArray[np.int32], size: int, *, allowed: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int32]:
     """The given items, then again and again the item that raises det L the most, until there are `size`.
 
-    A step costs one product with V. Finding the true maximum is NP-hard; greedy is what can be done (Chen, Zhang
-    and Zhou 2018 for the same recursion).
+    A step costs one product with the factors. Finding the true maximum is NP-hard; greedy is what can be done (Chen,
+    Zhang and Zhou 2018 for the same recursion).
 
     Parameters
     ----------
     allowed : bool array (M,), optional
         Which items may be added.
     """
-    if size > kernel.n_components:
-        raise RankError(too_large(size, kernel.n_components))
-    chosen = GrowingSet(kernel, given)
+    if size > kernel.largest_set:
+        raise RankError(too_large(size, kernel.largest_set))
+    chosen = kernel.grow(given)
     while len(chosen) < size:
         best = _best(chosen, allowed)
         if best is None or not chosen.can_join(best):
@@ -41,7 +40,7 @@ def greedy_completion(
     return np.array(chosen.codes, dtype=np.int32)
 
 
-def _best(chosen: GrowingSet, allowed: NDArray[np.bool_] | None) -> int | None:
+def _best(chosen: Growing, allowed: NDArray[np.bool_] | None) -> int | None:
     """The item of the highest score that may be added, the first of equals; None if there is none."""
     free = chosen.open_to if allowed is None else chosen.open_to & allowed
     best = int(np.argmax(np.where(free, chosen.scores, -np.inf)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.model.conditioning import next_scores, next_totals
-from contradpp.model.kernel import Array, LowRankKernel, Sets, take_sets
+from contradpp.model.interface import Kernel
+from contradpp.model.kernel import Array, Sets, take_sets
 
 
 def best_next(
-    kernel: LowRankKernel, sets: Sets, n: int, *, candidates: NDArray[np.int64] | None, banned: NDArray[np.int32]
+    kernel: Kernel, sets: Sets, n: int, *, candidates: NDArray[np.int64] | None, banned: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], Array]:
     """The codes of the n best next items of every set, −1 where fewer are left, and P(next = i | A).
 
@@ -21,11 +21,11 @@ def best_next(
     n = min(n, len(columns))
     codes = np.full((sets.count, n), -1, dtype=np.int64)
     probabilities = np.zeros((sets.count, n))
-    for first, last, scores in next_scores(kernel, sets, candidates=candidates) if n else ():
+    for first, last, scores in kernel.next_scores(sets, candidates=candidates) if n else ():
         if candidates is None:
             totals = np.maximum(scores, 0.0).sum(axis=1)
         else:
-            totals = next_totals(kernel, take_sets(sets, np.arange(first, last)))
+            totals = kernel.next_totals(take_sets(sets, np.arange(first, last)))
         scores[:, np.isin(columns, banned)] = -np.inf
         best = top_n(scores, n)
         values = np.take_along_axis(scores, best, axis=1)

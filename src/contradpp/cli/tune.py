@@ -1,0 +1,84 @@
+"""`contradpp tune`: which rank, penalty and step size suit the data, on a validation split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from contradpp.cli.inputs import baskets_from
+from contradpp.cli.output import Column, heading, json_option, say, show_json, show_table
+from contradpp.experiments.tuning import METRICS, MODELS, Trial
+from contradpp.experiments.tuning import tune as run
+from contradpp.learn.settings import OBJECTIVES
+
+OPTIONS = {"n_components": "rank", "n_skew": "skew"}
+SHOWN = 10
+
+
+@click.command()
+@click.argument("data")
+@click.option("--model", type=click.Choice(list(MODELS)), default="nonsymmetric", show_default=True)
+@click.option("--objective", type=click.Choice(OBJECTIVES), default="exact", show_default=True)
+@click.option("--metric", type=click.Choice(METRICS), default="mpr", show_default=True, help="What to be best in.")
+@click.option("--trials", type=click.IntRange(1), default=20, show_default=True, help="Settings to try, in all.")
+@click.option(
+    "--study", type=click.Path(dir_okay=False, path_type=Path), help="A file from which a stopped study goes on."
+)
+@click.option("--max-iter", type=click.IntRange(1), default=100, show_default=True, help="The most rounds of a trial.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the split, the search and training.")
+@click.option("--jobs", type=click.IntRange(1), help="Threads; all cores if left out.")
+@click.option("--basket", help="Column with the basket's id, in long data.")
+@click.option("--item", help="Column with the item's id, in long data.")
+@json_option
+def tune(
+    data: str, model: str, objective: str, metric: str, trials: int, study: Path | None, max_iter: int, seed: int,
+    jobs: int | None, basket: str | None, item: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Search for the settings that suit DATA: rank, penalty, step size and more.
+
+    A fifth of the baskets judges each setting. Ctrl-C stops the search; with --study it can be taken up again.
+
+    \b
+    contradpp tune orders.csv --trials 30 --study orders.study
+    """
+    baskets = baskets_from(data, basket=basket, item=item)
+    count = 0
+
+    def tell(trial: Trial) -> None:
+        nonlocal count
+        count += 1
+        value = "cut short" if trial.value is None else f"{metric} {trial.value:.3f}"
+        say(f"[{trial.number + 1}/{trials}] {value:<16} {trial.seconds:6.1f} s  {_settings(trial)}")
+
+    try:
+        found = run(
+            baskets, model=model, objective=objective, metric=metric, trials=trials, storage=study, seed=seed,
+            n_jobs=jobs, max_iter=max_iter, watch=tell,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        again = f"the same command goes on from {study}" if study else "with --study it could go on where it stopped"
+        say(f"Stopped after {count} settings; {again}.")
+        raise click.exceptions.Exit(1) from None
+    best = next((trial for trial in found if trial.value is not None), None)
+    command = None if best is None else f"contradpp fit {data} -o model.safetensors --model {model} {_settings(best)}"
+    if as_json:
+        show_json({"metric": metric, "command": command, "trials": [trial._asdict() for trial in found]})
+        return
+    heading(f"The best of {len(found)} settings by {metric} on validation baskets")
+    rows = [
+        [f"{trial.value:.3f}" if trial.value is not None else trial.state, f"{trial.seconds:.1f}", _settings(trial)]
+        for trial in found[:SHOWN]
+    ]
+    show_table([Column(metric, right=True), Column("seconds", right=True), Column("settings")], rows)
+    if command:
+        click.echo(f"\nTry       {command}")
+
+
+def _settings(trial: Trial) -> str:
+    """The setting as options of `fit`."""
+    parts = []
+    for name, value in trial.parameters.items():
+        text = f"{value:.3g}" if isinstance(value, float) else str(value)
+        parts.append(f"--{OPTIONS.get(name, name).replace('_', '-')} {text}")
+    return " ".join(parts)

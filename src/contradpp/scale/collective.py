@@ -1,0 +1,192 @@
+"""The collective: what workers tell each other, one operation only: everyone's bytes to everyone, in order of rank.
+
+Sums are made of it by adding in order of rank, so that every worker has the same bits. Messages are raw bytes of arrays
+whose type and shape both sides know; nothing is unpickled. Every wait has a time limit.
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.errors import ContradppError
+
+_LENGTH = struct.Struct("<Q")
+_HELLO = struct.Struct("<32sI")
+Address = tuple[str, int]
+
+
+class ClusterError(ContradppError, RuntimeError):
+    """A worker died, fell silent or could not be started."""
+
+
+class Collective(Protocol):
+    """Workers numbered 0..size−1 that all call the same operations in the same order."""
+
+    rank: int
+    size: int
+    sent: int  # bytes, all operations so far
+
+    def gather(self, data: bytes | memoryview) -> Sequence[bytes | bytearray | memoryview]:
+        """What every worker gave, in order of rank."""
+        ...
+
+
+class Alone:
+    """One worker: there is nobody to tell."""
+
+    rank, size, sent = 0, 1, 0
+
+    def gather(self, data: bytes | memoryview) -> Sequence[bytes | bytearray | memoryview]:
+        """See `Collective`."""
+        return [data]
+
+
+class Mesh:
+    """A connection between every two workers.
+
+    In a gather every worker sends its part to the others and receives theirs, (size − 1)/size of the whole each way,
+    which is the least there can be. A thread sends while the caller receives, so that large parts cannot block.
+
+    Parameters
+    ----------
+    rank : int
+    addresses : list of (host, port)
+        Where the workers listen, in order of rank.
+    listener : socket
+        Our own place in that list.
+    token : bytes
+        32 bytes that only these workers know; whoever connects without them is hung up on.
+    timeout : float
+        Seconds that any worker may be waited for.
+    """
+
+    def __init__(
+        self, rank: int, addresses: Sequence[Address], listener: socket.socket, token: bytes, *, timeout: float
+    ) -> None:
+        self.rank, self.size, self.sent = rank, len(addresses), 0
+        self._timeout = timeout
+        self._peers: dict[int, socket.socket] = {}
+        self._outbox: SimpleQueue[memoryview | None] = SimpleQueue()
+        self._failure: OSError | None = None
+        try:
+            self._meet(addresses, listener, token)
+        except OSError as error:
+            self.close()
+            raise ClusterError(f"worker {rank} could not reach the others within {timeout:g} s: {error}") from error
+        self._sender = Thread(target=self._send, daemon=True, name=f"contradpp-sender-{rank}")
+        self._sender.start()
+
+    def _meet(self, addresses: Sequence[Address], listener: socket.socket, token: bytes) -> None:
+        """Call those before us, and be called by those after us."""
+        deadline = time.monotonic() + self._timeout
+        for peer in range(self.rank):
+            connection = socket.create_connection(addresses[peer], timeout=self._timeout)
+            connection.sendall(_HELLO.pack(token, self.rank))
+            self._keep(peer, connection)
+        while len(self._peers) < self.size - 1:
+            listener.settimeout(max(deadline - time.monotonic(), 0.001))
+            connection, _ = listener.accept()
+            connection.settimeout(max(min(deadline - time.monotonic(), 5.0), 0.001))
+            try:
+                said, peer = _HELLO.unpack(_receive(connection, _HELLO.size))
+            except OSError:  # someone else, who does not know what to say
+                connection.close()
+                continue
+            if hmac.compare_digest(said, token) and self.rank < peer < self.size and peer not in self._peers:
+                self._keep(peer, connection)
+            else:
+                connection.close()
+
+    def _keep(self, peer: int, connection: socket.socket) -> None:
+        connection.settimeout(self._timeout)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._peers[peer] = connection
+
+    def gather(self, data: bytes | memoryview) -> Sequence[bytes | bytearray | memoryview]:
+        """See `Collective`."""
+        own = memoryview(data).cast("B")
+        self._outbox.put(own)
+        self.sent += len(own) * len(self._peers)
+        parts: list[bytes | bytearray | memoryview] = [own] * self.size
+        for peer in sorted(self._peers):
+            try:
+                (length,) = _LENGTH.unpack(_receive(self._peers[peer], _LENGTH.size))
+                parts[peer] = _receive(self._peers[peer], length)
+            except TimeoutError as error:
+                raise ClusterError(f"worker {peer} has not answered for {self._timeout:g} s") from error
+            except OSError as error:
+                raise ClusterError(f"the connection to worker {peer} broke: {self._failure or error}") from error
+        return parts
+
+    def _send(self) -> None:
+        while (data := self._outbox.get()) is not None:
+            try:
+                for shift in range(1, self.size):  # everyone begins with another, lest all send to one at once
+                    peer = self._peers[(self.rank + shift) % self.size]
+                    peer.sendall(_LENGTH.pack(len(data)))
+                    peer.sendall(data)
+            except OSError as error:
+                self._failure = error
+                return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._outbox.put(None)
+        if kind is None:  # the others may still need what we said last
+            self._sender.join(self._timeout)
+        self.close()
+
+    def close(self) -> None:
+        """Hang up at once; whoever waits for us gets an error."""
+        self._outbox.put(None)
+        for connection in self._peers.values():
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+
+def listen(host: str) -> socket.socket:
+    """A socket on this address at a port of the system's choice."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind((host, 0))
+    listener.listen()
+    return listener
+
+
+def _receive(connection: socket.socket, length: int) -> bytearray:
+    data = bytearray(length)
+    view = memoryview(data)
+    while view:
+        count = connection.recv_into(view)
+        if count == 0:
+            raise ConnectionResetError("the other side hung up")
+        view = view[count:]
+    return data
+
+
+def gather_arrays(collective: Collective, array: NDArray[Any]) -> list[NDArray[Any]]:
+    """Everyone's one-dimensional array of the same type, in order of rank."""
+    parts = collective.gather(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+    return [np.frombuffer(part, dtype=array.dtype) for part in parts]
+
+
+def total(collective: Collective, array: NDArray[Any]) -> NDArray[Any]:
+    """The sum over workers of arrays of the same shape, added in order of rank."""
+    parts = gather_arrays(collective, array.reshape(-1))
+    if any(len(part) != array.size for part in parts):
+        raise ClusterError(f"the workers disagree: sums of {sorted({len(part) for part in parts})} numbers")
+    result: NDArray[Any] = np.sum(parts, axis=0).reshape(array.shape)
+    return result

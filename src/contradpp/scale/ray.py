@@ -1,0 +1,219 @@
+"""The engine "ray": starts workers on a Ray cluster, watches them, and replaces those that die.
+
+Ray starts processes and carries small messages; the training itself talks over connections between workers
+(`collective.py`). All workers have all of the state, and the first one keeps a checkpoint: when a worker dies, the
+others notice at once, a new one reads the dead one's files, and all go on from the checkpoint, to the same result.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from contradpp._random import root_seed
+from contradpp.data.vocabulary import Vocabulary
+from contradpp.errors import ContradppError, MissingExtraError, ParameterError
+from contradpp.estimators.lowrank import LowRankDPP
+from contradpp.learn.settings import number, whole
+from contradpp.scale.collective import ClusterError
+from contradpp.scale.learning import refuse_unsupported
+from contradpp.scale.shards import FileOf, assign, list_files
+from contradpp.scale.worker import Columns, Learned, Task, Worker
+
+log = logging.getLogger("contradpp")
+NO_COLUMNS: Columns = {"basket": None, "item": None, "quantity": None, "name": None}
+
+
+def import_ray() -> Any:
+    """The package ray, or an error that names the extra."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError('engine="ray" needs the extra `ray`: pip install "contradpp[ray]"') from error
+    return ray
+
+
+@contextmanager
+def session(address: str | None, workers: int) -> Iterator[Any]:
+    """Ray, connected to a cluster or with a small one of its own, which ends with the block."""
+    ray = import_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    own = {"num_cpus": workers, "object_store_memory": 100_000_000, "include_dashboard": False}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **({} if address else own))
+    except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        where = f"the Ray cluster at {address!r}" if address else "a Ray cluster of our own"
+        raise ClusterError(f"cannot start {where}: {error}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def fit(
+    model: LowRankDPP,
+    source: Any,
+    *,
+    workers: int = 2,
+    address: str | None = None,
+    validation: float | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    checkpoint_every: int | str = "30s",
+    columns: Columns | None = None,
+    timeout: float = 120.0,
+    restarts: int = 3,
+) -> LowRankDPP:
+    """Learn from Parquet files on a Ray cluster; `LowRankDPP.fit(engine="ray")` documents the arguments.
+
+    Parameters
+    ----------
+    source : path
+        A Parquet file, or a folder of them, on any file system that fsspec knows and all machines reach. A basket must
+        not go on in another file.
+    checkpoint : path, optional
+        On storage that all machines reach. Without one, a temporary file on this machine.
+    timeout : float
+        Seconds that a worker is waited for before it counts as lost.
+    restarts : int
+        How many times lost workers are replaced.
+    """
+    refuse_unsupported(model)
+    whole("workers", workers)
+    number("timeout", timeout, low=0.0, strict=True)
+    if not isinstance(source, (str, os.PathLike)):
+        raise ParameterError(f"engine='ray' reads Parquet files by itself: pass a path, not {type(source).__name__}")
+    if not (validation is None or isinstance(validation, float)):
+        raise ParameterError("with engine='ray', validation is a share of the baskets")
+    parameters = model.get_params() | {"verbose": 0, "random_state": root_seed(model.random_state)}
+    model._settings()  # so that a wrong value is an error here and now
+    files = list_files(os.fspath(source))
+    with tempfile.TemporaryDirectory() as folder, session(address, workers) as ray:
+        place = Path(folder) / "checkpoint" if checkpoint is None else Path(checkpoint).absolute()
+        task = Task(parameters, len(files), validation, str(place), checkpoint_every, resume, float(timeout))
+        crew = Crew(ray, files, columns or NO_COLUMNS, task)
+        try:
+            learned = run(crew, task, workers, restarts)
+        finally:
+            crew.dismiss()
+    take_over(model, learned)
+    return model
+
+
+def run(crew: Crew, task: Task, workers: int, restarts: int) -> Learned:
+    """Train until it is done, again from the checkpoint each time that a worker is lost."""
+    for attempt in range(restarts + 1):
+        try:
+            crew.fill(workers)
+            return crew.train(task)
+        except ClusterError as error:
+            if attempt == restarts:
+                raise ClusterError(f"gave up after {restarts} restarts; the last failure: {error}") from error
+            log.warning("%s. Going on from the last checkpoint", error)
+            task = replace(task, resume=True)
+    raise ClusterError("no attempt was allowed")
+
+
+class Crew:
+    """The workers of a run, the files of each, and what to do when one is lost."""
+
+    def __init__(self, ray: Any, files: Sequence[FileOf], columns: Columns, task: Task) -> None:
+        self._ray, self._files, self._columns = ray, list(files), columns
+        self._parameters, self._timeout = task.parameters, task.timeout
+        self._workers: list[Any] = []
+
+    def fill(self, wanted: int) -> None:
+        """Start workers until there are so many, or as many as the cluster has room for, and give them their files."""
+        actor = self._ray.remote(num_cpus=1, max_restarts=0)(Worker)
+        self._workers += [actor.remote() for _ in range(wanted - len(self._workers))]
+        ready = self._answers([worker.prepare.remote(self._parameters) for worker in self._workers])
+        for worker, answer in zip(self._workers, ready, strict=True):
+            if isinstance(answer, BaseException):
+                self._ray.kill(worker)
+        self._workers = [w for w, answer in zip(self._workers, ready, strict=True) if isinstance(answer, int)]
+        if not self._workers:
+            raise ClusterError(f"no worker could be started within {self._timeout:g} s: has the cluster a free CPU?")
+        if len(self._workers) < wanted:
+            log.warning("only %s of %s workers could be started: training with those", len(self._workers), wanted)
+        shards = assign(self._files, len(self._workers))
+        loading = [w.load.remote(shard, self._columns) for w, shard in zip(self._workers, shards, strict=True)]
+        pids = self._all(self._answers(loading, patience=10.0))
+        log.info("workers: %s", " ".join(map(str, pids)))
+
+    def train(self, task: Task) -> Learned:
+        """All workers together; an error of the data or settings is raised as it is, any other as `ClusterError`."""
+        host = self._ray.util.get_node_ip_address()
+        local = all(node["NodeManagerAddress"] == host for node in self._ray.nodes() if node["Alive"])
+        addresses = self._all(self._answers([w.open.remote("127.0.0.1" if local else None) for w in self._workers]))
+        token = secrets.token_bytes(32)
+        runs = [w.train.remote(rank, addresses, token, task) for rank, w in enumerate(self._workers)]
+        learned = self._all(self._answers(runs, patience=None))[0]
+        if not isinstance(learned, Learned):
+            raise ClusterError("the first worker gave no result")
+        return learned
+
+    def dismiss(self) -> None:
+        """End all workers."""
+        for worker in self._workers:
+            self._ray.kill(worker)
+        self._workers = []
+
+    def _all(self, answers: list[Any]) -> list[Any]:
+        """The answers, if there is no error among them; lost workers leave the crew."""
+        lost = self._ray.exceptions.RayActorError
+        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        if not errors:
+            return answers
+        own = [error for error in errors if isinstance(error, ContradppError) and not isinstance(error, ClusterError)]
+        if own:
+            raise own[0]
+        gone = [isinstance(answer, (lost, TimeoutError)) for answer in answers]
+        for worker, is_gone in zip(self._workers, gone, strict=True):
+            if is_gone:
+                self._ray.kill(worker)
+        numbers = [str(rank) for rank, is_gone in enumerate(gone) if is_gone]
+        self._workers = [w for w, is_gone in zip(self._workers, gone, strict=True) if not is_gone]
+        what = f"lost worker {' and '.join(numbers)}" if numbers else str(errors[0])
+        if not numbers and not isinstance(errors[0], ClusterError):
+            raise errors[0]
+        raise ClusterError(what) from errors[0]
+
+    def _answers(self, references: list[Any], *, patience: float | None = 1.0) -> list[Any]:
+        """What every worker answers, or its error. Without patience, one that fails gives the others a while to end."""
+        waiting, answers = list(references), dict.fromkeys(references)
+        deadline = None if patience is None else time.monotonic() + patience * self._timeout
+        while waiting:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            done, waiting = self._ray.wait(waiting, num_returns=1, timeout=left)
+            if not done:
+                answers |= {ref: TimeoutError(f"no answer within {self._timeout:g} s") for ref in waiting}
+                break
+            answers[done[0]] = self._answer(done[0])
+            if deadline is None and isinstance(answers[done[0]], BaseException):
+                deadline = time.monotonic() + 2 * self._timeout
+        return [answers[reference] for reference in references]
+
+    def _answer(self, reference: Any) -> Any:
+        try:
+            return self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            return error.cause if isinstance(error.cause, BaseException) else error
+        except self._ray.exceptions.RayError as error:
+            return error
+
+
+def take_over(model: LowRankDPP, learned: Learned) -> None:
+    """Make what the workers learned the model's own."""
+    model._adopt(learned.factors, Vocabulary(learned.ids, names=learned.names))
+    model.item_counts_, model.n_baskets_, model.n_updates_ = learned.item_counts, learned.n_baskets, 0
+    model.history_, model.n_iter_ = learned.history, learned.n_iter

@@ -1,0 +1,134 @@
+"""A worker: reads its files once, and trains with the others as often as it is asked to.
+
+It is a plain class; Ray makes an actor of it, and tests run several in threads.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.data.baskets import Baskets
+from contradpp.estimators.lowrank import LowRankDPP
+from contradpp.learn.checkpoint import Keeper
+from contradpp.scale.collective import Address, Alone, ClusterError, Collective, Mesh, listen
+from contradpp.scale.learning import learn
+from contradpp.scale.shards import FileOf, Shard, read_file
+from contradpp.scale.warm import warm_up
+
+Columns = dict[str, str | None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all workers of a run are told."""
+
+    parameters: dict[str, Any]
+    n_files: int
+    validation: float | None
+    checkpoint: str
+    every: int | str
+    resume: bool
+    timeout: float
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What the first worker gives back."""
+
+    factors: NDArray[np.floating]
+    ids: list[Any]
+    names: dict[Any, str]
+    item_counts: NDArray[np.float64]
+    n_baskets: float
+    history: list[dict[str, Any]]
+    n_iter: int
+    bytes_sent: int
+
+
+class Worker:
+    """Some of the files, and a place in the collective."""
+
+    def __init__(self) -> None:
+        self._read: list[tuple[FileOf, Baskets]] = []
+        self._columns: Columns = {}
+        self._listener: socket.socket | None = None
+        self._prepared = False
+
+    def prepare(self, parameters: dict[str, Any]) -> int:
+        """Have the kernels compiled, once; the number of the worker's process."""
+        if not self._prepared:
+            warm_up(parameters)
+            self._prepared = True
+        return os.getpid()
+
+    def load(self, files: Sequence[FileOf], columns: Columns) -> int:
+        """Read these files, unless they are read already; the number of the process."""
+        known = {file: baskets for file, baskets in self._read if columns == self._columns}
+        self._read = [(file, known[file] if file in known else read_file(file.path, columns)) for file in files]
+        self._columns = dict(columns)
+        return os.getpid()
+
+    def open(self, host: str | None) -> Address:
+        """Listen for the others, at a new port each time; without a host, at the address Ray knows this machine by."""
+        if host is None:
+            from ray.util import get_node_ip_address
+
+            host = str(get_node_ip_address())  # type: ignore[no-untyped-call]
+        if self._listener is not None:
+            self._listener.close()
+        self._listener = listen(host)
+        name, port = self._listener.getsockname()
+        return str(name), int(port)
+
+    def train(self, rank: int, addresses: Sequence[Address], token: bytes, task: Task) -> Learned | None:
+        """Learn together with the workers at these addresses; worker 0 gives the result back."""
+        if self._listener is None:
+            raise ClusterError("a worker was to train before it listened")
+        with self._listener as listener:
+            if len(addresses) == 1:
+                return self._train(Alone(), task)
+            with Mesh(rank, addresses, listener, token, timeout=task.timeout) as mesh:
+                return self._train(mesh, task)
+
+    def _train(self, collective: Collective, task: Task) -> Learned | None:
+        read = [(file.number, baskets) for file, baskets in self._read]
+        shard = Shard.build(read, task.n_files, collective)
+        model = LowRankDPP(**task.parameters)
+        with tempfile.TemporaryDirectory() as folder:
+            learn(model, shard, validation=task.validation, keeper=keeper_of(task, collective, Path(folder)))
+        if collective.rank != 0:
+            return None
+        return Learned(
+            factors=model.item_factors_, ids=list(shard.items), names=shard.items.names,
+            item_counts=model.item_counts_, n_baskets=model.n_baskets_, history=model.history_, n_iter=model.n_iter_,
+            bytes_sent=collective.sent,
+        )  # fmt: skip
+
+
+def keeper_of(task: Task, collective: Collective, folder: Path) -> Keeper:
+    """The first worker keeps the checkpoint and tells the others what is in it."""
+    path = Path(task.checkpoint)
+    own = path.read_bytes() if collective.rank == 0 and task.resume and path.exists() else b""
+    content = collective.gather(own)[0]
+    if collective.rank == 0:
+        return Keeper(path, resume=task.resume, every=task.every)
+    copy = folder / "checkpoint"
+    if content:
+        copy.write_bytes(content)
+    return Reader(copy, resume=copy.exists(), every=task.every)
+
+
+class Reader(Keeper):
+    """Goes on from a checkpoint, but leaves the writing to another."""
+
+    def _write(self, parts: Any) -> None:
+        """Nothing: see `Keeper`."""

@@ -1,0 +1,76 @@
+"""Learning a kernel whose items attract: what it must find, and the habits that all estimators share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import contradpp as cd
+from contradpp.errors import ParameterError
+
+
+def pairs_shop(seed: int = 0, n: int = 1500) -> cd.Baskets:
+    """Tea goes with milk and pasta with sauce; tea and coffee are never bought together; salt is bought with all."""
+    rng = np.random.default_rng(seed)
+    kinds = (["tea", "milk"], ["coffee", "milk"], ["pasta", "sauce"], ["salt"])
+    baskets = []
+    for _ in range(n):
+        basket = list(kinds[rng.choice(4, p=[0.3, 0.3, 0.3, 0.1])])
+        if rng.random() < 0.2 and "salt" not in basket:
+            basket.append("salt")
+        baskets.append(basket)
+    return cd.Baskets.from_lists(baskets)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> cd.NonsymmetricDPP:
+    return cd.NonsymmetricDPP(4, 4, random_state=0).fit(pairs_shop())
+
+
+def test_learns_attraction_that_a_symmetric_kernel_cannot(fitted: cd.NonsymmetricDPP):
+    assert fitted.recommend(["pasta"], N=1)[0].tolist() == ["sauce"]
+    assert fitted.recommend(["tea"], N=1)[0].tolist() == ["milk"]
+    assert fitted.complements("sauce", N=1)[0].tolist() == ["pasta"]
+    test = pairs_shop(1)
+    symmetric = cd.LowRankDPP(4, objective="exact", random_state=0).fit(pairs_shop())
+    ours, theirs = (cd.evaluate(model, test, ks=(1,), min_size=2) for model in (fitted, symmetric))
+    assert ours.precision[1] > theirs.precision[1] + 10
+    assert ours.mpr_fair > theirs.mpr_fair + 5
+
+
+def test_training_raises_the_validation_score(fitted: cd.NonsymmetricDPP):
+    scores = [entry["validation"] for entry in fitted.history_]
+    assert max(scores) > scores[0]
+
+
+def test_calibration_sets_the_expected_size(fitted: cd.NonsymmetricDPP):
+    assert fitted.marginals().sum() == pytest.approx(pairs_shop().sizes.mean(), rel=0.1)
+
+
+def test_same_bytes_for_any_number_of_threads():
+    shop = pairs_shop(n=300)
+    one, two = (cd.NonsymmetricDPP(4, 4, max_iter=3, n_jobs=n, random_state=3).fit(shop) for n in (1, 2))
+    assert one.item_factors_.tobytes() == two.item_factors_.tobytes()
+    assert one.skew_.data.tobytes() == two.skew_.data.tobytes()
+
+
+def test_saved_and_loaded_is_the_same(fitted: cd.NonsymmetricDPP, tmp_path):
+    fitted.save(tmp_path / "model.safetensors")
+    again = cd.load(tmp_path / "model.safetensors")
+    assert isinstance(again, cd.NonsymmetricDPP)
+    np.testing.assert_array_equal(again.predict_next(["tea"]), fitted.predict_next(["tea"]))
+
+
+def test_partial_fit_learns_on_with_new_items(fitted: cd.NonsymmetricDPP, tmp_path):
+    fitted.save(tmp_path / "model.safetensors")
+    model = cd.load(tmp_path / "model.safetensors")
+    before = model.score_samples([["tea", "milk"]])[0]
+    model.partial_fit([["cocoa", "milk"]] * 50, negatives=[["tea", "milk"]] * 50, n_iter=2)
+    assert "cocoa" in model.items_
+    assert model.score_samples([["tea", "milk"]])[0] < before
+
+
+@pytest.mark.parametrize("wrong", [{"objective": "nce"}, {"dropout": 1.0}, {"dropout": -0.1}, {"n_skew": 0}])
+def test_wrong_parameters_are_named(wrong: dict):
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
+        cd.NonsymmetricDPP(4, **{"n_skew": 4, **wrong}).fit(pairs_shop(n=60))

@@ -1,0 +1,121 @@
+"""Run by test_ray.py in a process of its own: fits on a small Ray cluster, with faults; prints what came of them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+import contradpp as cd
+from contradpp.errors import ContradppError
+from contradpp.scale import ray as engine
+from contradpp.scale.scoring import recommend_folder
+
+QUICK = {"n_components": 5, "batch_size": 64, "tol": 0.0, "n_jobs": 1, "random_state": 3}
+
+
+class Pids(logging.Handler):
+    """Remembers the workers' processes and the losses, which the engine logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: list[int] = []
+        self.losses = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.msg == "workers: %s":
+            self.known = list(map(int, record.getMessage().split(": ")[1].split()))
+        self.losses += "Going on from the last checkpoint" in record.getMessage()
+
+
+def same(model: cd.LowRankDPP, whole: cd.LowRankDPP) -> bool:
+    """To the tolerance that is promised; the bytes are equal too, unless kernels were compiled just now."""
+    close = float(np.abs(model.item_factors_ - whole.item_factors_).max()) < 1e-8
+    return close and model.items_ == whole.items_
+
+
+def kill_one(pids: Pids, rank: int, path: Path) -> None:
+    """SIGKILL to a worker once the run has made some checkpoints."""
+    deadline = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.3)
+    os.kill(pids.known[rank], signal.SIGKILL)
+
+
+def main(folder: Path, scratch: Path, kills: int) -> dict[str, object]:
+    found: dict[str, object] = {}
+    pids = Pids()
+    logging.getLogger("contradpp").addHandler(pids)
+    logging.getLogger("contradpp").setLevel(logging.INFO)
+    with engine.session(None, 2):
+        short = QUICK | {"max_iter": 2, "objective": "exact"}
+        model = cd.LowRankDPP(**short).fit(folder, engine="ray", workers=2)
+        found["equal"] = same(model, cd.LowRankDPP(**short).fit(cd.read_baskets(folder)))
+        long = QUICK | {"max_iter": 60, "objective": "exact", "batch_size": 16}
+        whole = cd.LowRankDPP(**long).fit(cd.read_baskets(folder))
+        found["after a kill"] = []
+        for number in range(kills):
+            path = scratch / f"checkpoint-{number}"
+            killer = threading.Thread(target=kill_one, args=(pids, number % 2, path))
+            killer.start()
+            before = pids.losses
+            model = cd.LowRankDPP(**long).fit(
+                folder, engine="ray", workers=2, checkpoint=path, checkpoint_every=20, timeout=30.0
+            )
+            killer.join()
+            found["after a kill"].append([same(model, whole), pids.losses - before])
+        gone = sorted(folder.glob("*.parquet"))[0]
+        content = gone.read_bytes()
+        listed = engine.list_files
+        engine.list_files = lambda source: (listed(source), gone.unlink())[0]
+        try:
+            cd.LowRankDPP(**short).fit(folder, engine="ray", workers=2)
+        except ContradppError as error:
+            found["vanished"] = [type(error).__name__, str(error)]
+        finally:
+            gone.write_bytes(content)
+        found["answered"] = score(folder, scratch, model)
+    return found
+
+
+def score(folder: Path, scratch: Path, model: cd.LowRankDPP) -> dict[str, object]:
+    """Answers to all files; then again with one of them missing, as after a break."""
+    path, target = scratch / "model.safetensors", scratch / "answers"
+    model.save(path)
+    first = recommend_folder(path, str(folder), target, n=3)
+    names = sorted(target.glob("*.parquet"))
+    kept = names[0].stat().st_mtime_ns
+    before = names[1].read_bytes()
+    names[1].unlink()
+    second = recommend_folder(path, str(folder), target, n=3)
+    rows, right = 0, True
+    for file in sorted(folder.glob("*.parquet")):
+        baskets = pq.read_table(file).column("items").to_pylist()
+        answers = pq.read_table(target / file.name).to_pylist()
+        right &= [a["row"] for a in answers] == list(range(len(baskets)))
+        for basket, answer in list(zip(baskets, answers, strict=True))[:20]:
+            if len(basket) == model.n_components:  # nothing can be added: the row holds the reason
+                right &= answer["items"] is None and "rank 5" in answer["error"]
+            else:
+                right &= answer["items"] == model.recommend(basket, N=3)[0].tolist()
+        rows += len(answers)
+    try:
+        recommend_folder(path, str(folder), target, n=4)
+        refused = "not at all"
+    except ContradppError as error:
+        refused = str(error)
+    again = [names[0].stat().st_mtime_ns == kept, names[1].read_bytes() == before]
+    return {"first": first, "second": second, "rows": rows, "right": right, "again": again, "refused": refused}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))  # noqa: T201

@@ -1,0 +1,77 @@
+"""The engine "ray" on a small cluster of its own: the same result as one machine, also after a worker was killed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import contradpp as cd
+from contradpp.errors import ParameterError
+
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
+
+
+@pytest.fixture(scope="module")
+def found(folder, tmp_path_factory) -> dict:
+    """What came of runs on one cluster, in a process of its own since Ray leaves threads and files behind."""
+    script = Path(__file__).with_name("on_ray.py")
+    words = [sys.executable, str(script), str(folder), str(tmp_path_factory.mktemp("ray")), "1"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=280)
+    if "cannot start a Ray cluster" in done.stderr:
+        pytest.skip(f"Ray cannot start here: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@needs_ray
+def test_two_workers_learn_what_one_machine_learns(found):
+    assert found["equal"] is True
+
+
+@needs_ray
+def test_a_killed_worker_changes_nothing(found):
+    """SIGKILL to one of two workers: another takes its place, and the result is that of an undisturbed run."""
+    assert found["after a kill"] == [[True, 1]]  # the same result, and one loss
+
+
+@needs_ray
+def test_a_file_that_vanished_is_an_error_that_names_it(found):
+    kind, message = found["vanished"]
+    assert kind == "DataError"
+    assert "part-0.parquet" in message
+
+
+@needs_ray
+def test_every_row_is_answered_exactly_once_and_only_what_is_left_is_done_again(found):
+    answered = found["answered"]
+    assert answered["first"] == [4, 1500]
+    assert answered["second"] == [1, 800]
+    assert answered["rows"] == 1500
+    assert answered["right"] is True
+    assert answered["again"] == [True, True]
+    assert "other settings" in answered["refused"]
+
+
+def test_what_cannot_be_is_said_before_anything_starts(folder):
+    model = cd.LowRankDPP(5)
+    with pytest.raises(ParameterError, match="engine must be one of"):
+        model.fit(folder, engine="spark")
+    with pytest.raises(ParameterError, match="does not take sample_weight"):
+        model.fit(folder, engine="ray", sample_weight=[1.0])
+    with pytest.raises(ParameterError, match="pass a path"):
+        model.fit([[1, 2]], engine="ray")
+    with pytest.raises(ParameterError, match="workers"):
+        model.fit(folder, engine="ray", workers=0)
+    with pytest.raises(TypeError, match="only an engine takes: workers"):
+        model.fit([[1, 2]], workers=2)
+
+
+def test_without_the_extra_its_name_is_given(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(cd.errors.MissingExtraError, match=r"contradpp\[ray\]"):
+        cd.LowRankDPP(5).fit(folder, engine="ray")

@@ -1,0 +1,261 @@
+"""Workers in threads, with real connections but without Ray: the same bytes as one machine, and no wait without end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+import contradpp as cd
+from contradpp.errors import ContradppError, DataError, ParameterError, RankError
+from contradpp.learn.checkpoint import CheckpointError
+from contradpp.scale.collective import Alone, ClusterError, Mesh, gather_arrays, listen, total
+from contradpp.scale.learning import refuse_unsupported
+from contradpp.scale.shards import FileOf, Shard, assign, list_files, read_file
+from contradpp.scale.worker import Task, Worker
+
+COLUMNS = {"basket": None, "item": None, "quantity": None, "name": None}
+QUICK = {"n_components": 5, "batch_size": 256, "max_iter": 2, "tol": 0.0, "n_jobs": 1, "random_state": 3}
+
+
+def task_of(folder, tmp_path, parameters, **changes) -> Task:
+    standard = {"validation": None, "checkpoint": str(tmp_path / "c"), "every": 1, "resume": False, "timeout": 20.0}
+    return Task(**{"parameters": QUICK | parameters, "n_files": len(list_files(str(folder)))} | standard | changes)
+
+
+def together(folder, n, task, workers=None):
+    """Run n workers in threads; what each gave back, or its error."""
+    workers = workers or [Worker() for _ in range(n)]
+    for worker, files in zip(workers, assign(list_files(str(folder)), n), strict=True):
+        worker.load(files, COLUMNS)
+    addresses = [worker.open("127.0.0.1") for worker in workers]
+    token = os.urandom(32)
+    with ThreadPoolExecutor(n) as pool:
+        runs = [pool.submit(w.train, rank, addresses, token, task) for rank, w in enumerate(workers)]
+    return [run.exception() or run.result() for run in runs]
+
+
+def one_machine(folder, parameters, **given):
+    return cd.LowRankDPP(**QUICK | parameters).fit(cd.read_baskets(folder), **given)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"objective": "dynamic"},
+        {"objective": "exact"},
+        {"objective": "mle", "optimizer": "nesterov"},
+        {"objective": "nce"},
+        {"objective": "dynamic", "n_components": 3, "oversize": "clip", "refresh": 2},
+        {"objective": "exact", "n_components": 3, "oversize": "drop", "calibrate": "discrimination"},
+    ],
+    ids=lambda p: "-".join(map(str, p.values())),
+)
+def test_the_number_of_workers_does_not_matter(folder, tmp_path, n, parameters):
+    """Not to 1e-8 but to the last bit: the blocks are the same, only who computes them differs."""
+    whole = one_machine(folder, parameters)
+    first, *others = together(folder, n, task_of(folder, tmp_path, parameters))
+    assert others == [None] * (n - 1)
+    assert first.ids == list(whole.items_)
+    assert first.factors.tobytes() == whole.item_factors_.tobytes()
+    np.testing.assert_array_equal(first.item_counts, whole.item_counts_)
+    assert [h["validation"] for h in first.history] == [h["validation"] for h in whole.history_]
+
+
+def test_more_workers_than_files(folder, tmp_path):
+    """Empty shards compute like the others."""
+    first, *_ = together(folder, 6, task_of(folder, tmp_path, {"objective": "dynamic"}))
+    assert first.factors.tobytes() == one_machine(folder, {"objective": "dynamic"}).item_factors_.tobytes()
+    assert first.bytes_sent > 0
+
+
+def test_a_lost_worker_is_an_error_at_once_and_the_rest_goes_on_from_the_checkpoint(folder, tmp_path, monkeypatch):
+    """Worker 1 of 3 breaks at its 4th step; then two workers finish. The result is that of an undisturbed run."""
+    take, calls = Shard.take, []
+
+    def breaking(self, numbers):
+        if self.collective.rank == 1:
+            calls.append(1)
+            if len(calls) == 5:
+                raise MemoryError("killed")
+        return take(self, numbers)
+
+    monkeypatch.setattr(Shard, "take", breaking)
+    task = task_of(folder, tmp_path, {"objective": "dynamic"})
+    started = time.monotonic()
+    found = together(folder, 3, task)
+    assert time.monotonic() - started < task.timeout
+    assert [type(error) for error in found] == [ClusterError, MemoryError, ClusterError]
+    monkeypatch.undo()
+    again = task_of(folder, tmp_path, {"objective": "dynamic"}, resume=True)
+    first, _ = together(folder, 2, again)
+    assert first.factors.tobytes() == one_machine(folder, {"objective": "dynamic"}).item_factors_.tobytes()
+
+
+def test_a_silent_worker_is_not_waited_for_for_ever(folder, tmp_path, monkeypatch):
+    take = Shard.take
+
+    def sleeping(self, numbers):
+        if self.collective.rank == 1:
+            time.sleep(3)
+        return take(self, numbers)
+
+    monkeypatch.setattr(Shard, "take", sleeping)
+    found = together(folder, 2, task_of(folder, tmp_path, {"objective": "dynamic"}, timeout=1.0))
+    assert isinstance(found[0], ClusterError)
+    assert "has not answered for 1 s" in str(found[0])
+
+
+def test_a_slow_worker_is_waited_for(folder, tmp_path, monkeypatch):
+    take = Shard.take
+
+    def slow(self, numbers):
+        if self.collective.rank == 1:
+            time.sleep(0.05)
+        return take(self, numbers)
+
+    monkeypatch.setattr(Shard, "take", slow)
+    first, _ = together(folder, 2, task_of(folder, tmp_path, {"objective": "dynamic"}))
+    assert first.factors.tobytes() == one_machine(folder, {"objective": "dynamic"}).item_factors_.tobytes()
+
+
+def test_workers_that_never_meet(tmp_path):
+    """The second does not come: the first has waited long enough after a second. A stranger is hung up on."""
+    with listen("127.0.0.1") as listener:
+        address, answers = listener.getsockname(), []
+
+        def stranger():
+            with socket.create_connection(address, timeout=5) as connection:
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: worker.example\r\nAccept: */*\r\n\r\n")
+                with suppress(ConnectionResetError):
+                    answers.append(connection.recv(1))
+
+        thread = threading.Thread(target=stranger)
+        thread.start()
+        with pytest.raises(ClusterError, match="could not reach the others within 1 s"):
+            Mesh(0, [address, address], listener, os.urandom(32), timeout=1.0)
+        thread.join()
+        assert answers in ([], [b""])
+
+
+def test_factors_that_drift_apart_are_noticed(folder, tmp_path, monkeypatch):
+    from contradpp.scale import worker
+
+    learn = worker.learn
+
+    def other_processor(model, shard, **given):
+        if shard.collective.rank == 1:
+            model.alpha = model.alpha * (1 + 1e-12)
+        learn(model, shard, **given)
+
+    monkeypatch.setattr(worker, "learn", other_processor)
+    found = together(folder, 2, task_of(folder, tmp_path, {"objective": "exact"}))
+    assert all(isinstance(error, ClusterError) for error in found)
+    assert "round differently" in str(found[0])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error"),
+    [
+        ({"n_components": 2}, RankError),
+        ({"objective": "exact", "init": "other"}, ParameterError),
+        ({"random_state": None}, ParameterError),
+    ],
+)
+def test_all_workers_find_the_same_fault(folder, tmp_path, parameters, error):
+    found = together(folder, 2, task_of(folder, tmp_path, parameters))
+    assert all(isinstance(each, error) for each in found)
+
+
+def test_a_checkpoint_of_another_run_is_refused_by_all(folder, tmp_path):
+    together(folder, 2, task_of(folder, tmp_path, {}))
+    found = together(folder, 2, task_of(folder, tmp_path, {"alpha": 7.0}, resume=True))
+    assert all(isinstance(error, CheckpointError) for error in found)
+
+
+def test_sums_are_the_same_everywhere():
+    listeners = [listen("127.0.0.1") for _ in range(4)]
+    addresses = [listener.getsockname() for listener in listeners]
+    parts = np.random.default_rng(0).normal(size=(4, 300, 200))  # large enough to fill every buffer
+    token = os.urandom(32)
+
+    def run(rank):
+        with listeners[rank], Mesh(rank, addresses, listeners[rank], token, timeout=20) as mesh:
+            found = [total(mesh, parts[rank]) for _ in range(3)]
+            sizes = [len(a) for a in gather_arrays(mesh, np.zeros(rank))]
+            return found, sizes, mesh.sent
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(run, range(4)))
+    for found, sizes, sent in results:
+        assert all(one.tobytes() == results[0][0][0].tobytes() for one in found)
+        assert sizes == [0, 1, 2, 3]
+        assert sent >= 3 * 3 * parts[0].nbytes
+    np.testing.assert_allclose(results[0][0][0], parts.sum(axis=0))
+    np.testing.assert_array_equal(total(Alone(), parts[0]), parts[0])
+
+
+# -- Files -------------------------------------------------------------------------------------------
+
+
+def test_files_are_shared_out_evenly():
+    files = [FileOf(i, f"f{i}", rows) for i, rows in enumerate([10, 50, 20, 30, 10])]
+    shards = assign(files, 2)
+    assert sorted(itertools.chain(*shards)) == files
+    assert [sum(f.n_rows for f in shard) for shard in shards] == [60, 60]
+    assert assign(files[:1], 3)[1:] == [[], []]
+
+
+def test_a_file_that_disappears_is_named(folder, tmp_path):
+    files = list_files(str(folder))
+    gone = files[0]._replace(path=str(tmp_path / "gone.parquet"))
+    with pytest.raises(DataError, match=r"gone\.parquet"):
+        Worker().load([gone], COLUMNS)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + bytes(100) + b"PAR1"])
+def test_files_that_are_none(tmp_path, content):
+    (tmp_path / "x.parquet").write_bytes(content)
+    with pytest.raises(ContradppError, match=r"x\.parquet"):
+        list_files(str(tmp_path))
+    with pytest.raises(ContradppError, match=r"x\.parquet"):
+        read_file(str(tmp_path / "x.parquet"), COLUMNS)
+
+
+def test_places_without_files(tmp_path):
+    for place in (tmp_path, tmp_path / "nowhere", "gibberish://nowhere"):
+        with pytest.raises(DataError):
+            list_files(str(place))
+
+
+def test_any_file_system_will_do(folder):
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    for path in folder.iterdir():
+        memory.pipe(f"/shop/{path.name}", path.read_bytes())
+    files = list_files("memory://shop")
+    assert [f.n_rows for f in files] == [100, 800, 0, 600]
+    assert read_file(files[0].path, COLUMNS).n_baskets == 100
+    memory.rm("/shop", recursive=True)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        cd.LowRankDPP(objective="explicit"),
+        cd.LowRankDPP(false_negatives="reject"),
+        cd.LowRankDPP(warm_start=True),
+    ],
+)
+def test_what_shards_cannot_do_is_said(model):
+    with pytest.raises(ParameterError, match="engine='ray'"):
+        refuse_unsupported(model)
