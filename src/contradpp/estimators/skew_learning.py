@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from typing import Any, Self, cast
 
 import numpy as np
@@ -13,10 +11,8 @@ from contradpp._random import root_seed, stream
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ParameterError
-from contradpp.estimators.learning import LearningMixin
+from contradpp.estimators.fitting import FitMixin
 from contradpp.learn.calibrate import best_scale
-from contradpp.learn.callbacks import Callback
-from contradpp.learn.checkpoint import DEFAULT_EVERY, Keeper
 from contradpp.learn.partners import Partners, find_partners
 from contradpp.learn.settings import Settings, Watched, number, one_of, whole
 from contradpp.learn.skew import SkewSettings, SkewState
@@ -31,7 +27,7 @@ _PARTNERS = 5  # key of a random stream, after those of `learning.py`
 MOST_TO_FACTORISE = 4000  # items whose determinant, a dense factorisation, sets the scale
 
 
-class SkewLearningMixin(LearningMixin):
+class SkewLearningMixin(FitMixin):
     """Learns L = V Vᵀ + S by the conditional likelihood; the loop is that of every model."""
 
     n_skew: int
@@ -43,41 +39,6 @@ class SkewLearningMixin(LearningMixin):
     tol: float
     learning_rate: float | None
     removal: str
-    warm_start = False
-
-    def fit(
-        self,
-        baskets: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        negatives: Any = None,
-        validation: Any = None,
-        callbacks: Sequence[Callback] = (),
-        *,
-        negative_weight: Any = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        resume: bool = False,
-        checkpoint_every: int | str = DEFAULT_EVERY,
-    ) -> Self:
-        """Learn the kernel from baskets; the arguments are those of `LowRankDPP.fit`."""
-        del y
-        keeper = Keeper.of(checkpoint, resume=resume, every=checkpoint_every)
-        return self._learn(baskets, sample_weight, negatives, negative_weight, validation, callbacks, None, keeper)
-
-    def partial_fit(
-        self,
-        baskets: Any = (),
-        y: Any = None,
-        sample_weight: Any = None,
-        negatives: Any = None,
-        callbacks: Sequence[Callback] = (),
-        *,
-        negative_weight: Any = None,
-        n_iter: int = 1,
-    ) -> Self:
-        """Continue from the present parameters, as `LowRankDPP.partial_fit` does; new items have no partners."""
-        del y
-        return self._continue(baskets, sample_weight, negatives, negative_weight, callbacks, n_iter)
 
     def _settings(self) -> Settings:
         whole("n_skew", self.n_skew)
@@ -93,6 +54,9 @@ class SkewLearningMixin(LearningMixin):
             refresh=1, false_negatives="keep", frequency_power=1.0, removal=self.removal, monitor="conditional",
             radius=10.0, paper=False, dropout=self.dropout,
         )  # fmt: skip
+
+    def _learn_on(self, engine: str, source: Any, unused: dict[str, Any], **given: Any) -> Self:  # noqa: ARG002
+        raise ParameterError(f"engine={engine!r} trains symmetric kernels only: use LowRankDPP, or leave engine out")
 
     def _init(self) -> str:
         return self.init

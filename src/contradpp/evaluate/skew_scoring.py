@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.vocabulary import Vocabulary
+from contradpp.errors import ParameterError
 from contradpp.evaluate.scoring import TIE, Array, Counts, Outcome, rank_one_by_one, start_lists
 from contradpp.model.kernel import Sets, runs, take_sets
 from contradpp.model.nonsymmetric import Inverses, NonsymmetricKernel
@@ -37,9 +38,12 @@ class SkewScorer:
         """Sets up to the bound of the rank; one of them that has probability zero is ranked with a ridge."""
         return (sizes >= 1) & (sizes <= self.kernel.rank)
 
-    def log_probability(self, sets: Sets) -> Array:
-        """log P(A) of every set."""
-        return self.kernel.log_probability(sets)
+    def log_probability(self, sets: Sets) -> Array | None:
+        """log P(A) of every set; None where the catalogue is too large for its normaliser."""
+        try:
+            return self.kernel.log_probability(sets)
+        except ParameterError:
+            return None
 
     def leave_one_out(
         self, sets: Sets, held: Counts, n_top: int, n_jobs: int, *, rows: int = ROWS_PER_BLOCK

@@ -107,6 +107,7 @@ def fit(
         finally:
             crew.dismiss()
     take_over(model, learned)
+    log.info("worker 0 sent %s bytes", learned.bytes_sent)
     return model
 
 
