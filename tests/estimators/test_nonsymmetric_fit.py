@@ -70,6 +70,19 @@ def test_partial_fit_learns_on_with_new_items(fitted: cd.NonsymmetricDPP, tmp_pa
     assert model.score_samples([["tea", "milk"]])[0] < before
 
 
+@pytest.mark.parametrize("objective", ["dynamic", "mle"])
+def test_other_objectives_learn_attraction_too(objective: str):
+    model = cd.NonsymmetricDPP(4, 4, objective=objective, max_iter=30, random_state=0).fit(pairs_shop())
+    assert model.recommend(["pasta"], N=1)[0].tolist() == ["sauce"]
+    assert max(entry["validation"] for entry in model.history_) > model.history_[0]["validation"]
+
+
+def test_likelihood_of_a_large_catalogue_is_refused():
+    shop = cd.Baskets.from_lists([[i, i + 1] for i in range(2500)])
+    with pytest.raises(ParameterError, match="2,000 items"):
+        cd.NonsymmetricDPP(4, 4, objective="mle").fit(shop)
+
+
 @pytest.mark.parametrize("wrong", [{"objective": "nce"}, {"dropout": 1.0}, {"dropout": -0.1}, {"n_skew": 0}])
 def test_wrong_parameters_are_named(wrong: dict):
     with pytest.raises(ParameterError, match=next(iter(wrong))):

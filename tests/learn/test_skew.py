@@ -10,6 +10,7 @@ from contradpp.learn.negatives import EMPTY, Negatives
 from contradpp.learn.objectives import Batch
 from contradpp.learn.partners import Partners, find_partners, strongest
 from contradpp.learn.skew import SkewConditionalLikelihood, SkewState
+from contradpp.learn.skew_contrast import SkewContrastive, SkewDynamic
 from contradpp.model.kernel import Sets
 
 M, K = 9, 5
@@ -123,3 +124,59 @@ def test_strongest_keeps_what_either_side_wants():
     i, j = np.array([0, 0, 1, 2]), np.array([1, 2, 2, 3])
     kept = strongest(i, j, np.array([3.0, 2.0, 1.0, 0.5]), 4, 1)
     assert kept.tolist() == [0, 1, 3]  # 0-1 for 0 and 1, 0-2 for 2, 2-3 for 3
+
+
+def contrast_value(state: SkewState, batch: Batch, contrast: float) -> float:
+    """Σ y_A [log det L_A − log det(I + L)] by its definition."""
+    L = dense_kernel(state)
+    normalizer = np.linalg.slogdet(np.eye(M) + L)[1]
+    sets = batch.together()
+    y = np.concatenate([batch.weights, -contrast * batch.negatives.weights])
+    items = np.split(sets.indices, sets.indptr[1:-1])
+    return sum(w * (np.linalg.slogdet(L[np.ix_(A, A)])[1] - normalizer) for w, A in zip(y, items, strict=True))
+
+
+@pytest.mark.parametrize("contrast", [0.0, 0.4, 1.0])
+def test_contrast_gradient_by_central_differences(contrast: float):
+    state = make_state(4)
+    negatives = Negatives(as_sets([[0, 5, 7], [2, 3]]), np.array([0.4, 0.6]), 0.4)
+    batch = Batch(as_sets(SETS), np.full(len(SETS), 1 / len(SETS)), negatives)
+    gradient = SkewContrastive(contrast).gradient(state, batch)
+    assert gradient.pairs is not None
+    if contrast != 1.0:  # with 1 the normaliser cancels, and is left out of the value
+        assert gradient.objective == pytest.approx(contrast_value(state, batch, contrast), rel=1e-9)
+    dense = np.zeros_like(state.V)
+    dense[gradient.rows] += gradient.values
+    step = 1e-6
+    for parameters, found in ((state.V, dense), (state.pairs, gradient.pairs)):
+        for index in np.ndindex(parameters.shape):
+            kept = parameters[index]
+            parameters[index] = kept + step
+            above = contrast_value(state, batch, contrast)
+            parameters[index] = kept - step
+            below = contrast_value(state, batch, contrast)
+            parameters[index] = kept
+            assert found[index] == pytest.approx((above - below) / (2 * step), rel=2e-5, abs=2e-7)
+
+
+def test_dynamic_negatives_follow_the_conditional_law():
+    state = make_state(1)
+    positives, n = as_sets([[0, 3, 4]]), 30_000
+    drawn = SkewDynamic(np.ones(M)).draw(state, positives, n, np.random.default_rng(0))
+    L = dense_kernel(state)
+    expected: dict[tuple[int, ...], float] = {}
+    for left in (0, 3, 4):
+        rest = [item for item in (0, 3, 4) if item != left]
+        scores = {j: np.linalg.det(L[np.ix_([*rest, j], [*rest, j])]) for j in range(M) if j not in rest}
+        for j, score in scores.items():
+            key = (*rest, j)
+            expected[key] = expected.get(key, 0.0) + n / 3 * score / sum(scores.values())
+    counts: dict[tuple[int, ...], int] = {}
+    for items in drawn.indices.reshape(n, 3).tolist():
+        counts[tuple(items)] = counts.get(tuple(items), 0) + 1
+    assert counts.keys() <= expected.keys()
+    off = sum((counts.get(key, 0) - mean) ** 2 / mean for key, mean in expected.items() if mean > 5)
+    cells = sum(mean > 5 for mean in expected.values())
+    assert off < cells + 5 * np.sqrt(2 * cells)  # far in the tail of chi-square; uniform draws are way beyond
+    uniform = sum((n / len(expected) - mean) ** 2 / mean for mean in expected.values() if mean > 5)
+    assert uniform > cells + 5 * np.sqrt(2 * cells)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.algebra.blocks import multiply, padded, products
+from contradpp.algebra.blocks import multiply, padded, products, times_det
 from contradpp.algebra.compiled import compiled
 from contradpp.algebra.gradients import SINGULAR, largest_set, load_rows
 
@@ -20,16 +20,18 @@ Codes = NDArray[np.int32]
 
 
 @compiled
-def invert_general(W: Array, k: int) -> bool:
-    """W ← W⁻¹ by Gauss and Jordan; False if a pivot is only rounding.
+def invert_general(W: Array, k: int) -> float:
+    """W ← W⁻¹ by Gauss and Jordan; returns log det, −inf if a pivot is only rounding.
 
     No row needs to be exchanged: the symmetric part is positive semidefinite, and so is that of every Schur
     complement.
     """
+    log_det, product = 0.0, 1.0
     for p in range(k):
         pivot = W[p, p]
         if not pivot > SINGULAR:
-            return False
+            return -np.inf
+        log_det, product = times_det(log_det, product, pivot)
         scale = 1.0 / pivot
         W[p, p] = 1.0
         for b in range(k):
@@ -40,7 +42,7 @@ def invert_general(W: Array, k: int) -> bool:
                 W[a, p] = 0.0
                 for b in range(k):
                     W[a, b] -= factor * W[p, b]
-    return True
+    return float(log_det + np.log(product))
 
 
 @compiled
@@ -63,19 +65,21 @@ def partner_products(
 
 
 @compiled
-def skew_terms(
-    X: Array, XC: Array, Y: Array, k: int, trace: float, rows: Pointers, columns: Codes, values: Array,
-    indices: Codes, start: int, place: Codes, dense: Array, W: Array, T: Array, WT: Array, P: Array, S: Array,
-) -> bool:  # fmt: skip
-    """W = L_A⁻¹, T = (L²)_A, WT, P = W T W and the normalisers S_i of one set; False if it is singular.
+def skew_inverse(
+    X: Array, k: int, rows: Pointers, columns: Codes, values: Array, indices: Codes, start: int, place: Codes,
+    W: Array, scale: Array,
+) -> float:  # fmt: skip
+    """W = L_A⁻¹ of one set; returns log det L_A, −inf if it is singular.
 
-    The set is scaled to a unit diagonal of V_A V_Aᵀ before the inverse, which the pivots are measured against.
+    L_A is scaled to a unit diagonal of V_A V_Aᵀ before the inverse, which the pivots are measured against.
     """
     products(X, X, k, W)
+    logs = 0.0
     for a in range(k):
         if not W[a, a] > 0.0:
-            return False
-        S[a] = np.sqrt(W[a, a])
+            return -np.inf
+        scale[a] = np.sqrt(W[a, a])
+        logs += np.log(W[a, a])
     for a in range(k):
         for b in range(a):
             W[b, a] = W[a, b]
@@ -89,12 +93,22 @@ def skew_terms(
     for a in range(k):
         place[indices[start + a]] = -1
         for b in range(k):
-            W[a, b] /= S[a] * S[b]
-    if not invert_general(W, k):
-        return False
+            W[a, b] /= scale[a] * scale[b]
+    log_det = invert_general(W, k)
     for a in range(k):
         for b in range(k):
-            W[a, b] /= S[a] * S[b]
+            W[a, b] /= scale[a] * scale[b]
+    return float(log_det + logs)
+
+
+@compiled
+def skew_terms(
+    X: Array, XC: Array, Y: Array, k: int, trace: float, rows: Pointers, columns: Codes, values: Array,
+    indices: Codes, start: int, place: Codes, dense: Array, W: Array, T: Array, WT: Array, P: Array, S: Array,
+) -> bool:  # fmt: skip
+    """W = L_A⁻¹, T = (L²)_A, WT, P = W T W and the normalisers S_i of one set; False if it is singular."""
+    if skew_inverse(X, k, rows, columns, values, indices, start, place, W, S) == -np.inf:
+        return False
     products(X, XC, k, T)
     products(Y, X, k, WT)
     products(X, Y, k, P)
@@ -219,6 +233,42 @@ def skew_conditional_gradients(
             for c in range(K):
                 B[start + a, c] = -B[start + a, c]
         pair_shares(rows, columns, values, pair, indices, start, k, even, R, place, dense, pairs)
+
+
+@compiled
+def skew_log_det_gradients(
+    V: Array, rows: Pointers, columns: Codes, values: Array, pair: Codes, indptr: Pointers, indices: Codes,
+    first: int, last: int, y: Array, G: Array, log_dets: Array, pairs: Array,
+) -> None:  # fmt: skip
+    """log det L_A and the entry rows (W + Wᵀ) V_A, W = L_A⁻¹, of sets first..last−1.
+
+    `pairs` gains y_A ∂/∂ log |s| of every pair within the set. A singular set gets −inf and zero rows.
+    """
+    M, K = V.shape
+    largest = largest_set(indptr, first, last)
+    X, W, both = np.zeros((largest, padded(K))), np.empty((largest, largest)), np.empty((largest, largest))
+    scale, place = np.empty(largest), np.full(M, -1, dtype=np.int32)
+    for s in range(first, last):
+        start = indptr[s]
+        k = indptr[s + 1] - start
+        load_rows(V, indices, start, k, X)
+        log_dets[s] = skew_inverse(X, k, rows, columns, values, indices, start, place, W, scale)
+        if log_dets[s] == -np.inf:
+            G[start : start + k] = 0.0
+            continue
+        for a in range(k):
+            place[indices[start + a]] = a
+            for b in range(k):
+                both[a, b] = W[a, b] + W[b, a]
+        multiply(both, k, X, K, G, start)
+        for a in range(k):
+            i = indices[start + a]
+            for e in range(rows[i], rows[i + 1]):
+                b = place[columns[e]]
+                if b >= 0:
+                    pairs[pair[e]] += y[s] * values[e] * W[b, a]
+        for a in range(k):
+            place[indices[start + a]] = -1
 
 
 @compiled

@@ -34,12 +34,15 @@ class NonsymmetricDPP(SkewLearningMixin, BaseDPP):
         K, the columns of V.
     n_skew : int
         The most partners that an item has in S.
-    objective : {"exact"}
-        What is maximised: the conditional likelihood of every item given the rest of its basket.
+    objective : {"exact", "dynamic", "mle"}
+        What is maximised: the conditional likelihood of every item given the rest of its basket, in closed form or
+        by negatives drawn from the current model; or the likelihood, for catalogues of up to 2,000 items.
+    negative_ratio : float
+        Negatives drawn per basket by "dynamic".
     alpha : float
         Strength of the popularity penalty.
     dropout : float
-        The share of a basket's items that a step leaves out at random.
+        The share of a basket's items that a step of "exact" leaves out at random.
     init : {"popularity", "uniform"}
         Where training starts.
     calibrate : {"likelihood", None}
@@ -89,6 +92,7 @@ class NonsymmetricDPP(SkewLearningMixin, BaseDPP):
         n_skew: int = 30,
         *,
         objective: str = "exact",
+        negative_ratio: float = 0.5,
         alpha: float = 1.0,
         dropout: float = 0.2,
         init: str = "popularity",
@@ -106,6 +110,7 @@ class NonsymmetricDPP(SkewLearningMixin, BaseDPP):
         self.n_components = n_components
         self.n_skew = n_skew
         self.objective = objective
+        self.negative_ratio = negative_ratio
         self.alpha = alpha
         self.dropout = dropout
         self.init = init

@@ -15,7 +15,8 @@ from contradpp.estimators.fitting import FitMixin
 from contradpp.learn.calibrate import best_scale
 from contradpp.learn.partners import Partners, find_partners
 from contradpp.learn.settings import Settings, Watched, number, one_of, whole
-from contradpp.learn.skew import SkewSettings, SkewState
+from contradpp.learn.skew import SkewState
+from contradpp.learn.skew_settings import OBJECTIVES, SkewSettings
 from contradpp.learn.start import popularity
 from contradpp.learn.state import State
 from contradpp.learn.trainer import TrainingData
@@ -32,6 +33,7 @@ class SkewLearningMixin(FitMixin):
 
     n_skew: int
     objective: str
+    negative_ratio: float
     alpha: float
     dropout: float
     batch_size: int
@@ -43,13 +45,13 @@ class SkewLearningMixin(FitMixin):
     def _settings(self) -> Settings:
         whole("n_skew", self.n_skew)
         one_of("calibrate", self.calibrate, (None, "likelihood"))  # type: ignore[arg-type]
-        if self.objective != "exact":
-            raise ParameterError(f"objective must be 'exact' for this model, got {self.objective!r}")
+        one_of("objective", self.objective, OBJECTIVES)
         number("dropout", self.dropout, low=0.0)
         if self.dropout >= 1:
             raise ParameterError(f"dropout must be below 1, got {self.dropout!r}")
         return SkewSettings(
-            objective="exact", contrast=1.0, negative_ratio=0.0, alpha=self.alpha, optimizer="adam",
+            objective=self.objective, contrast=1.0, negative_ratio=self.negative_ratio, alpha=self.alpha,
+            optimizer="adam",
             batch_size=self.batch_size, max_iter=self.max_iter, tol=self.tol, learning_rate=self.learning_rate,
             refresh=1, false_negatives="keep", frequency_power=1.0, removal=self.removal, monitor="conditional",
             radius=10.0, paper=False, dropout=self.dropout,

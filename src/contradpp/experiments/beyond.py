@@ -25,6 +25,7 @@ GROUPS = {"Amazon, mean of 7": AMAZON, "UK": ("uk",), "Belgian": ("belgian",)}
 GOALS = {"Amazon, mean of 7": (77.8, 48.0, -13.58), "UK": (91.0, 24.0, -98.0), "Belgian": (91.0, 28.5, -66.5)}
 LABELS = {
     "popularity": "Popularity",
+    "itemknn-cosine": "ItemKNN, cosine",
     "itemknn": "ItemKNN, BM25",
     "ease": "EASE",
     "symmetric": "symmetric DPP (mle)",
@@ -38,6 +39,7 @@ def build(task: Task, n_jobs: int | None) -> Any:
     K, seed = DATA[task.data].n_components, task.trial
     makers: dict[str, Callable[[], Any]] = {
         "popularity": Popularity,
+        "itemknn-cosine": ItemKNN,
         "itemknn": lambda: ItemKNN(weights="bm25"),
         "ease": EASE,
         "symmetric": lambda: LowRankDPP(K, objective="mle", n_jobs=n_jobs, random_state=seed),
@@ -117,7 +119,7 @@ def report(collected: Collected) -> Report:
 def verdicts(group: str, measured: dict[str, dict[str, float]]) -> list[str]:
     """Against the goals, the best of the others, and the symmetric model's likelihood."""
     ours, (mpr, p10, likelihood) = measured["nonsymmetric"], GOALS[group]
-    others = [measured[name] for name in ("popularity", "itemknn", "ease")]
+    others = [measured[name] for name in ("popularity", "itemknn-cosine", "itemknn", "ease")]
     sentences = []
     for name, key, goal in (("MPR", "mpr", mpr), ("p@10", "p10", p10)):
         best = max(other[key] for other in others)

@@ -214,7 +214,7 @@ def beyond(groups: Mapping[str, Mapping[str, Mapping[str, float]]], labels: Mapp
     """MPR and p@10 of every model, a panel each, a group of bars per data."""
     figure = _figure(10.0, 3.6)
     panels = figure.subplots(1, 2)
-    colors = ("#bbbbbb", "#ccbb44", "#66ccee", "#4477aa", "#88aacc", "#ee6677")
+    colors = ("#bbbbbb", "#e5dc9a", "#ccbb44", "#66ccee", "#4477aa", "#88aacc", "#ee6677")
     width = 0.85 / len(labels)
     for panel, (metric, name) in zip(panels, (("mpr", "MPR, ties half"), ("p10", "p@10, percent")), strict=True):
         for place, (method, label) in enumerate(labels.items()):

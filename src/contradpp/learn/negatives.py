@@ -69,7 +69,7 @@ class Dynamic:
         """See `NegativeSource`."""
         from contradpp.algebra import draws
 
-        parents, out = _room_for_children(positives, n, rng, weights)
+        parents, out = room_for_children(positives, n, rng, weights)
         cumulative = np.cumsum(state.norm_blocks)
 
         def work(first: int, last: int, own: np.random.Generator) -> None:
@@ -116,7 +116,7 @@ class Explicit:
         """See `NegativeSource`."""
         from contradpp.algebra import draws
 
-        parents, out = _room_for_children(positives, n, rng, weights)
+        parents, out = room_for_children(positives, n, rng, weights)
 
         def work(first: int, last: int, own: np.random.Generator) -> None:
             draws.explicit_negatives(
@@ -216,7 +216,7 @@ def _in_blocks(
     run_blocks(block, len(streams), n_jobs)
 
 
-def _room_for_children(
+def room_for_children(
     positives: Sets, n: int, rng: np.random.Generator, weights: Array | None
 ) -> tuple[NDArray[np.int64], Sets]:
     """n parents among the positives, each as often as its weight asks, and room for a set of the same size for each."""

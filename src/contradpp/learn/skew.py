@@ -7,7 +7,7 @@ learned as those of a symmetric kernel are; what is added here is the part of th
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,7 @@ from contradpp.errors import ParameterError
 from contradpp.learn.objectives import Batch, Gradient, contrast_of, sums_over_sets
 from contradpp.learn.optimizers import RowAdam
 from contradpp.learn.partners import Partners
-from contradpp.learn.settings import DENSE_ITEMS, Settings, Watched
-from contradpp.learn.start import popularity
 from contradpp.learn.state import State
-from contradpp.learn.trainer import Plan, TrainingData
 from contradpp.model.kernel import Sets
 
 Array = NDArray[np.float64]
@@ -182,24 +179,3 @@ class SkewAdam(RowAdam):
         second += (1 - self.beta2) * gradient.pairs**2
         size = rate * self.pair_step / (1 - self.beta1**self._t)
         state.pairs += size * first / (np.sqrt(second / (1 - self.beta2**self._t)) + 1e-12)
-
-
-@dataclass(frozen=True)
-class SkewSettings(Settings):
-    """The knobs of learning with pairs; `NonsymmetricDPP` documents them."""
-
-    dropout: float = 0.0
-
-    def build_plan(
-        self, state: State, data: TrainingData, watched: Watched, counts: Array, n_baskets: float, seed: int
-    ) -> Plan:
-        """As for factors alone, with the objective and the optimiser that know of pairs."""
-        plan = super().build_plan(state, data, watched, counts, n_baskets, seed)
-        removal = self._removal(popularity(counts, n_baskets))
-        rate = PAIR_STEP if self.learning_rate is None else self.learning_rate
-        optimizer = SkewAdam(
-            self.alpha / np.maximum(counts, 1), state.V.shape[1], dense=len(counts) <= DENSE_ITEMS,
-            n_pairs=len(state.pairs), pair_step=rate, norm_step=rate / 10, direction_step=2 * rate,
-        )  # fmt: skip
-        objective = SkewConditionalLikelihood(removal, self.contrast_value, self.dropout, seed)
-        return replace(plan, objective=objective, optimizer=optimizer)

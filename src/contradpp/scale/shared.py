@@ -38,19 +38,22 @@ class SharedState(State):
             kernel(self.V, *before, sets.indptr, sets.indices, first, last, *arguments)  # type: ignore[operator]
 
         run_blocks(work, last_block - first_block, self.n_jobs)
-        for array in arguments:
-            if isinstance(array, np.ndarray) and array.flags.writeable and len(array) in (n_entries, sets.count):
-                self._exchange(array, [int(sets.indptr[end]) for end in ends] if len(array) == n_entries else ends)
+        of_sets = ends
+        of_entries = [int(sets.indptr[end]) for end in ends]
+        shared = [a for a in arguments if isinstance(a, np.ndarray) and len(a) in (n_entries, sets.count)]
+        self._exchange([(a, of_entries if len(a) == n_entries else of_sets) for a in shared])
 
-    def _exchange(self, array: NDArray[np.float64], ends: list[int]) -> None:
-        """Fill the parts of an array that others computed: worker r has rows ends[r]..ends[r + 1]."""
+    def _exchange(self, arrays: list[tuple[NDArray[np.float64], list[int]]]) -> None:
+        """Fill the parts of arrays that others computed, in one message: worker r has rows ends[r]..ends[r + 1]."""
         rank = self.collective.rank
-        own = np.ascontiguousarray(array[ends[rank] : ends[rank + 1]])
-        parts = self.collective.gather(own.data.cast("B") if own.size else b"")
-        for other, part in enumerate(parts):
+        own = np.concatenate([array[ends[rank] : ends[rank + 1]].reshape(-1) for array, ends in arrays])
+        for other, part in enumerate(self.collective.gather(own.data.cast("B") if own.size else b"")):
             if other == rank:
                 continue
-            target = array[ends[other] : ends[other + 1]]
-            if len(part) != target.nbytes:
+            told, at = np.frombuffer(part, dtype=np.float64), 0
+            targets = [array[ends[other] : ends[other + 1]] for array, ends in arrays]
+            if len(told) != sum(target.size for target in targets):
                 raise ClusterError(f"worker {other} is at another step than worker {rank}")
-            target[...] = np.frombuffer(part, dtype=array.dtype).reshape(target.shape)
+            for target in targets:
+                target[...] = told[at : at + target.size].reshape(target.shape)
+                at += target.size
