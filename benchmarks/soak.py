@@ -141,10 +141,8 @@ def scaling(n_baskets: int) -> bool:
                 rows.append((f"{workers} workers", seconds_a_round(model), sent[-1] / steps, predicted))
             for name, seconds, measured, predicted in rows:
                 ratio = f"{measured / predicted:.2f} of the model" if predicted else ""
-                times = f"{seconds / rows[1][1]:.2f} x 2 threads"
-                print(
-                    f"{objective:8s} {name:10s} {seconds:6.2f} s a round, {times}, {measured / 1e6:5.2f} MB a step {ratio}"
-                )
+                times = f"{seconds:6.2f} s a round, {seconds / rows[1][1]:.2f} x 2 threads"
+                print(f"{objective:8s} {name:10s} {times}, {measured / 1e6:5.2f} MB a step {ratio}", flush=True)
     return True
 
 

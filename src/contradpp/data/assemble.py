@@ -74,7 +74,7 @@ class Assembler:
         self._n_anonymous = 0
         self._owners = array("i")
         self._codes = array("i")
-        self._names: dict[int, str] = {}
+        self._names: dict[int, dict[str, int]] = {}  # how often each name of an item was seen
 
     @property
     def n_baskets(self) -> int:
@@ -99,17 +99,21 @@ class Assembler:
         self._codes.extend(codes)
         self._owners.extend([number] * len(codes))
 
-    def add_name(self, code: int, name: str) -> None:
-        """Name an item, unless it has a name already."""
-        self._names.setdefault(code, name)
+    def add_name(self, code: int, name: str, times: int = 1) -> None:
+        """Name an item once more."""
+        seen = self._names.setdefault(code, {})
+        seen[name] = seen.get(name, 0) + times
 
     def add_names(self, codes: Codes, column: Any) -> None:
-        """Name items from an Arrow array of strings, row by row; the first name of an item stays."""
+        """Name items from an Arrow array of strings, row by row."""
         rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-        found, first = np.unique(codes[rows], return_index=True)
-        for code, row in zip(found.tolist(), rows[first].tolist(), strict=True):
-            if code not in self._names:
-                self._names[code] = str(column[row].as_py())
+        encoded = column.take(rows).dictionary_encode()
+        texts = [str(text) for text in encoded.dictionary.to_pylist()]
+        keys = codes[rows].astype(np.int64) * max(len(texts), 1) + encoded.indices.to_numpy(zero_copy_only=False)
+        found, first, times = np.unique(keys, return_index=True, return_counts=True)
+        for place in np.argsort(first, kind="stable").tolist():
+            code, text = divmod(int(found[place]), max(len(texts), 1))
+            self.add_name(code, texts[text], int(times[place]))
 
     def finish(self, *, as_text: bool = False) -> Baskets:
         """The baskets, in the order of their numbers, items as they came; to be called once.
@@ -128,7 +132,8 @@ class Assembler:
             owners, codes = owners[order], codes[order]
         indptr = np.searchsorted(owners, np.arange(n_baskets + 1, dtype=np.int32))
         ids = integers_if_all(self.items.codes) if as_text else list(self.items.codes)
-        names = {ids[code]: name for code, name in self._names.items()}
+        # The name that an item has most often; orders are full of remarks such as "damaged" in a name's place.
+        names = {ids[code]: max(seen, key=seen.__getitem__) for code, seen in self._names.items()}
         return Baskets(indptr, codes, Vocabulary(ids, names=names))
 
 

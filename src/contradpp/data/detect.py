@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from contradpp.data.columns import matches
 from contradpp.data.source import Text
+from contradpp.errors import DataError
 
 SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE_LINES = 1000
@@ -40,6 +41,8 @@ def detect_format(lines: Sequence[str], suffix: str, *, columns: Iterable[str] =
     columns : iterable of str
         Columns that the user named; only a file with a header has any.
     """
+    if not lines:
+        raise DataError("there are no baskets: every line is blank")
     if _is_json(lines[0], suffix):
         return "jsonl"
     if any(columns) or _has_known_header(lines[0]) or _has_unknown_header(lines):

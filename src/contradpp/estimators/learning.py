@@ -81,7 +81,7 @@ class LearningMixin(BaseDPP):
         if start is not None:
             V[: len(start)] = start
         data = TrainingData(as_sets(positives), weights, as_sets(rejected.recode(items)), rejected_weights)
-        state = self._state(V, data, counts, n_baskets)
+        state = self._state(V, data, counts, n_baskets, seed)
         watched = watched if watched.sets.count else what_to_watch(data)
         plan = settings.build_plan(state, data, watched, counts, n_baskets, root_seed(stream(seed, _TRAIN)))
         if keeper is not None:
@@ -254,7 +254,7 @@ class LearningMixin(BaseDPP):
             self.item_counts_, self.n_baskets_ = counts, n_baskets
             self.history_, self.n_iter_ = outcome.history, outcome.n_iter
 
-    def _state(self, V: Array, data: TrainingData, counts: Array, n_baskets: float) -> State:  # noqa: ARG002
+    def _state(self, V: Array, data: TrainingData, counts: Array, n_baskets: float, seed: int) -> State:  # noqa: ARG002
         """What training changes, from the first factors and the data."""
         return State(V, n_jobs=resolve_n_jobs(self.n_jobs))
 

@@ -63,13 +63,13 @@ class SkewLearningMixin(FitMixin):
     def _init(self) -> str:
         return self.init
 
-    def _state(self, V: Array, data: TrainingData, counts: Array, n_baskets: float) -> State:
+    def _state(self, V: Array, data: TrainingData, counts: Array, n_baskets: float, seed: int) -> State:
         """The pattern of S comes from the liked baskets, or is the present one where training goes on."""
         liked = np.flatnonzero(data.weights > 0)
         share = popularity(counts, n_baskets)
-        seed = root_seed(stream(root_seed(self.random_state), _PARTNERS))
+        key = root_seed(stream(seed, _PARTNERS))
         sets, weights = take_sets(data.positives, liked), data.weights[liked]
-        partners = find_partners(sets, weights, share / (1 - share), self.n_skew, seed)
+        partners = find_partners(sets, weights, share / (1 - share), self.n_skew, key)
         return SkewState(V, partners, n_jobs=resolve_n_jobs(self.n_jobs))
 
     def _state_again(self, V: Array) -> State:
