@@ -75,6 +75,8 @@ def main() -> None:
             )
             panel.plot(values, costs, marker="o", markersize=4, label=objective)
         panel.set(xlabel=label, xscale="log", yscale="log")
+        panel.set_xticks(values, [f"{value:,}" for value in values])
+        panel.minorticks_off()
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("µs a basket, one thread")
     panels[0].legend(frameon=False)
