@@ -23,7 +23,7 @@ from contradpp.learn.state import State
 from contradpp.model.kernel import Sets
 
 Array = NDArray[np.float64]
-PAIR_STEP = 0.02  # of log |s_ij|; chosen on validation data of the Amazon registries
+PAIR_STEP = 0.02  # of log |s_ij|; docs/beyond.md says how it was chosen
 PARTS = 4  # partial sums of the pairs' gradient, in fixed shares of the sets: the same bytes for any number of threads
 
 
