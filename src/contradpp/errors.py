@@ -39,6 +39,14 @@ class ModelFileError(ContradppError, ValueError):
     """A model file is damaged, truncated, foreign or of a newer version."""
 
 
+class CheckpointError(ContradppError, ValueError):
+    """A checkpoint is damaged, or belongs to other data or settings."""
+
+
+class ClusterError(ContradppError, RuntimeError):
+    """A worker died, fell silent or could not be started."""
+
+
 class DownloadError(ContradppError, OSError):
     """A data set could not be fetched, or its checksum is wrong."""
 

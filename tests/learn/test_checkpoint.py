@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.errors import ModelFileError, ParameterError
+from contradpp.errors import CheckpointError, ModelFileError, ParameterError
 from contradpp.learn.callbacks import Callback
-from contradpp.learn.checkpoint import CheckpointError, Keeper, parse_every
+from contradpp.learn.checkpoint import Keeper, parse_every
 from contradpp.model import persist
 
 rng = np.random.default_rng(0)

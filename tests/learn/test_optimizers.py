@@ -202,3 +202,16 @@ def test_adam_where_penalty_and_data_cancel():
     RowAdam(penalty, K).step(state, Gradient(rows, 2 * 0.2 * V, None, 0.0), 1.0)  # v·g = 2 penalty ‖v‖²
     assert np.isfinite(state.V).all()
     np.testing.assert_allclose(state.V, V, rtol=0.05)
+
+
+def test_rounding_beside_a_row_is_no_direction(V):
+    """An item only ever bought alone has a gradient along its row; what rounding leaves beside it is not a step."""
+    state = State(V.copy())
+    optimizer = RowAdam(np.zeros(len(V)), V.shape[1], dense=False)
+    for step in range(20):
+        noise = 1e-16 * np.random.default_rng(step).standard_normal((1, V.shape[1]))
+        along = state.V[[2]] / (state.V[2] @ state.V[2])
+        optimizer.step(state, Gradient(np.array([2], dtype=np.int32), along + noise, None, 0.0), 1.0)
+    cosine = state.V[2] @ V[2] / np.linalg.norm(state.V[2]) / np.linalg.norm(V[2])
+    assert cosine == pytest.approx(1.0, abs=1e-14)
+    assert np.linalg.norm(state.V[2]) > np.linalg.norm(V[2])

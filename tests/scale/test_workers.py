@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.errors import ContradppError, DataError, ParameterError, RankError
-from contradpp.learn.checkpoint import CheckpointError
-from contradpp.scale.collective import Alone, ClusterError, Mesh, gather_arrays, listen, total
+from contradpp.errors import CheckpointError, ClusterError, ContradppError, DataError, ParameterError, RankError
+from contradpp.scale.collective import Alone, Mesh, gather_arrays, listen, total
 from contradpp.scale.learning import refuse_unsupported
 from contradpp.scale.shards import FileOf, Shard, assign, list_files, read_file
 from contradpp.scale.worker import Task, Worker

@@ -10,6 +10,7 @@ from contradpp.algebra.compiled import compiled
 Array = NDArray[np.float64]
 Codes = NDArray[np.int32]
 Rows = NDArray[np.int64]
+ROUNDING = 1e-20  # the square of what a gradient's direction is beside its length when it is but rounding
 
 
 @compiled
@@ -63,6 +64,11 @@ def adam_rows(
         pull = max(abs(dot), 2.0 * penalty[i] * squared)
         row[0] = beta1 * row[0] + (1.0 - beta1) * dot
         row[1] = beta2 * row[1] + (1.0 - beta2) * pull * pull
+        if tangential <= ROUNDING * max(
+            pull * pull, row[1]
+        ):  # an item only ever bought alone has no direction to learn
+            values[r] = 0.0
+            tangential = 0.0
         row[2] = beta2 * row[2] + (1.0 - beta2) * tangential
         first, second = 1.0 - beta1**steps, 1.0 - beta2**steps
         by_norm = norm_rate * (row[0] / first) / (np.sqrt(row[1] / second) + 1e-12)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import RandomState, root_seed
-from contradpp.errors import ContradppError, ModelFileError, ParameterError
+from contradpp.errors import CheckpointError, ModelFileError, ParameterError
 from contradpp.model import persist
 
 log = logging.getLogger("contradpp")
@@ -29,10 +29,6 @@ KIND = "training checkpoint"
 VERSION = 1
 DEFAULT_EVERY = "60s"
 Snapshot = dict[str, Any]  # arrays, and values that JSON can hold
-
-
-class CheckpointError(ContradppError, ValueError):
-    """A checkpoint is damaged, or belongs to other data or settings."""
 
 
 class Resumable(Protocol):

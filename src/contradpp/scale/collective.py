@@ -19,15 +19,11 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.errors import ContradppError
+from contradpp.errors import ClusterError
 
 _LENGTH = struct.Struct("<Q")
 _HELLO = struct.Struct("<32sI")
 Address = tuple[str, int]
-
-
-class ClusterError(ContradppError, RuntimeError):
-    """A worker died, fell silent or could not be started."""
 
 
 class Collective(Protocol):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from contradpp._random import root_seed, stream
 from contradpp._threads import resolve_n_jobs
-from contradpp.errors import DataError, ParameterError, RankError
+from contradpp.errors import ClusterError, DataError, ParameterError, RankError
 from contradpp.estimators import learning
 from contradpp.estimators.lowrank import LowRankDPP
 from contradpp.learn.callbacks import Callback
@@ -79,7 +79,6 @@ class SameEverywhere(Callback):
     def on_iteration(self, record: dict[str, Any], best: NDArray[np.float64]) -> None:  # noqa: ARG002
         """See `Callback`."""
         from contradpp.learn.checkpoint import fingerprint
-        from contradpp.scale.collective import ClusterError
 
         digests = set(map(bytes, self._state.collective.gather(fingerprint([self._state.V]).encode())))
         if len(digests) > 1:

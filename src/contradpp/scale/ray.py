@@ -20,10 +20,9 @@ from typing import Any
 
 from contradpp._random import root_seed
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.errors import ContradppError, MissingExtraError, ParameterError
+from contradpp.errors import ClusterError, ContradppError, MissingExtraError, ParameterError
 from contradpp.estimators.lowrank import LowRankDPP
 from contradpp.learn.settings import number, whole
-from contradpp.scale.collective import ClusterError
 from contradpp.scale.learning import refuse_unsupported
 from contradpp.scale.shards import FileOf, assign, list_files
 from contradpp.scale.worker import Columns, Learned, Task, Worker

@@ -16,9 +16,8 @@ from typing import Any
 
 import contradpp as cd
 from contradpp.data.tables import layout_of
-from contradpp.errors import ContradppError, DataError
+from contradpp.errors import ClusterError, ContradppError, DataError
 from contradpp.model import persist
-from contradpp.scale.collective import ClusterError
 from contradpp.scale.ray import NO_COLUMNS, session
 from contradpp.scale.shards import FileOf, list_files
 

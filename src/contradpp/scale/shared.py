@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
+from contradpp.errors import ClusterError
 from contradpp.learn.state import SETS_PER_BLOCK, State
 from contradpp.model.kernel import Sets
-from contradpp.scale.collective import ClusterError, Collective
+from contradpp.scale.collective import Collective
 
 
 class SharedState(State):

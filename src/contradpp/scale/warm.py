@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from contradpp.scale.collective import ClusterError
+from contradpp.errors import ClusterError
 
 
 def warm_up(parameters: dict[str, Any], *, timeout: float = 300.0) -> None:

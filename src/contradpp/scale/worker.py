@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.data.baskets import Baskets
+from contradpp.errors import ClusterError
 from contradpp.estimators.lowrank import LowRankDPP
 from contradpp.learn.checkpoint import Keeper
-from contradpp.scale.collective import Address, Alone, ClusterError, Collective, Mesh, listen
+from contradpp.scale.collective import Address, Alone, Collective, Mesh, listen
 from contradpp.scale.learning import learn
 from contradpp.scale.shards import FileOf, Shard, read_file
 from contradpp.scale.warm import warm_up
