@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 
@@ -44,12 +44,23 @@ def run_blocks(work: Callable[[int], None], n_blocks: int, n_jobs: int) -> None:
     The blocks are the same whatever `n_jobs` is, and each writes to places of its own, so that the result
     is the same to the last bit. `work` should spend its time in code that releases the GIL.
     """
-    if min(n_jobs, n_blocks) <= 1:
-        for block in range(n_blocks):
+    numbers = iter(range(n_blocks))
+
+    def take_some() -> None:
+        for block in numbers:  # each thread takes the next one as it gets free
             work(block)
+
+    if min(n_jobs, n_blocks) <= 1:
+        take_some()
         return
-    for _ in _pool(n_jobs).map(work, range(n_blocks)):
-        pass
+    helpers = [_pool(n_jobs).submit(take_some) for _ in range(min(n_jobs, n_blocks) - 1)]
+    try:
+        take_some()
+    finally:  # one that has not begun has nothing left to do
+        wait(helper for helper in helpers if not helper.cancel())
+    for helper in helpers:
+        if not helper.cancelled():
+            helper.result()
 
 
 @cache

@@ -66,7 +66,7 @@ def adam_rows(
         row[1] = beta2 * row[1] + (1.0 - beta2) * pull * pull
         if tangential <= ROUNDING * max(
             pull * pull, row[1]
-        ):  # an item only ever bought alone has no direction to learn
+        ):  # as for an item only ever bought alone
             values[r] = 0.0
             tangential = 0.0
         row[2] = beta2 * row[2] + (1.0 - beta2) * tangential
