@@ -11,6 +11,7 @@ from contradpp.algebra.kernels import project_off
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
+Rows = NDArray[np.integer]
 
 
 @compiled
@@ -38,6 +39,19 @@ def norm_blocks(norms: Array, block: int) -> Array:
     for j in range(len(norms)):
         sums[j // block] += norms[j]
     return sums
+
+
+@compiled
+def update_norms(V: Array, rows: Rows, norms: Array, sums: Array, block: int) -> None:
+    """Bring the squared norms of these rows up to date, and the sums over blocks of items, if there are any."""
+    for r in range(len(rows)):
+        i = rows[r]
+        squared = 0.0
+        for c in range(V.shape[1]):
+            squared += V[i, c] * V[i, c]
+        if len(sums) > 0:
+            sums[i // block] += squared - norms[i]
+        norms[i] = squared
 
 
 @compiled

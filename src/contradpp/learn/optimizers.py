@@ -189,9 +189,9 @@ class RowAdam:
             self._move_all(state, gradient, gradient.right, rate)
             return
         rows, values = gradient.rows, gradient.values
-        old = state.V[rows]
+        old = state.before(rows)
         if gradient.right is not None:
-            shared = times(old, gradient.right, state.n_jobs)
+            shared = times(state.V[rows] if old is None else old, gradient.right, state.n_jobs)
             shared *= (self._t - self._touched[rows])[:, None]
             values = np.add(values, shared, out=shared)
             self._touched[rows] = self._t
@@ -223,7 +223,7 @@ class RowAdam:
         from contradpp.algebra import steps
 
         rows = np.flatnonzero(self._seen)
-        old = state.V[rows]
+        old = state.before(rows)
         steps.settle_rows(state.V, rows, self._rows, self.penalty, self._clock, self.norm_step, self.beta2)
         state.rows_changed(rows, old)
 

@@ -64,22 +64,26 @@ class State:
         self.moved = np.ones(len(self.V), dtype=bool)
         self.squared_norms = np.einsum("ik,ik->i", self.V, self.V)
 
-    def rows_changed(self, rows: NDArray[np.integer], old: Array) -> None:
-        """Say that these rows of V have new values, and what the old ones were.
+    def before(self, rows: NDArray[np.integer]) -> Array | None:
+        """These rows of V, if `rows_changed` will want to know what they were."""
+        return self.V[rows] if self._dual is not None and self._dual_wanted else None
+
+    def rows_changed(self, rows: NDArray[np.integer], old: Array | None) -> None:
+        """Say that these rows of V have new values, and what the old ones were (see `before`).
 
         C changes by V_newᵀ V_new − V_oldᵀ V_old, half of DᵀS + SᵀD with D and S the difference and the sum.
         """
-        new = self.V[rows]
-        if self._dual is not None and self._dual_wanted:
+        from contradpp.algebra import draws
+
+        if old is not None and self._dual is not None and self._dual_wanted:
+            new = self.V[rows]
             half = gram(new - old, new + old, self.n_jobs)
             self._dual = self._dual + 0.5 * (half + half.T)
         else:
             self._dual = None
         self._dual_wanted = False
-        norms = np.einsum("ik,ik->i", new, new)
-        if self._norm_blocks is not None:
-            np.add.at(self._norm_blocks, rows // self.block, norms - self.squared_norms[rows])
-        self.squared_norms[rows] = norms
+        blocks = np.empty(0) if self._norm_blocks is None else self._norm_blocks
+        draws.update_norms(self.V, rows, self.squared_norms, blocks, self.block)
         self.moved[rows] = True
 
     def moved_rows(self) -> NDArray[np.int64]:

@@ -95,7 +95,7 @@ class Outcome:
     def give_back(self, state: State) -> None:
         """Set the state's factors to the best ones."""
         rows = state.moved_rows()
-        old = state.V[rows]
+        old = state.before(rows)
         state.V[rows] = self.best[rows]
         state.rows_changed(rows, old)
         state.pairs[:] = self.best_pairs
