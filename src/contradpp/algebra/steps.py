@@ -64,9 +64,7 @@ def adam_rows(
         pull = max(abs(dot), 2.0 * penalty[i] * squared)
         row[0] = beta1 * row[0] + (1.0 - beta1) * dot
         row[1] = beta2 * row[1] + (1.0 - beta2) * pull * pull
-        if tangential <= ROUNDING * max(
-            pull * pull, row[1]
-        ):  # as for an item only ever bought alone
+        if tangential <= ROUNDING * max(pull * pull, row[1]):  # as for an item only ever bought alone
             values[r] = 0.0
             tangential = 0.0
         row[2] = beta2 * row[2] + (1.0 - beta2) * tangential

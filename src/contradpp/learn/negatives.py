@@ -9,7 +9,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._threads import run_blocks
 from contradpp.learn.state import State
 from contradpp.model.kernel import Sets, take_sets
 
@@ -78,7 +77,7 @@ class Dynamic:
                 positives.indices, parents[first:last], out.indptr[first : last + 1], own, out.indices,
             )  # fmt: skip
 
-        _in_blocks(work, n, rng, state.n_jobs)
+        _in_blocks(work, out, rng, state)
         return out
 
 
@@ -124,7 +123,7 @@ class Explicit:
                 parents[first:last], out.indptr[first : last + 1], own, out.indices,
             )  # fmt: skip
 
-        _in_blocks(work, n, rng, state.n_jobs)
+        _in_blocks(work, out, rng, state)
         return out
 
 
@@ -204,16 +203,15 @@ class NotInTraining:
 
 
 def _in_blocks(
-    work: Callable[[int, int, np.random.Generator], None], n: int, rng: np.random.Generator, n_jobs: int
+    work: Callable[[int, int, np.random.Generator], None], out: Sets, rng: np.random.Generator, state: State
 ) -> None:
-    """Call `work(first, last, stream)` for blocks of 0..n−1, each with a stream of its own, on threads."""
-    streams = rng.spawn(-(-n // SETS_PER_BLOCK))
-
-    def block(number: int) -> None:
-        first = number * SETS_PER_BLOCK
-        work(first, min(first + SETS_PER_BLOCK, n), streams[number])
-
-    run_blocks(block, len(streams), n_jobs)
+    """Call `work(first, last, stream)` for blocks of the sets to be filled, each with a stream of its own."""
+    n_blocks = -(-out.count // SETS_PER_BLOCK)
+    streams = rng.spawn(n_blocks)
+    starts = np.minimum(np.arange(n_blocks + 1) * SETS_PER_BLOCK, out.count)
+    state.in_blocks(
+        lambda block: work(starts[block], starts[block + 1], streams[block]), [(out.indices, out.indptr[starts])]
+    )
 
 
 def room_for_children(

@@ -144,7 +144,8 @@ class ConditionalLikelihood:
         G, F = np.empty((len(sets.indices), K)), np.empty((len(sets.indices), K))
         sigmas, values = np.empty(sets.count), np.empty(sets.count)
         before = (VC, slots, float(np.trace(state.dual)))
-        state.over_sets(gradients.conditional_gradients, sets, g, G, F, sigmas, values, before=before)
+        results = {"per_entry": (G, F), "per_set": (sigmas, values)}
+        state.over_sets(gradients.conditional_gradients, sets, g, before=before, **results)
         ones = np.ones(sets.count)
         row_values, row_products = np.empty_like(V_rows), np.empty_like(V_rows)
         gradients.gather_rows(G, sets.indptr, slots, ones, row_values)
@@ -162,7 +163,7 @@ def set_gradients(state: State, sets: Sets) -> tuple[Array, Array]:
 
     rows = np.empty((len(sets.indices), state.V.shape[1]))
     log_dets = np.empty(sets.count)
-    state.over_sets(gradients.log_det_gradients, sets, rows, log_dets)
+    state.over_sets(gradients.log_det_gradients, sets, per_entry=(rows,), per_set=(log_dets,))
     return rows, log_dets
 
 

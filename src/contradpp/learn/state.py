@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
@@ -12,6 +15,7 @@ from contradpp.learn.checkpoint import Snapshot, array_of
 from contradpp.model.kernel import Sets
 
 Array = NDArray[np.float64]
+Positions = NDArray[np.int64]
 SETS_PER_BLOCK = 64
 
 
@@ -119,15 +123,35 @@ class State:
         inverse: Array = cho_solve(cho_factor(np.eye(len(self.dual)) + self.dual), np.eye(len(self.dual)))
         return inverse
 
-    def over_sets(self, kernel: object, sets: Sets, *arguments: object, before: tuple[object, ...] = ()) -> None:
-        """Run a Numba kernel over blocks of sets: kernel(V, *before, indptr, indices, first, last, *arguments)."""
+    def over_sets(
+        self,
+        kernel: Callable[..., object],
+        sets: Sets,
+        *given: object,
+        before: tuple[object, ...] = (),
+        per_entry: tuple[Array, ...] = (),
+        per_set: tuple[Array, ...] = (),
+    ) -> None:
+        """Run a Numba kernel over blocks of sets, which fills arrays with a row for each entry or for each set.
+
+        The kernel is called as kernel(V, *before, indptr, indices, first, last, *given, *per_entry, *per_set).
+        """
+        n_blocks = -(-sets.count // SETS_PER_BLOCK)
+        starts = np.minimum(np.arange(n_blocks + 1) * SETS_PER_BLOCK, sets.count)
 
         def work(block: int) -> None:
-            first = block * SETS_PER_BLOCK
-            last = min(first + SETS_PER_BLOCK, sets.count)
-            kernel(self.V, *before, sets.indptr, sets.indices, first, last, *arguments)  # type: ignore[operator]
+            first, last = starts[block], starts[block + 1]
+            kernel(self.V, *before, sets.indptr, sets.indices, first, last, *given, *per_entry, *per_set)
 
-        run_blocks(work, -(-sets.count // SETS_PER_BLOCK), self.n_jobs)
+        entries = sets.indptr[starts]
+        self.in_blocks(work, [(array, entries) for array in per_entry] + [(array, starts) for array in per_set])
+
+    def in_blocks(self, work: Callable[[int], None], results: Sequence[tuple[NDArray[Any], Positions]]) -> None:
+        """Call `work(block)` for every block of some work that fills arrays.
+
+        With each array comes where the blocks' parts of it begin, and at last where they end.
+        """
+        run_blocks(work, len(results[0][1]) - 1, self.n_jobs)
 
     def number_rows(self, sets: Sets) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The distinct items of the sets, and for each entry the position of its item among them."""
@@ -143,7 +167,7 @@ class State:
         from contradpp.algebra import gradients
 
         out = np.empty(sets.count)
-        self.over_sets(gradients.set_log_dets, sets, out)
+        self.over_sets(gradients.set_log_dets, sets, per_set=(out,))
         return out
 
     def conditional_log_likelihood(self, sets: Sets) -> Array:
@@ -154,5 +178,5 @@ class State:
         VC = times(self.V[rows], self.dual, self.n_jobs)
         out = np.empty(len(sets.indices))
         trace = float(np.trace(self.dual))
-        self.over_sets(gradients.conditional_log_likelihoods, sets, out, before=(VC, slots, trace))
+        self.over_sets(gradients.conditional_log_likelihoods, sets, before=(VC, slots, trace), per_entry=(out,))
         return out

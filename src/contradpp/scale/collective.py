@@ -1,4 +1,4 @@
-"""The collective: what workers tell each other, one operation only: everyone's bytes to everyone, in order of rank.
+"""The collective: what workers tell each other, one operation only: a message from everyone to everyone.
 
 Sums are made of it by adding in order of rank, so that every worker has the same bits. Messages are raw bytes of arrays
 whose type and shape both sides know; nothing is unpickled. Every wait has a time limit.
@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -23,7 +23,10 @@ from contradpp.errors import ClusterError
 
 _LENGTH = struct.Struct("<Q")
 _HELLO = struct.Struct("<32sI")
+_AT_ONCE = 1 << 15  # bytes that a connection always takes without the other side reading
 Address = tuple[str, int]
+Part = bytes | bytearray | memoryview
+Message = Sequence[Part]  # parts that are sent one after the other
 
 
 class Collective(Protocol):
@@ -33,8 +36,13 @@ class Collective(Protocol):
     size: int
     sent: int  # bytes, all operations so far
 
-    def gather(self, data: bytes | memoryview) -> Sequence[bytes | bytearray | memoryview]:
-        """What every worker gave, in order of rank."""
+    def exchange(
+        self, messages: Sequence[Message], places: Sequence[Sequence[memoryview]] | None = None
+    ) -> Sequence[Part]:
+        """Tell every worker something, in order of rank, and hear what they tell us.
+
+        With places, what worker r says is written there, part by part, and nothing is given back.
+        """
         ...
 
 
@@ -43,16 +51,17 @@ class Alone:
 
     rank, size, sent = 0, 1, 0
 
-    def gather(self, data: bytes | memoryview) -> Sequence[bytes | bytearray | memoryview]:
+    def exchange(
+        self, messages: Sequence[Message], places: Sequence[Sequence[memoryview]] | None = None
+    ) -> Sequence[Part]:
         """See `Collective`."""
-        return [data]
+        return [b"".join(messages[0])] if places is None else []
 
 
 class Mesh:
     """A connection between every two workers.
 
-    In a gather every worker sends its part to the others and receives theirs, (size − 1)/size of the whole each way,
-    which is the least there can be. A thread sends while the caller receives, so that large parts cannot block.
+    A thread sends while the caller receives, so that large messages cannot block; small ones the caller sends itself.
 
     Parameters
     ----------
@@ -73,14 +82,15 @@ class Mesh:
         self.rank, self.size, self.sent = rank, len(addresses), 0
         self._timeout = timeout
         self._peers: dict[int, socket.socket] = {}
-        self._outbox: SimpleQueue[memoryview | None] = SimpleQueue()
+        self._outbox: SimpleQueue[Sequence[Message] | None] = SimpleQueue()
+        self._waiting, self._lock = 0, Lock()  # messages that the other thread has not sent yet
         self._failure: OSError | None = None
         try:
             self._meet(addresses, listener, token)
         except OSError as error:
             self.close()
             raise ClusterError(f"worker {rank} could not reach the others within {timeout:g} s: {error}") from error
-        self._sender = Thread(target=self._send, daemon=True, name=f"contradpp-sender-{rank}")
+        self._sender = Thread(target=self._send_on, daemon=True, name=f"contradpp-sender-{rank}")
         self._sender.start()
 
     def _meet(self, addresses: Sequence[Address], listener: socket.socket, token: bytes) -> None:
@@ -109,32 +119,51 @@ class Mesh:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._peers[peer] = connection
 
-    def gather(self, data: bytes | memoryview) -> Sequence[bytes | bytearray | memoryview]:
+    def exchange(
+        self, messages: Sequence[Message], places: Sequence[Sequence[memoryview]] | None = None
+    ) -> Sequence[Part]:
         """See `Collective`."""
-        own = memoryview(data).cast("B")
-        self._outbox.put(own)
-        self.sent += len(own) * len(self._peers)
-        parts: list[bytes | bytearray | memoryview] = [own] * self.size
+        lengths = [sum(len(part) for part in message) for message in messages]
+        self.sent += sum(lengths) - lengths[self.rank]
+        if self._waiting == 0 and max(lengths) <= _AT_ONCE:
+            self._send(messages)
+        else:
+            with self._lock:
+                self._waiting += 1
+            self._outbox.put(messages)
+        heard: list[Part] = [b""] * self.size
+        heard[self.rank] = b"".join(messages[self.rank]) if places is None else b""
         for peer in sorted(self._peers):
             try:
                 (length,) = _LENGTH.unpack(_receive(self._peers[peer], _LENGTH.size))
-                parts[peer] = _receive(self._peers[peer], length)
+                if places is None:
+                    heard[peer] = _receive(self._peers[peer], length)
+                    continue
+                if length != sum(len(place) for place in places[peer]):
+                    raise ClusterError(f"worker {peer} is at another step than worker {self.rank}")
+                for place in places[peer]:
+                    _receive_into(self._peers[peer], place)
             except TimeoutError as error:
                 raise ClusterError(f"worker {peer} has not answered for {self._timeout:g} s") from error
             except OSError as error:
                 raise ClusterError(f"the connection to worker {peer} broke: {self._failure or error}") from error
-        return parts
+        return heard
 
-    def _send(self) -> None:
-        while (data := self._outbox.get()) is not None:
-            try:
-                for shift in range(1, self.size):  # everyone begins with another, lest all send to one at once
-                    peer = self._peers[(self.rank + shift) % self.size]
-                    peer.sendall(_LENGTH.pack(len(data)))
-                    peer.sendall(data)
-            except OSError as error:
-                self._failure = error
-                return
+    def _send(self, messages: Sequence[Message]) -> None:
+        try:
+            for shift in range(1, self.size):  # everyone begins with another, lest all send to one at once
+                to = (self.rank + shift) % self.size
+                self._peers[to].sendall(_LENGTH.pack(sum(len(part) for part in messages[to])))
+                for part in messages[to]:
+                    self._peers[to].sendall(part)
+        except OSError as error:  # whoever we cannot send to, we cannot hear either
+            self._failure = error
+
+    def _send_on(self) -> None:
+        while (messages := self._outbox.get()) is not None:
+            self._send(messages)
+            with self._lock:
+                self._waiting -= 1
 
     def __enter__(self) -> Self:
         return self
@@ -162,21 +191,35 @@ def listen(host: str) -> socket.socket:
     return listener
 
 
-def _receive(connection: socket.socket, length: int) -> bytearray:
-    data = bytearray(length)
-    view = memoryview(data)
-    while view:
-        count = connection.recv_into(view)
+def _receive(connection: socket.socket, length: int) -> memoryview:
+    data = np.empty(length, dtype=np.uint8).data if length else memoryview(b"")
+    _receive_into(connection, data)
+    return data
+
+
+def _receive_into(connection: socket.socket, place: memoryview) -> None:
+    while place:
+        count = connection.recv_into(place)
         if count == 0:
             raise ConnectionResetError("the other side hung up")
-        view = view[count:]
-    return data
+        place = place[count:]
+
+
+def bytes_of(array: NDArray[Any]) -> memoryview:
+    """The memory of a contiguous array."""
+    return array.data.cast("B") if array.size else memoryview(b"")
+
+
+def gather(collective: Collective, data: Part) -> Sequence[Part]:
+    """What every worker gave, in order of rank."""
+    return collective.exchange([[data]] * collective.size)
 
 
 def gather_arrays(collective: Collective, array: NDArray[Any]) -> list[NDArray[Any]]:
     """Everyone's one-dimensional array of the same type, in order of rank."""
-    parts = collective.gather(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
-    return [np.frombuffer(part, dtype=array.dtype) for part in parts]
+    return [
+        np.frombuffer(part, dtype=array.dtype) for part in gather(collective, bytes_of(np.ascontiguousarray(array)))
+    ]
 
 
 def total(collective: Collective, array: NDArray[Any]) -> NDArray[Any]:
@@ -186,3 +229,11 @@ def total(collective: Collective, array: NDArray[Any]) -> NDArray[Any]:
         raise ClusterError(f"the workers disagree: sums of {sorted({len(part) for part in parts})} numbers")
     result: NDArray[Any] = np.sum(parts, axis=0).reshape(array.shape)
     return result
+
+
+def fill(collective: Collective, arrays: Sequence[tuple[NDArray[Any], Sequence[int]]]) -> None:
+    """Fill in what others know of contiguous arrays: worker r has the entries ends[r]..ends[r + 1] of each."""
+    places = [
+        [bytes_of(array[ends[rank] : ends[rank + 1]]) for array, ends in arrays] for rank in range(collective.size)
+    ]
+    collective.exchange([places[collective.rank]] * collective.size, places)

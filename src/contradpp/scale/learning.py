@@ -24,6 +24,7 @@ from contradpp.learn.settings import Settings, Watched
 from contradpp.learn.start import start_factors
 from contradpp.learn.trainer import TrainingData
 from contradpp.model.kernel import Sets
+from contradpp.scale.collective import gather
 from contradpp.scale.shards import Shard, ShardedData
 from contradpp.scale.shared import SharedState
 
@@ -80,7 +81,7 @@ class SameEverywhere(Callback):
         """See `Callback`."""
         from contradpp.learn.checkpoint import fingerprint
 
-        digests = set(map(bytes, self._state.collective.gather(fingerprint([self._state.V]).encode())))
+        digests = set(map(bytes, gather(self._state.collective, fingerprint([self._state.V]).encode())))
         if len(digests) > 1:
             raise ClusterError(
                 "the workers' factors are no longer the same: their processors or libraries round differently. "

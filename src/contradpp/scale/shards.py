@@ -17,7 +17,7 @@ from contradpp.errors import DataError, ModelFileError
 from contradpp.learn.trainer import TrainingData
 from contradpp.model import persist
 from contradpp.model.kernel import Sets, take_sets
-from contradpp.scale.collective import Collective, gather_arrays, total
+from contradpp.scale.collective import Collective, gather, gather_arrays, total
 
 _BATCH_ROWS = 1 << 18
 Codes = NDArray[np.int32]
@@ -173,7 +173,7 @@ def common_vocabulary(read: Sequence[tuple[int, Baskets]], n_files: int, collect
 
     tensors = {f"{number}/{key}": t for number, b in read for key, t in persist.encode_items(b.items).items()}
     merged: dict[int, Vocabulary] = {}
-    for part in collective.gather(save(tensors)):
+    for part in gather(collective, save(tensors)):
         try:
             told = load(bytes(part))
         except SafetensorError as error:

@@ -20,7 +20,7 @@ from contradpp.data.baskets import Baskets
 from contradpp.errors import ClusterError
 from contradpp.estimators.lowrank import LowRankDPP
 from contradpp.learn.checkpoint import Keeper
-from contradpp.scale.collective import Address, Alone, Collective, Mesh, listen
+from contradpp.scale.collective import Address, Alone, Collective, Mesh, gather, listen
 from contradpp.scale.learning import learn
 from contradpp.scale.shards import FileOf, Shard, read_file
 from contradpp.scale.warm import warm_up
@@ -119,7 +119,7 @@ def keeper_of(task: Task, collective: Collective, folder: Path) -> Keeper:
     """The first worker keeps the checkpoint and tells the others what is in it."""
     path = Path(task.checkpoint)
     own = path.read_bytes() if collective.rank == 0 and task.resume and path.exists() else b""
-    content = collective.gather(own)[0]
+    content = gather(collective, own)[0]
     if collective.rank == 0:
         return Keeper(path, resume=task.resume, every=task.every)
     copy = folder / "checkpoint"
