@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,31 +19,8 @@ from contradpp.errors import CheckpointError, ClusterError, ContradppError, Data
 from contradpp.scale.collective import Alone, Mesh, gather_arrays, listen, total
 from contradpp.scale.learning import refuse_unsupported
 from contradpp.scale.shards import FileOf, Shard, assign, list_files, read_file
-from contradpp.scale.worker import Task, Worker
-
-COLUMNS = {"basket": None, "item": None, "quantity": None, "name": None}
-QUICK = {"n_components": 5, "batch_size": 256, "max_iter": 2, "tol": 0.0, "n_jobs": 1, "random_state": 3}
-
-
-def task_of(folder, tmp_path, parameters, **changes) -> Task:
-    standard = {"validation": None, "checkpoint": str(tmp_path / "c"), "every": 1, "resume": False, "timeout": 20.0}
-    return Task(**{"parameters": QUICK | parameters, "n_files": len(list_files(str(folder)))} | standard | changes)
-
-
-def together(folder, n, task, workers=None):
-    """Run n workers in threads; what each gave back, or its error."""
-    workers = workers or [Worker() for _ in range(n)]
-    for worker, files in zip(workers, assign(list_files(str(folder)), n), strict=True):
-        worker.load(files, COLUMNS)
-    addresses = [worker.open("127.0.0.1") for worker in workers]
-    token = os.urandom(32)
-    with ThreadPoolExecutor(n) as pool:
-        runs = [pool.submit(w.train, rank, addresses, token, task) for rank, w in enumerate(workers)]
-    return [run.exception() or run.result() for run in runs]
-
-
-def one_machine(folder, parameters, **given):
-    return cd.LowRankDPP(**QUICK | parameters).fit(cd.read_baskets(folder), **given)
+from contradpp.scale.worker import Worker
+from scale.crew import COLUMNS, one_machine, task_of, together
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -150,10 +128,11 @@ def test_factors_that_drift_apart_are_noticed(folder, tmp_path, monkeypatch):
 
     learn = worker.learn
 
-    def other_processor(model, shard, **given):
-        if shard.collective.rank == 1:
-            model.alpha = model.alpha * (1 + 1e-12)
-        learn(model, shard, **given)
+    def other_processor(problem, task, folder):
+        if problem.collective.rank == 1:
+            changed = replace(problem.settings, alpha=problem.settings.alpha * (1 + 1e-12))
+            problem = replace(problem, settings=changed)
+        return learn(problem, task, folder)
 
     monkeypatch.setattr(worker, "learn", other_processor)
     found = together(folder, 2, task_of(folder, tmp_path, {"objective": "exact"}))
@@ -257,4 +236,4 @@ def test_any_file_system_will_do(folder):
 )
 def test_what_shards_cannot_do_is_said(model):
     with pytest.raises(ParameterError, match="engine='ray'"):
-        refuse_unsupported(model)
+        refuse_unsupported(model, "replicated")

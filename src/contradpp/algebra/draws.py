@@ -55,10 +55,9 @@ def update_norms(V: Array, rows: Rows, norms: Array, sums: Array, block: int) ->
 
 
 @compiled
-def by_norm(norms: Array, cumulative: Array, block: int, rng: np.random.Generator) -> int:
-    """An item with probability ∝ its squared norm: a block by binary search, then an item by a walk through it."""
+def item_at(norms: Array, cumulative: Array, block: int, target: float) -> int:
+    """The item in whose stretch of the line of squared norms `target` lies: its block by bisection, then a walk."""
     last = len(cumulative) - 1
-    target = rng.random() * cumulative[last]
     b = min(int(np.searchsorted(cumulative, target, side="right")), last)
     if b > 0:
         target -= cumulative[b - 1]
@@ -67,6 +66,76 @@ def by_norm(norms: Array, cumulative: Array, block: int, rng: np.random.Generato
         target -= norms[j]
         j += 1
     return j
+
+
+@compiled
+def items_at(norms: Array, cumulative: Array, block: int, targets: Array, out: Codes) -> None:
+    """`item_at` for many targets."""
+    for n in range(len(targets)):
+        out[n] = item_at(norms, cumulative, block, targets[n])
+
+
+@compiled
+def span_of(V: Array, norms: Array, items: Codes, skip: int, basis: Array) -> int:
+    """Orthonormal rows that span those of `items` but the one at `skip`, and how many there are."""
+    K, t = V.shape[1], 0
+    for a in range(len(items)):
+        if a == skip:
+            continue
+        residual = basis[t]
+        for c in range(K):
+            residual[c] = V[items[a], c]
+        left = norms[items[a]]
+        for _ in range(2):
+            before = left
+            project_off(residual, basis, t)
+            left = 0.0
+            for c in range(K):
+                left += residual[c] * residual[c]
+            if left > 0.25 * before:  # little was lost: once is enough
+                break
+        scale = 1.0 / np.sqrt(left) if left > 1e-28 * norms[items[a]] else 0.0
+        for c in range(K):
+            residual[c] *= scale
+        t += 1
+    return t
+
+
+@compiled
+def length_along(v: Array, basis: Array, t: int) -> float:
+    """The squared length of v within the span of the first t rows of the basis."""
+    taken = 0.0
+    for b in range(t):
+        dot = 0.0
+        for c in range(len(v)):
+            dot += basis[b, c] * v[c]
+        taken += dot * dot
+    return taken
+
+
+@compiled
+def spans(V: Array, norms: Array, indptr: Pointers, slots: Codes, removed: Pointers, bases: Array) -> None:
+    """`span_of` for every set without its item at `removed`."""
+    for s in range(len(removed)):
+        part = slice(indptr[s], indptr[s + 1])
+        span_of(V, norms, slots[part], removed[s], bases[part])
+
+
+@compiled
+def shares_left(
+    V: Array, rows: Codes, candidates: Codes, sets: Pointers, indptr: Pointers, indices: Codes, removed: Pointers,
+    bases: Array, out: Array,
+) -> None:  # fmt: skip
+    """‖Z v_j‖² / ‖v_j‖² for candidates j, each with its row of V, and sets that lack an item; 0 for one in the set."""
+    for n in range(len(candidates)):
+        s, v = sets[n], V[rows[n]]
+        squared, inside = 0.0, False
+        for c in range(len(v)):
+            squared += v[c] * v[c]
+        for e in range(indptr[s], indptr[s + 1]):
+            inside = inside or (indices[e] == candidates[n] and e - indptr[s] != removed[s])
+        taken = length_along(v, bases[indptr[s] : indptr[s + 1]], indptr[s + 1] - indptr[s] - 1)
+        out[n] = 0.0 if inside or squared == 0.0 else 1.0 - taken / squared
 
 
 @compiled
@@ -79,56 +148,33 @@ def dynamic_negatives(
     i is drawn ∝ popularity. j is proposed ∝ ‖v_j‖² and accepted with probability ‖Z v_j‖² / ‖v_j‖², Z the
     projection off the span of A∖i. The new item comes last in the set. Returns the number of proposals.
     """
-    K = V.shape[1]
     largest = 1
     for n in range(len(parents)):
         largest = max(largest, indptr[parents[n] + 1] - indptr[parents[n]])
-    basis, residual = np.empty((largest, K)), np.empty(K)
+    basis = np.empty((largest, V.shape[1]))
+    last = len(cumulative) - 1
     proposals = 0
     for n in range(len(parents)):
         items = indices[indptr[parents[n]] : indptr[parents[n] + 1]]
-        k = len(items)
         removed = weighted_position(popularity, items, -1, rng)
         target_set = out[out_indptr[n] : out_indptr[n + 1]]
         t = 0
-        for a in range(k):
-            if a == removed:
-                continue
-            target_set[t] = items[a]
-            for c in range(K):
-                residual[c] = V[items[a], c]
-            left = norms[items[a]]
-            for _ in range(2):
-                before = left
-                project_off(residual, basis, t)
-                left = 0.0
-                for c in range(K):
-                    left += residual[c] * residual[c]
-                if left > 0.25 * before:  # little was lost: once is enough
-                    break
-            scale = 1.0 / np.sqrt(left) if left > 1e-28 * norms[items[a]] else 0.0
-            for c in range(K):
-                basis[t, c] = residual[c] * scale
-            t += 1
+        for a in range(len(items)):
+            if a != removed:
+                target_set[t] = items[a]
+                t += 1
+        span_of(V, norms, items, removed, basis)
         chosen = items[removed]
         for _ in range(10_000):  # a bound against kernels so degenerate that nothing is ever accepted
             proposals += 1
-            j = by_norm(norms, cumulative, block, rng)
+            j = item_at(norms, cumulative, block, rng.random() * cumulative[last])
             inside = False
             for a in range(t):
                 inside = inside or target_set[a] == j
-            if inside:
-                continue
-            taken = 0.0
-            for b in range(t):
-                dot = 0.0
-                for c in range(K):
-                    dot += basis[b, c] * V[j, c]
-                taken += dot * dot
-            if rng.random() * norms[j] < norms[j] - taken:
+            if not inside and rng.random() * norms[j] < norms[j] - length_along(V[j], basis, t):
                 chosen = j
                 break
-        target_set[k - 1] = chosen
+        target_set[t] = chosen
     return proposals
 
 

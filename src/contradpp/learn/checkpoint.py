@@ -103,7 +103,7 @@ class Keeper:
 
     def begin(self, parts: Mapping[str, Resumable]) -> bool:
         """Set the parts as the checkpoint has them, if there is one to go on from; else write the first."""
-        remove_leftovers(self.path)
+        self._tidy()
         if self._kept is None:
             try:
                 self._write(parts)
@@ -113,20 +113,30 @@ class Keeper:
         tensors, body = self._kept
         self._kept = None
         try:
+            tensors = self._complete(tensors, body)
             for name, part in parts.items():
                 arrays = {key.removeprefix(f"{name}."): tensors[key] for key in tensors if key.startswith(f"{name}.")}
                 part.restore(body["parts"][name] | arrays)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise damaged(self.path, f"{type(error).__name__}: {error}") from error
         return True
 
+    def _tidy(self) -> None:
+        remove_leftovers(self.path)
+
+    def _complete(self, tensors: persist.Tensors, body: Mapping[str, Any]) -> persist.Tensors:  # noqa: ARG002
+        """All tensors of the checkpoint, from those in the file itself."""
+        return tensors
+
     def step(self, n_steps: int, parts: Mapping[str, Resumable]) -> None:
         """Write a checkpoint if it is time for one."""
-        if self._seconds is not None and time.monotonic() - self._written_at < self._seconds:
-            return
-        if self._steps is not None and n_steps - self._written_step < self._steps:
-            return
-        self.write(n_steps, parts)
+        if self._due(n_steps):
+            self.write(n_steps, parts)
+
+    def _due(self, n_steps: int) -> bool:
+        if self._steps is not None:
+            return n_steps - self._written_step >= self._steps
+        return self._seconds is not None and time.monotonic() - self._written_at >= self._seconds
 
     def write(self, n_steps: int, parts: Mapping[str, Resumable]) -> None:
         """Write a checkpoint; where that fails, the last one stays and training goes on."""

@@ -53,15 +53,34 @@ class Objective(Protocol):
         ...
 
 
+class Divisible(Objective, Protocol):
+    """An objective whose gradient is the sum of those of a batch's parts."""
+
+    @property
+    def needs_dual(self) -> bool:
+        """Whether the gradient needs C = Vᵀ V."""
+        ...
+
+    def for_parts(self, batch: Batch, n_components: int) -> tuple[Divisible, Batch]:
+        """The objective of parts of this batch, and the batch to divide: what depends on all sets is settled."""
+        ...
+
+    def of_rows(self, rows: NDArray[np.integer]) -> Objective:
+        """The same where items are numbered by their place in `rows`."""
+        ...
+
+
 @dataclass(frozen=True)
 class Contrastive:
     """φ_CE: the mean log-likelihood of the positives less `contrast` times that of the negatives.
 
     Without negatives it is φ_MLE. With contrast = 1 the normaliser cancels and only rows of the batch move.
-    Contrast None is the counted form of the paper's appendix, |A⁻|/|A⁺|.
+    Contrast None is the counted form of the paper's appendix, |A⁻|/|A⁺|. `cancels` says of a part that the normaliser
+    does so in the whole batch.
     """
 
     contrast: float | None
+    cancels: bool = False
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
         """See `Objective`."""
@@ -75,7 +94,25 @@ class Contrastive:
                 -contrast_of(self.contrast, batch) * spread(batch.negatives.weights, possible[n_positive:]),
             ]
         )
-        return weighted_gradient(state, sets, rows, log_dets, y)
+        return weighted_gradient(state, sets, rows, log_dets, y, normalized=not self.cancels)
+
+    @property
+    def needs_dual(self) -> bool:
+        """See `Divisible`."""
+        return not self.cancels
+
+    def for_parts(self, batch: Batch, n_components: int) -> tuple[Contrastive, Batch]:
+        """See `Divisible`: the weights of sets beyond the rank go to all others, not only to those of their part."""
+        positive = spread(batch.weights, batch.positives.sizes <= n_components)
+        negative = spread(batch.negatives.weights, batch.negatives.sets.sizes <= n_components)
+        weight = contrast_of(self.contrast, batch)
+        total, size = positive.sum() - weight * negative.sum(), np.abs(positive).sum() + weight * negative.sum()
+        divided = Batch(batch.positives, positive, replace(batch.negatives, weights=negative))
+        return replace(self, cancels=bool(abs(total) <= 1e-12 * size)), divided
+
+    def of_rows(self, rows: NDArray[np.integer]) -> Contrastive:  # noqa: ARG002
+        """See `Divisible`."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -109,6 +146,16 @@ class NoiseContrastive:
         y = np.where(used, scale * (positive - expit(logit)), 0.0)
         value = float(scale[used] @ log_expit(np.where(positive, logit, -logit)[used]))
         return replace(weighted_gradient(state, sets, rows, log_dets, y), objective=value)
+
+    needs_dual = True
+
+    def for_parts(self, batch: Batch, n_components: int) -> tuple[NoiseContrastive, Batch]:  # noqa: ARG002
+        """See `Divisible`."""
+        return self, batch
+
+    def of_rows(self, rows: NDArray[np.integer]) -> NoiseContrastive:
+        """See `Divisible`."""
+        return replace(self, log_odds=self.log_odds[rows])
 
 
 @dataclass(frozen=True)
@@ -156,6 +203,16 @@ class ConditionalLikelihood:
         right[np.diag_indices(K)] -= 2 * sigmas.sum()
         return Gradient(rows, row_values, right, float(values.sum()))
 
+    needs_dual = True
+
+    def for_parts(self, batch: Batch, n_components: int) -> tuple[ConditionalLikelihood, Batch]:  # noqa: ARG002
+        """See `Divisible`."""
+        return self, batch
+
+    def of_rows(self, rows: NDArray[np.integer]) -> ConditionalLikelihood:
+        """See `Divisible`."""
+        return replace(self, removal=self.removal[rows])
+
 
 def set_gradients(state: State, sets: Sets) -> tuple[Array, Array]:
     """L_A⁻¹ V_A for every entry (nnz, K), and log det L_A for every set."""
@@ -167,7 +224,9 @@ def set_gradients(state: State, sets: Sets) -> tuple[Array, Array]:
     return rows, log_dets
 
 
-def weighted_gradient(state: State, sets: Sets, entry_rows: Array, log_dets: Array, y: Array) -> Gradient:
+def weighted_gradient(
+    state: State, sets: Sets, entry_rows: Array, log_dets: Array, y: Array, *, normalized: bool = True
+) -> Gradient:
     """The gradient of Σ y_A log P(A): 2 y_A L_A⁻¹ V_A in the rows of A, −2 (Σ y_A) V (I + C)⁻¹ in all.
 
     Where the weights cancel, as in CE with contrast 1, there is no second part. Sets of weight zero do not
@@ -181,7 +240,7 @@ def weighted_gradient(state: State, sets: Sets, entry_rows: Array, log_dets: Arr
     used = y != 0
     objective = float(y[used] @ log_dets[used])
     total = float(y.sum())
-    if abs(total) <= 1e-12 * np.abs(y).sum():
+    if not normalized or abs(total) <= 1e-12 * np.abs(y).sum():
         return Gradient(rows, values, None, objective)
     right = -2.0 * total * state.normalizer_factor()
     return Gradient(rows, values, right, objective - total * state.log_normalizer)

@@ -66,7 +66,7 @@ class Nesterov:
         """V + β δ."""
         if self._velocity is None or self._beta == 0:
             return state
-        return State(state.V + self._beta * self._velocity, n_jobs=state.n_jobs)
+        return state.at(state.V + self._beta * self._velocity)
 
     @property
     def _beta(self) -> float:
@@ -218,14 +218,21 @@ class RowAdam:
 
         run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), state.n_jobs)
 
-    def settle(self, state: State) -> None:
-        """Apply the penalty that untouched rows still owe, so that V is what a dense computation would give."""
+    def settle(self, state: State, rows: NDArray[np.int64] | None = None) -> None:
+        """Apply the penalty that untouched rows still owe, so that V is what a dense computation would give.
+
+        With `rows`, to those only; they must have taken a step.
+        """
         from contradpp.algebra import steps
 
-        rows = np.flatnonzero(self._seen)
+        rows = np.flatnonzero(self._seen) if rows is None else rows
         old = state.before(rows)
         steps.settle_rows(state.V, rows, self._rows, self.penalty, self._clock, self.norm_step, self.beta2)
         state.rows_changed(rows, old)
+
+    def settled(self, rows: NDArray[np.int64]) -> None:
+        """Say that these rows owe nothing: they are as another optimiser has settled them."""
+        self._rows[rows, 4] = self._clock
 
     def snapshot(self) -> Snapshot:
         """See `Resumable`: all that is private, that of subclasses too."""

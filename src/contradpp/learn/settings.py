@@ -103,9 +103,9 @@ class Settings:
         batch = min(self.batch_size, max(data.positives.count, data.negatives.count, 1))
         return Plan(
             objective=self._objective(share),
-            optimizer=self._optimizer(penalty, state.V.shape[1], batch),
+            optimizer=self.optimizer_of(penalty, state.V.shape[1], batch),
             schedule=self._schedule(),
-            monitor=self._monitor(watched, share),
+            monitor=self.monitor_of(watched, share),
             source=source,
             negative_ratio=self.negative_ratio,
             batch_size=self.batch_size,
@@ -138,7 +138,8 @@ class Settings:
     def _removal(self, share: Array) -> Array:
         return share if self.removal == "popularity" else np.ones_like(share)
 
-    def _optimizer(self, penalty: Array, n_components: int, batch: int) -> Optimizer:
+    def optimizer_of(self, penalty: Array, n_components: int, batch: int, *, dense: bool | None = None) -> Optimizer:
+        """The optimiser for rows with these penalties; `dense` as for `RowAdam`, by their number if left out."""
         given: dict[str, Any] = {} if self.learning_rate is None else {"step_size": self.learning_rate}
         if self.optimizer == "nesterov":
             return Nesterov(penalty, batch_scale=batch, **given)
@@ -146,14 +147,20 @@ class Settings:
             return RobbinsMonro(penalty, radius=self.radius, **given)
         if self.learning_rate is not None:
             given = {"norm_step": self.learning_rate / 20, "direction_step": self.learning_rate}
-        return RowAdam(penalty, n_components, dense=len(penalty) <= DENSE_ITEMS, **given)
+        dense = len(penalty) <= DENSE_ITEMS if dense is None else dense
+        return RowAdam(penalty, n_components, dense=dense, **given)
 
     def _schedule(self) -> Schedule:
         return RelativeChange(self.tol) if self.paper else Plateau(self.tol)
 
-    def _monitor(self, watched: Watched, share: Array) -> Callable[[State], float]:
-        by_likelihood = self.objective in ("mle", "nce") if self.monitor == "auto" else self.monitor == "likelihood"
-        if by_likelihood:
+    @property
+    def by_likelihood(self) -> bool:
+        """Whether the validation score is log P(A) rather than log P(i | A∖i)."""
+        return self.objective in ("mle", "nce") if self.monitor == "auto" else self.monitor == "likelihood"
+
+    def monitor_of(self, watched: Watched, share: Array) -> Callable[[State], float]:
+        """The validation score of a state; `share` is the popularity of every item."""
+        if self.by_likelihood:
             return likelihood_monitor(watched)
         removal = self._removal(share) if self.objective in ("dynamic", "exact") else np.ones_like(share)
         return conditional_monitor(watched, removal)

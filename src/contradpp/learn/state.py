@@ -68,6 +68,10 @@ class State:
         self.moved = np.ones(len(self.V), dtype=bool)
         self.squared_norms = np.einsum("ik,ik->i", self.V, self.V)
 
+    def at(self, V: Array) -> State:
+        """The same with other factors."""
+        return State(V, n_jobs=self.n_jobs)
+
     def before(self, rows: NDArray[np.integer]) -> Array | None:
         """These rows of V, if `rows_changed` will want to know what they were."""
         return self.V[rows] if self._dual is not None and self._dual_wanted else None

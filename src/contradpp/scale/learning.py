@@ -1,13 +1,13 @@
 """`fit` on a worker: the same steps as on one machine, over baskets of which it has only a part.
 
-Everything but the baskets is the same on all workers: vocabulary, start, plan and, step after step, the factors.
+Three ways to share the work: "replicated" (everyone has all of V and computes some blocks of every batch), "sharded"
+(everyone has some rows of V), and "local" (everyone makes steps of its own, and all meet now and then).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +17,32 @@ from contradpp._threads import resolve_n_jobs
 from contradpp.errors import ClusterError, DataError, ParameterError, RankError
 from contradpp.estimators import learning
 from contradpp.estimators.lowrank import LowRankDPP
+from contradpp.learn.calibrate import discrimination_scale, likelihood_scale, uniform_sets
 from contradpp.learn.callbacks import Callback
-from contradpp.learn.checkpoint import Keeper
-from contradpp.learn.negatives import EMPTY
-from contradpp.learn.settings import Settings, Watched
-from contradpp.learn.start import start_factors
-from contradpp.learn.trainer import TrainingData
+from contradpp.learn.checkpoint import Keeper, fingerprint
+from contradpp.learn.negatives import EMPTY, Dynamic, NegativeSource
+from contradpp.learn.objectives import Divisible
+from contradpp.learn.optimizers import RowAdam
+from contradpp.learn.settings import DENSE_ITEMS, Settings, Watched
+from contradpp.learn.start import popularity, start_factors
+from contradpp.learn.trainer import Outcome, Plan, TrainingData, train
 from contradpp.model.kernel import Sets
-from contradpp.scale.collective import gather
+from contradpp.scale.collective import Collective, gather
+from contradpp.scale.drawing import OwnedDynamic
+from contradpp.scale.local import LocalState, Meetings
+from contradpp.scale.owners import Owners
+from contradpp.scale.parts import PartKeeper
+from contradpp.scale.sharded import Dealt, OwnedObjective, OwnedState, log_dets, owned_monitor
 from contradpp.scale.shards import Shard, ShardedData
 from contradpp.scale.shared import SharedState
 
+Array = NDArray[np.float64]
+Positions = NDArray[np.int64]
+MODES = ("replicated", "sharded", "local")
+_DEAL = 6  # key of a random stream, after those of the estimators
 
-def refuse_unsupported(model: LowRankDPP) -> None:
+
+def refuse_unsupported(model: LowRankDPP, mode: str) -> None:
     """Say what cannot be learned from shards."""
     if type(model) is not LowRankDPP:
         raise ParameterError(f"engine='ray' learns LowRankDPP, not {type(model).__name__}")
@@ -40,48 +53,174 @@ def refuse_unsupported(model: LowRankDPP) -> None:
         )
     if model.warm_start:
         raise ParameterError("engine='ray' starts anew: warm_start must be False")
+    if mode == "local" and (model.optimizer != "adam" or model.settings == "paper"):
+        raise ParameterError("mode='local' needs optimizer='adam' and no settings='paper'")
+    if mode == "sharded" and model.refresh != 1:
+        raise ParameterError("mode='sharded' draws negatives at every step: refresh must be 1")
 
 
-def learn(model: LowRankDPP, shard: Shard, *, validation: float | None, keeper: Keeper | None) -> None:
-    """Fit the model, together with all workers of the shard's collective."""
-    settings = model._settings()
-    seed = root_seed(model.random_state)
-    if keeper is not None and model.random_state is None:
-        raise ParameterError("a run on several workers needs random_state")
-    shard, usable = usable_baskets(model, shard, settings)
-    watched, training = set_aside(validation, shard, usable, settings, seed)
-    used = np.zeros(len(shard.sizes), dtype=bool)
-    used[training] = True
-    counts, n_baskets = shard.item_counts(used), float(len(training))
-    V = start_factors(model._init(), counts, n_baskets, model.n_components, stream(seed, learning._START))
-    stand_in = Sets(np.zeros(min(len(training), settings.batch_size) + 1, dtype=np.int64), EMPTY.indices)
-    nothing = np.empty(0)
-    data = ShardedData(stand_in, np.ones(stand_in.count), EMPTY, nothing, shard, training)
-    if not watched.sets.count:
-        everything = TrainingData(shard.take(training), np.ones(len(training)), EMPTY, nothing)
-        watched = learning.what_to_watch(everything)
-    state = SharedState(V, n_jobs=resolve_n_jobs(model.n_jobs), collective=shard.collective)
-    trained = root_seed(stream(seed, learning._TRAIN))
-    plan = settings.build_plan(state, data, watched, counts, n_baskets, trained)
-    if keeper is not None:
-        given = {name: getattr(model, name) for name in ("n_components", "init", "calibrate", "oversize")}
-        keeper.identify(seed, asdict(settings) | given | {"max_iter": None}, (V, counts, shard.sizes, *watched.sets))
-    watchers: Sequence[Callback] = [SameEverywhere(state)]
-    model._run(state, data, plan, shard.items, counts, n_baskets, watchers, keeper)
-    model._calibrate(watched, seed)
+@dataclass(frozen=True)
+class Problem:
+    """What is to be learned, the same on all workers but for the shard."""
+
+    model: LowRankDPP
+    settings: Settings
+    seed: int
+    shard: Shard
+    watched: Watched
+    training: Positions  # the numbers of the training baskets
+    counts: Array
+    n_baskets: float
+
+    @staticmethod
+    def of(model: LowRankDPP, shard: Shard, validation: float | None) -> Problem:
+        """The problem that a model's settings and the files pose."""
+        settings = model._settings()
+        if model.random_state is None:
+            raise ParameterError("a run on several workers needs random_state")
+        seed = root_seed(model.random_state)
+        shard, usable = usable_baskets(model, shard, settings)
+        watched, training = set_aside(validation, shard, usable, settings, seed)
+        used = np.zeros(len(shard.sizes), dtype=bool)
+        used[training] = True
+        counts, n_baskets = shard.item_counts(used), float(len(training))
+        if not watched.sets.count:
+            everything = TrainingData(shard.take(training), np.ones(len(training)), EMPTY, np.empty(0))
+            watched = learning.what_to_watch(everything)
+        return Problem(model, settings, seed, shard, watched, training, counts, n_baskets)
+
+    @property
+    def collective(self) -> Collective:
+        """The workers."""
+        return self.shard.collective
+
+    def start(self, rows: Positions | None = None) -> Array:
+        """The first factors, or some rows of them."""
+        model, rng = self.model, stream(self.seed, learning._START)
+        return start_factors(model._init(), self.counts, self.n_baskets, model.n_components, rng, rows)
+
+    def data(self, *, own_only: bool) -> ShardedData:
+        """The training baskets."""
+        size = min(len(self.training), self.settings.batch_size)
+        stand_in = Sets(np.zeros(size + 1, dtype=np.int64), EMPTY.indices)
+        nothing = np.empty(0)
+        return ShardedData(stand_in, np.ones(size), EMPTY, nothing, self.shard, self.training, own_only)
+
+    def identify(self, keeper: Keeper, mode: str) -> None:
+        """Tell the keeper what is trained on what."""
+        given = {name: getattr(self.model, name) for name in ("n_components", "init", "calibrate", "oversize")}
+        settings = asdict(self.settings) | given | {"max_iter": None, "mode": mode}
+        keeper.identify(self.seed, settings, (self.counts, self.shard.sizes, *self.watched.sets))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What training found: factors, or those of the rows `rows`."""
+
+    factors: NDArray[np.floating]
+    rows: Positions | None
+    history: list[dict[str, Any]]
+    n_iter: int
+
+
+def learn_replicated(problem: Problem, keeper: Keeper) -> Found:
+    """Everyone has all of V; the result is that of one machine to the last bit."""
+    model, shard = problem.model, problem.shard
+    state = SharedState(problem.start(), n_jobs=resolve_n_jobs(model.n_jobs), collective=shard.collective)
+    data, seed = problem.data(own_only=False), root_seed(stream(problem.seed, learning._TRAIN))
+    plan = problem.settings.build_plan(state, data, problem.watched, problem.counts, problem.n_baskets, seed)
+    problem.identify(keeper, "replicated")
+    watchers = [SameEverywhere(state.V, shard.collective)]
+    model._run(state, data, plan, shard.items, problem.counts, problem.n_baskets, watchers, keeper)
+    model._calibrate(problem.watched, problem.seed)
+    return Found(model.item_factors_, None, model.history_, model.n_iter_)
+
+
+def learn_sharded(problem: Problem, keeper: PartKeeper) -> Found:
+    """Everyone has some rows of V."""
+    model, settings, watched = problem.model, problem.settings, problem.watched
+    owners = keeper.owners = Owners(len(problem.counts), problem.collective)
+    state = OwnedState(problem.start(owners.own), owners, n_jobs=resolve_n_jobs(model.n_jobs))
+    data, seed = problem.data(own_only=True), root_seed(stream(problem.seed, learning._TRAIN))
+    share = popularity(problem.counts, problem.n_baskets)
+    plan = settings.build_plan(state, data, watched, problem.counts, problem.n_baskets, seed)
+    penalty = settings.alpha / np.maximum(problem.counts[owners.own], 1)
+    optimizer = settings.optimizer_of(
+        penalty, model.n_components, data.positives.count, dense=len(problem.counts) <= DENSE_ITEMS
+    )
+    plan = replace(
+        plan,
+        objective=OwnedObjective(cast(Divisible, plan.objective), owners),
+        optimizer=optimizer,
+        monitor=owned_monitor(settings, watched, share, owners, state),
+        source=_owned_source(plan, owners),
+    )
+    problem.identify(keeper, "sharded")
+    outcome = Outcome.start(state)
+    train(state, data, plan, (), outcome, keeper)
+    outcome.give_back(state)
+    return Found(state.V * _scale(problem, owners, state), owners.own, outcome.history, outcome.n_iter)
+
+
+def _owned_source(plan: Plan, owners: Owners) -> NegativeSource | None:
+    if isinstance(plan.source, Dynamic):
+        return OwnedDynamic(plan.source.popularity, owners)
+    return None if plan.source is None else Dealt(plan.source, owners)
+
+
+def _scale(problem: Problem, owners: Owners, state: OwnedState) -> float:
+    """The factor that `calibrate` asks for; see `LearningMixin._calibrate`."""
+    (sets, weights), calibrate = problem.watched, problem.model.calibrate
+    if calibrate is None or not (weights > 0).any():
+        return 1.0
+    if calibrate == "likelihood":
+        eigenvalues = np.linalg.eigvalsh(state.dual).astype(np.float64)
+        return likelihood_scale(eigenvalues, float(np.average(sets.sizes, weights=weights)))
+    drawn = uniform_sets(sets.sizes, len(problem.counts), stream(problem.seed, learning._UNIFORM))
+    sizes = sets.sizes.astype(np.float64)
+    real, others = (log_dets(owners, state, some) for some in (sets, Sets(sets.indptr, drawn)))
+    return discrimination_scale(real, sizes, others, sizes)
+
+
+def learn_local(problem: Problem, keeper: Keeper, every: int) -> Found:
+    """Everyone makes steps of its own over an equal part of the baskets, chosen at random."""
+    model, shard, collective = problem.model, problem.shard, problem.collective
+    order = stream(problem.seed, _DEAL).permutation(problem.training)
+    short = -len(order) % collective.size  # so that all make as many steps
+    own = shard.deal(np.concatenate([order, order[:short]]))
+    data = TrainingData(own, np.ones(own.count), EMPTY, np.empty(0))
+    state = LocalState(problem.start(), n_jobs=resolve_n_jobs(model.n_jobs))
+    seed = root_seed(stream(problem.seed, learning._TRAIN, collective.rank))
+    plan = problem.settings.build_plan(state, data, problem.watched, problem.counts, problem.n_baskets, seed)
+    problem.identify(keeper, f"local, {every} steps")
+    steps = max(-(-own.count // plan.batch_size), 1)
+    meetings = Meetings(state, cast(RowAdam, plan.optimizer), collective, every=every, steps_a_round=steps)
+    if isinstance(keeper, LocalKeeper):
+        keeper.meetings = meetings
+    watchers = [meetings, SameEverywhere(state.V, collective)]
+    model._run(state, data, plan, shard.items, problem.counts, problem.n_baskets, watchers, keeper)
+    model._calibrate(problem.watched, problem.seed)
+    return Found(model.item_factors_, None, model.history_, model.n_iter_)
+
+
+class LocalKeeper(Keeper):
+    """Writes a checkpoint only where the factors of all workers are the same."""
+
+    meetings: Meetings
+
+    def _due(self, n_steps: int) -> bool:
+        return self.meetings.is_met(n_steps) and super()._due(n_steps)
 
 
 class SameEverywhere(Callback):
     """After each round, makes sure that all workers have the same factors: machines may differ in their rounding."""
 
-    def __init__(self, state: SharedState) -> None:
-        self._state = state
+    def __init__(self, V: Array, collective: Collective) -> None:
+        self._V, self._collective = V, collective
 
-    def on_iteration(self, record: dict[str, Any], best: NDArray[np.float64]) -> None:  # noqa: ARG002
+    def on_iteration(self, record: dict[str, Any], best: Array) -> None:  # noqa: ARG002
         """See `Callback`."""
-        from contradpp.learn.checkpoint import fingerprint
-
-        digests = set(map(bytes, gather(self._state.collective, fingerprint([self._state.V]).encode())))
+        digests = set(map(bytes, gather(self._collective, fingerprint([self._V]).encode())))
         if len(digests) > 1:
             raise ClusterError(
                 "the workers' factors are no longer the same: their processors or libraries round differently. "

@@ -18,12 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from contradpp._random import root_seed
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ClusterError, ContradppError, MissingExtraError, ParameterError
 from contradpp.estimators.lowrank import LowRankDPP
-from contradpp.learn.settings import number, whole
-from contradpp.scale.learning import refuse_unsupported
+from contradpp.learn.settings import number, one_of, whole
+from contradpp.scale.learning import MODES, refuse_unsupported
 from contradpp.scale.shards import FileOf, assign, list_files
 from contradpp.scale.worker import Columns, Learned, Task, Worker
 
@@ -72,6 +74,8 @@ def fit(
     columns: Columns | None = None,
     timeout: float = 120.0,
     restarts: int = 3,
+    mode: str = "replicated",
+    local_steps: int = 50,
 ) -> LowRankDPP:
     """Learn from Parquet files on a Ray cluster; `LowRankDPP.fit(engine="ray")` documents the arguments.
 
@@ -86,9 +90,15 @@ def fit(
         Seconds that a worker is waited for before it counts as lost.
     restarts : int
         How many times lost workers are replaced.
+    mode : {"replicated", "sharded", "local"}
+        Whether every worker has all of V, or some of its rows, or makes steps of its own.
+    local_steps : int
+        With "local": the steps from one meeting to the next.
     """
-    refuse_unsupported(model)
+    one_of("mode", mode, MODES)
+    refuse_unsupported(model, mode)
     whole("workers", workers)
+    whole("local_steps", local_steps)
     number("timeout", timeout, low=0.0, strict=True)
     if not isinstance(source, (str, os.PathLike)):
         raise ParameterError(f"engine='ray' reads Parquet files by itself: pass a path, not {type(source).__name__}")
@@ -99,7 +109,9 @@ def fit(
     files = list_files(os.fspath(source))
     with tempfile.TemporaryDirectory() as folder, session(address, workers) as ray:
         place = Path(folder) / "checkpoint" if checkpoint is None else Path(checkpoint).absolute()
-        task = Task(parameters, len(files), validation, str(place), checkpoint_every, resume, float(timeout))
+        task = Task(
+            parameters, len(files), validation, str(place), checkpoint_every, resume, float(timeout), mode, local_steps
+        )
         crew = Crew(ray, files, columns or NO_COLUMNS, task)
         try:
             learned = run(crew, task, workers, restarts)
@@ -129,14 +141,14 @@ class Crew:
 
     def __init__(self, ray: Any, files: Sequence[FileOf], columns: Columns, task: Task) -> None:
         self._ray, self._files, self._columns = ray, list(files), columns
-        self._parameters, self._timeout = task.parameters, task.timeout
+        self._task, self._timeout = task, task.timeout
         self._workers: list[Any] = []
 
     def fill(self, wanted: int) -> None:
         """Start workers until there are so many, or as many as the cluster has room for, and give them their files."""
         actor = self._ray.remote(num_cpus=1, max_restarts=0)(Worker)
         self._workers += [actor.remote() for _ in range(wanted - len(self._workers))]
-        ready = self._answers([worker.prepare.remote(self._parameters) for worker in self._workers])
+        ready = self._answers([worker.prepare.remote(self._task) for worker in self._workers])
         for worker, answer in zip(self._workers, ready, strict=True):
             if isinstance(answer, BaseException):
                 self._ray.kill(worker)
@@ -157,10 +169,7 @@ class Crew:
         addresses = self._all(self._answers([w.open.remote("127.0.0.1" if local else None) for w in self._workers]))
         token = secrets.token_bytes(32)
         runs = [w.train.remote(rank, addresses, token, task) for rank, w in enumerate(self._workers)]
-        learned = self._all(self._answers(runs, patience=None))[0]
-        if not isinstance(learned, Learned):
-            raise ClusterError("the first worker gave no result")
-        return learned
+        return put_together([answer for answer in self._all(self._answers(runs, patience=None)) if answer is not None])
 
     def dismiss(self) -> None:
         """End all workers."""
@@ -210,6 +219,17 @@ class Crew:
             return error.cause if isinstance(error.cause, BaseException) else error
         except self._ray.exceptions.RayError as error:
             return error
+
+
+def put_together(answers: Sequence[Learned]) -> Learned:
+    """One result from what every worker gives back."""
+    first = answers[0]
+    if first.rows is None:
+        return first
+    factors = np.empty((len(first.ids), first.factors.shape[1]))
+    for answer in answers:
+        factors[answer.rows] = answer.factors
+    return replace(first, factors=factors, rows=None)
 
 
 def take_over(model: LowRankDPP, learned: Learned) -> None:

@@ -17,7 +17,7 @@ from contradpp.errors import DataError, ModelFileError
 from contradpp.learn.trainer import TrainingData
 from contradpp.model import persist
 from contradpp.model.kernel import Sets, take_sets
-from contradpp.scale.collective import Collective, gather, gather_arrays, total
+from contradpp.scale.collective import Collective, bytes_of, gather, gather_arrays, total
 
 _BATCH_ROWS = 1 << 18
 Codes = NDArray[np.int32]
@@ -135,17 +135,37 @@ class Shard:
 
     def take(self, numbers: Positions) -> Sets:
         """The baskets of these numbers, wherever they are: everyone asks for the same."""
+        owners, own, sets = self._found(numbers)
+        owner_of_entry = np.repeat(owners, sets.sizes)
+        for rank, part in enumerate(gather_arrays(self.collective, own.indices)):
+            sets.indices[owner_of_entry == rank] = part
+        return sets
+
+    def take_own(self, numbers: Positions) -> Sets:
+        """The baskets of these numbers, but with entries of −1 where they are another's."""
+        owners, own, sets = self._found(numbers)
+        sets.indices[:] = -1
+        sets.indices[np.repeat(owners == self.collective.rank, sets.sizes)] = own.indices
+        return sets
+
+    def deal(self, numbers: Positions) -> Sets:
+        """Of these baskets every size-th, counted from our rank: each worker gets as many as any other, or one less."""
+        rank, size = self.collective.rank, self.collective.size
+        messages = [[bytes_of(self._found(numbers[to::size])[1].indices)] for to in range(size)]
+        owners, _, sets = self._found(numbers[rank::size])
+        owner_of_entry = np.repeat(owners, sets.sizes)
+        for other, part in enumerate(self.collective.exchange(messages)):
+            sets.indices[owner_of_entry == other] = np.frombuffer(part, dtype=np.int32)
+        return sets
+
+    def _found(self, numbers: Positions) -> tuple[Positions, Sets, Sets]:
+        """The owners of these baskets, those that are ours, and room for all."""
         files = np.searchsorted(self.starts, numbers, side="right") - 1
         owners = self.owners[files]
         mine = owners == self.collective.rank
         own = take_sets(self.own, self.own_starts[files[mine]] + numbers[mine] - self.starts[files[mine]])
-        sizes = self.sizes[numbers].astype(np.int64)
-        indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        indices = np.empty(indptr[-1], dtype=np.int32)
-        owner_of_entry = np.repeat(owners, sizes)
-        for rank, part in enumerate(gather_arrays(self.collective, own.indices)):
-            indices[owner_of_entry == rank] = part
-        return Sets(indptr, indices)
+        indptr = np.concatenate([[0], np.cumsum(self.sizes[numbers])]).astype(np.int64)
+        return owners, own, Sets(indptr, np.empty(indptr[-1], dtype=np.int32))
 
     def clipped(self, size: int) -> Shard:
         """The same baskets, each cut to its first `size` items."""
@@ -195,6 +215,7 @@ class ShardedData(TrainingData):
 
     shard: Shard
     numbers: Positions  # of the training baskets
+    own_only: bool = False  # leave out the entries of baskets that other workers have
 
     @property
     def count(self) -> int:
@@ -203,4 +224,5 @@ class ShardedData(TrainingData):
 
     def take(self, chosen: Positions) -> tuple[Sets, NDArray[np.float64]]:
         """See `TrainingData`; a collective operation."""
-        return self.shard.take(self.numbers[chosen]), np.ones(len(chosen))
+        take = self.shard.take_own if self.own_only else self.shard.take
+        return take(self.numbers[chosen]), np.ones(len(chosen))

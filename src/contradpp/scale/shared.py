@@ -23,6 +23,10 @@ class SharedState(State):
         super().__init__(V, n_jobs=n_jobs)
         self.collective = collective
 
+    def at(self, V: NDArray[np.float64]) -> SharedState:
+        """See `State`."""
+        return SharedState(V, n_jobs=self.n_jobs, collective=self.collective)
+
     def in_blocks(self, work: Callable[[int], None], results: Sequence[tuple[NDArray[Any], Positions]]) -> None:
         """See `State`: own blocks by our work, those of the others by their word."""
         rank, size, n_blocks = self.collective.rank, self.collective.size, len(results[0][1]) - 1

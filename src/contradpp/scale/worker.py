@@ -21,7 +21,15 @@ from contradpp.errors import ClusterError
 from contradpp.estimators.lowrank import LowRankDPP
 from contradpp.learn.checkpoint import Keeper
 from contradpp.scale.collective import Address, Alone, Collective, Mesh, gather, listen
-from contradpp.scale.learning import learn
+from contradpp.scale.learning import (
+    Found,
+    LocalKeeper,
+    Problem,
+    learn_local,
+    learn_replicated,
+    learn_sharded,
+)
+from contradpp.scale.parts import PartKeeper
 from contradpp.scale.shards import FileOf, Shard, read_file
 from contradpp.scale.warm import warm_up
 
@@ -39,13 +47,16 @@ class Task:
     every: int | str
     resume: bool
     timeout: float
+    mode: str = "replicated"
+    local_steps: int = 50
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What the first worker gives back."""
+    """What a worker gives back: all factors, or its own rows of them."""
 
     factors: NDArray[np.floating]
+    rows: NDArray[np.int64] | None
     ids: list[Any]
     names: dict[Any, str]
     item_counts: NDArray[np.float64]
@@ -64,10 +75,10 @@ class Worker:
         self._listener: socket.socket | None = None
         self._prepared = False
 
-    def prepare(self, parameters: dict[str, Any]) -> int:
+    def prepare(self, task: Task) -> int:
         """Have the kernels compiled, once; the number of the worker's process."""
         if not self._prepared:
-            warm_up(parameters)
+            warm_up(task.parameters, task.mode)
             self._prepared = True
         return os.getpid()
 
@@ -91,7 +102,7 @@ class Worker:
         return str(name), int(port)
 
     def train(self, rank: int, addresses: Sequence[Address], token: bytes, task: Task) -> Learned | None:
-        """Learn together with the workers at these addresses; worker 0 gives the result back."""
+        """Learn together with the workers at these addresses; only those with something to say give it back."""
         if self._listener is None:
             raise ClusterError("a worker was to train before it listened")
         with self._listener as listener:
@@ -103,25 +114,35 @@ class Worker:
     def _train(self, collective: Collective, task: Task) -> Learned | None:
         read = [(file.number, baskets) for file, baskets in self._read]
         shard = Shard.build(read, task.n_files, collective)
-        model = LowRankDPP(**task.parameters)
+        problem = Problem.of(LowRankDPP(**task.parameters), shard, task.validation)
         with tempfile.TemporaryDirectory() as folder:
-            learn(model, shard, validation=task.validation, keeper=keeper_of(task, collective, Path(folder)))
-        if collective.rank != 0:
+            found = learn(problem, task, Path(folder))
+        first = collective.rank == 0
+        if not first and found.rows is None:
             return None
         return Learned(
-            factors=model.item_factors_, ids=list(shard.items), names=shard.items.names,
-            item_counts=model.item_counts_, n_baskets=model.n_baskets_, history=model.history_, n_iter=model.n_iter_,
-            bytes_sent=collective.sent,
+            factors=found.factors, rows=found.rows, ids=list(shard.items) if first else [],
+            names=shard.items.names if first else {}, item_counts=problem.counts if first else np.empty(0),
+            n_baskets=problem.n_baskets, history=found.history, n_iter=found.n_iter, bytes_sent=collective.sent,
         )  # fmt: skip
 
 
-def keeper_of(task: Task, collective: Collective, folder: Path) -> Keeper:
+def learn(problem: Problem, task: Task, folder: Path) -> Found:
+    """Train in the way that the task names."""
+    if task.mode == "sharded":
+        return learn_sharded(problem, PartKeeper(task.checkpoint, resume=task.resume, every=task.every))
+    if task.mode == "local":
+        return learn_local(problem, keeper_of(task, problem.collective, folder, LocalKeeper), task.local_steps)
+    return learn_replicated(problem, keeper_of(task, problem.collective, folder, Keeper))
+
+
+def keeper_of(task: Task, collective: Collective, folder: Path, kind: type[Keeper]) -> Keeper:
     """The first worker keeps the checkpoint and tells the others what is in it."""
     path = Path(task.checkpoint)
     own = path.read_bytes() if collective.rank == 0 and task.resume and path.exists() else b""
     content = gather(collective, own)[0]
     if collective.rank == 0:
-        return Keeper(path, resume=task.resume, every=task.every)
+        return kind(path, resume=task.resume, every=task.every)
     copy = folder / "checkpoint"
     if content:
         copy.write_bytes(content)

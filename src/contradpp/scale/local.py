@@ -1,0 +1,87 @@
+"""Training by local steps: every worker learns from its own baskets for a while, then all agree on the rows they moved.
+
+What is exchanged grows with how often they meet, not with the number of steps. A row becomes the mean over the workers
+that moved it since the last meeting, of its direction and of its log-norm, as the optimiser moves them: the plain mean
+of rows that point apart is too short. One that a single worker has moved keeps all that was learned of it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.learn.callbacks import Callback
+from contradpp.learn.optimizers import RowAdam
+from contradpp.learn.state import State
+from contradpp.scale.collective import Collective, gather_arrays
+
+Array = NDArray[np.float64]
+
+
+class LocalState(State):
+    """Factors that remember which rows moved since the workers last met."""
+
+    def __init__(self, V: Array, *, n_jobs: int = 1) -> None:
+        super().__init__(V, n_jobs=n_jobs)
+        self.apart = np.zeros(len(V), dtype=bool)
+
+    def changed(self) -> None:
+        """See `State`."""
+        super().changed()
+        self.apart = np.ones(len(self.V), dtype=bool)
+
+    def rows_changed(self, rows: NDArray[np.integer], old: Array | None) -> None:
+        """See `State`."""
+        super().rows_changed(rows, old)
+        self.apart[rows] = True
+
+
+class Meetings(Callback):
+    """After so many steps, and at the end of every round, makes the factors of all workers the same again."""
+
+    def __init__(
+        self, state: LocalState, optimizer: RowAdam, collective: Collective, *, every: int, steps_a_round: int
+    ) -> None:
+        self._state, self._optimizer, self._collective = state, optimizer, collective
+        self._every, self._steps_a_round = every, steps_a_round
+
+    def on_step(self, step: int, n_sets: int) -> None:  # noqa: ARG002
+        """See `Callback`."""
+        if step % self._steps_a_round == 0:
+            self._optimizer.settle(self._state)  # what untouched rows owe differs from worker to worker
+            self.meet()
+        elif step % self._every == 0:
+            self._optimizer.settle(self._state, np.flatnonzero(self._state.apart))
+            self.meet()
+
+    def is_met(self, step: int) -> bool:
+        """Whether the factors are the same everywhere after this step."""
+        return step % self._steps_a_round == 0 or step % self._every == 0
+
+    def meet(self) -> None:
+        """Rows that anyone moved become the mean over those who did."""
+        state, K = self._state, self._state.V.shape[1]
+        moved = np.flatnonzero(state.apart)
+        numbers = gather_arrays(self._collective, moved)
+        told = gather_arrays(self._collective, state.V[moved].reshape(-1))
+        rows, slots = np.unique(np.concatenate(numbers), return_inverse=True)
+        sums, logs, counts, at = np.zeros((len(rows), K)), np.zeros(len(rows)), np.zeros(len(rows)), 0
+        for values, own in zip(told, numbers, strict=True):
+            place, part = slots[at : at + len(own)], values.reshape(-1, K)
+            sums[place] += part
+            logs[place] += log_norms(part)
+            counts[place] += 1
+            at += len(own)
+        sums *= np.exp(logs / counts - log_norms(sums))[:, None]
+        old = state.before(rows)
+        state.V[rows] = sums
+        state.rows_changed(rows, old)
+        self._optimizer.settled(rows)
+        state.apart[:] = False
+
+
+def log_norms(rows: Array) -> Array:
+    """log ‖v‖ of every row; of a row of zeros, that of the smallest number."""
+    squares = np.maximum(np.einsum("ik,ik->i", rows, rows), np.finfo(np.float64).tiny)
+    logs: Array = 0.5 * np.log(squares)
+    return logs
