@@ -55,9 +55,9 @@ def test_one_item_is_replaced_by_its_norm_alone():
     assert p_value(drawn_by(2, [3]), dynamic_law(V, [3], POPULARITY)) > 1e-3
 
 
-def test_changed_factors_are_told(size=2):
+def test_changed_factors_are_told():
     """Twice as long, all rows are proposed as often as before; reversed, they are not."""
-    assert p_value(drawn_by(size, [0, 1], change=True), dynamic_law(V, [0, 1], POPULARITY)) > 1e-3
+    assert p_value(drawn_by(2, [0, 1], change=True), dynamic_law(V, [0, 1], POPULARITY)) > 1e-3
     assert p_value(drawn_by(1, [0, 1], change=True), dynamic_law(V[::-1], [0, 1], POPULARITY)) > 1e-3
 
 

@@ -20,8 +20,7 @@ from contradpp.scale.sharded import OwnedState, fetch, own_sets
 
 Array = NDArray[np.float64]
 Positions = NDArray[np.int64]
-TRIES = 2  # candidates of a set in one round: most are accepted
-MOST_ROUNDS = 2000
+TRIES = (2, 4, 8, 16, 32, *[64] * 160)  # candidates of a set in a round: most sets take one of the first
 
 
 def chance(key: int, numbers: Positions, use: Positions) -> Array:
@@ -62,11 +61,11 @@ class OwnedDynamic:
         norms = state.norms_of_all()
         cumulative = np.cumsum(draws.norm_blocks(norms, state.block))
         pending = np.arange(len(ours))
-        for round_ in range(MOST_ROUNDS):
+        for tries, tried in zip(TRIES, np.cumsum(TRIES) - TRIES, strict=True):
             if not total(self.owners.collective, np.array([len(pending)]))[0]:
                 break
-            which = np.repeat(pending, TRIES)
-            use = 1 + 2 * (round_ * TRIES + np.tile(np.arange(TRIES), len(pending)))
+            which = np.repeat(pending, tries)
+            use = 1 + 2 * (tried + np.tile(np.arange(tries), len(pending)))
             candidates = np.empty(len(which), dtype=np.int32)
             targets = chance(key, ours[which], use) * cumulative[-1]
             draws.items_at(norms, cumulative, state.block, targets, candidates)
@@ -76,9 +75,9 @@ class OwnedDynamic:
             draws.shares_left(
                 rows, places.indices, candidates, which, sets.indptr, sets.indices, removed, bases, left
             )  # fmt: skip
-            accepted = (chance(key, ours[which], use + 1) < left).reshape(-1, TRIES)
+            accepted = (chance(key, ours[which], use + 1) < left).reshape(-1, tries)
             done = accepted.any(axis=1)
-            chosen[pending[done]] = candidates.reshape(-1, TRIES)[done, accepted.argmax(axis=1)[done]]
+            chosen[pending[done]] = candidates.reshape(-1, tries)[done, accepted.argmax(axis=1)[done]]
             pending = pending[~done]
         return self._filled(out, ours, sets, removed, chosen)
 
