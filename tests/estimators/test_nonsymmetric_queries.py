@@ -268,3 +268,13 @@ def test_the_callers_arrays_stay_theirs(factors, S):
     factors[:] = 0
     sparse.data[:] = 0
     assert model.score_samples([0, 1]) == before
+
+
+def test_the_skew_part_of_one_model_can_be_given_to_another():
+    """It is frozen, and stays as it is."""
+    V = np.random.default_rng(0).normal(size=(4, 3))
+    S = np.zeros((4, 4))
+    S[0, 1], S[1, 0] = 0.3, -0.3
+    first = cd.NonsymmetricDPP.from_factors(V, S=S)
+    again = cd.NonsymmetricDPP.from_factors(V, S=first.skew_)
+    np.testing.assert_array_equal(again.skew_.toarray(), S)

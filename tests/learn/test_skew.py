@@ -8,7 +8,7 @@ import pytest
 from contradpp.algebra import reference_gradients
 from contradpp.learn.negatives import EMPTY, Negatives
 from contradpp.learn.objectives import Batch
-from contradpp.learn.partners import Partners, find_partners, strongest
+from contradpp.learn.partners import Partners, co_occurrences, find_partners, strongest
 from contradpp.learn.skew import SkewConditionalLikelihood, SkewState
 from contradpp.learn.skew_contrast import SkewContrastive, SkewDynamic
 from contradpp.model.kernel import Sets
@@ -112,7 +112,9 @@ def test_partners_are_those_bought_together():
     baskets += [[int(a), int(b)] for a, b in (rng.choice(6, 2, replace=False) for _ in range(30))]
     sets = as_sets(baskets)
     share = np.bincount(sets.indices, minlength=6) / len(baskets)
-    found = find_partners(sets, np.ones(len(baskets)), share / (1 - share), 1, seed=0)
+    found = find_partners(
+        co_occurrences(sets, np.ones(len(baskets)), len(share)), len(baskets), share / (1 - share), 1, seed=0
+    )
     of_0 = found.columns[found.indptr[0] : found.indptr[1]]
     of_2 = found.columns[found.indptr[2] : found.indptr[3]]
     assert 1 in of_0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +14,7 @@ from contradpp.errors import ClusterError, ParameterError
 from contradpp.learn import settings
 from contradpp.scale import learning, sharded
 from contradpp.scale.learning import refuse_unsupported
-from contradpp.scale.ray import put_together
+from contradpp.scale.ray import put_together, take_over
 from scale.crew import one_machine, task_of, together
 
 K = {"n_components": 30, "oversize": "drop", "batch_size": 100}
@@ -135,6 +137,31 @@ def test_a_missing_part_is_an_error_for_all(shop, tmp_path):
     assert all(isinstance(error, cd.errors.CheckpointError) for error in found)
 
 
+# -- Kernels that also attract -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize(
+    "parameters",
+    [{"objective": "exact"}, {"objective": "dynamic"}, {"objective": "mle", "dropout": 0.0, "max_iter": 1}],
+    ids=lambda p: p["objective"],
+)
+def test_pairs_on_several_workers(shop, tmp_path, n, parameters):
+    given = {"n_components": 30, "n_skew": 8, "oversize": "drop", "batch_size": 200, "max_iter": 2, "tol": 0.0}
+    given |= {"n_jobs": 1, "random_state": 3} | parameters
+    whole = cd.NonsymmetricDPP(**given).fit(cd.read_baskets(shop))
+    task = replace(task_of(shop, tmp_path, {}, every="1000s", model="NonsymmetricDPP"), parameters=given)
+    first, *others = together(shop, n, task)
+    assert others == [None] * (n - 1)
+    model = cd.NonsymmetricDPP(**given)
+    take_over(model, first)
+    assert model.items_ == whole.items_
+    np.testing.assert_allclose(model.item_factors_, whole.item_factors_, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(model.skew_.toarray(), whole.skew_.toarray(), rtol=0, atol=1e-8)
+    basket = list(whole.items_)[:3]
+    assert model.recommend(basket, N=5)[0].tolist() == whole.recommend(basket, N=5)[0].tolist()
+
+
 # -- Steps of one's own --------------------------------------------------------------------------------
 
 
@@ -174,6 +201,7 @@ def test_local_steps_go_on_from_a_checkpoint(shop, tmp_path):
         (cd.LowRankDPP(optimizer="nesterov"), "local"),
         (cd.LowRankDPP(settings="paper"), "local"),
         (cd.LowRankDPP(refresh=3), "sharded"),
+        (cd.NonsymmetricDPP(), "sharded"),
     ],
 )
 def test_what_a_mode_cannot_do_is_said(model, mode):

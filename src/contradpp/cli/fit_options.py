@@ -25,7 +25,7 @@ GROUPS = {
     "The model": ("model", "rank", "skew", "objective", "contrast", "alpha", "oversize", "calibrate"),
     "The run": ("max_iter", "validation", "test_size", "feedback", "seed", "jobs"),
     "Long runs": ("checkpoint", "resume", "checkpoint_every"),
-    "A cluster": ("engine", "address", "workers"),
+    "A cluster": ("engine", "address", "workers", "mode", "local_steps"),
     "Every other knob of the model": (
         "negative_ratio", "batch_size", "dropout", "tol", "optimizer", "learning_rate", "init", "refresh",
         "false_negatives", "frequency_power", "removal", "monitor", "radius", "settings",
@@ -144,6 +144,10 @@ def _cluster() -> list[Callable[[Any], Any]]:
         click.option("--engine", type=click.Choice(["ray"]), help="Train on a Ray cluster, from Parquet files."),
         click.option("--address", help="The cluster, such as auto or HOST:6379; one on this machine if left out."),
         click.option("--workers", type=_COUNT, default=2, show_default=True, help="Processes to train with."),
+        click.option("--mode", type=click.Choice(["replicated", "sharded", "local"]), default="replicated",
+                     show_default=True, help="All parameters on every worker; some rows each; or steps of one's own."),
+        click.option("--local-steps", type=_COUNT, default=50, show_default=True,
+                     help="With --mode local: steps from one exchange to the next."),
     ]  # fmt: skip
 
 

@@ -96,16 +96,15 @@ def for_cluster(data: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
     if given["feedback"] is not None or isinstance(given["validation"], str):
         raise click.UsageError("--engine ray takes neither --feedback nor a file for --validation")
-    if given["model"] not in (None, "lowrank"):
-        raise click.UsageError("--engine ray learns --model lowrank")
     largest = max(list_files(data), key=lambda file: file.n_rows)
-    return largest.path.removeprefix("file://"), given | {"model": "lowrank", "test_size": 0.0}
+    return largest.path.removeprefix("file://"), given | {"model": given["model"] or "lowrank", "test_size": 0.0}
 
 
 def on_cluster(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `fit` that only a cluster needs."""
     columns = {name: given[name] for name in LAYOUT if name != "format"}
-    return long_run(given) | {"columns": columns, "address": given["address"], "workers": given["workers"]}
+    own = {name: given[name] for name in GROUPS["A cluster"] if name != "engine"}
+    return long_run(given) | own | {"columns": columns}
 
 
 def long_run(given: dict[str, Any]) -> dict[str, Any]:

@@ -59,7 +59,10 @@ class FitMixin(LearningMixin):
             them, on any file system that fsspec knows. The result is the same as on one machine.
         **cluster
             With engine="ray": `workers` (2), `address` of the cluster (its own, on this machine), `timeout` in seconds
-            after which a silent worker counts as lost (120), `restarts` (3), and `columns` of the files.
+            after which a silent worker counts as lost (120), `restarts` (3), and `columns` of the files. `mode`:
+            "replicated" (every worker has all parameters), "sharded" (some rows each, for catalogues too large for one
+            machine) or "local" (`local_steps`, 50, of one's own between exchanges: the least traffic, and another
+            result).
         """
         del y
         if engine is not None:

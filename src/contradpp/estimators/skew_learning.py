@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ParameterError
 from contradpp.estimators.fitting import FitMixin
 from contradpp.learn.calibrate import best_scale
-from contradpp.learn.partners import Partners, find_partners
+from contradpp.learn.partners import Partners, co_occurrences, find_partners
 from contradpp.learn.settings import Settings, Watched, number, one_of, whole
 from contradpp.learn.skew import SkewState
 from contradpp.learn.skew_settings import OBJECTIVES, SkewSettings
@@ -57,19 +57,23 @@ class SkewLearningMixin(FitMixin):
             radius=10.0, paper=False, dropout=self.dropout,
         )  # fmt: skip
 
-    def _learn_on(self, engine: str, source: Any, unused: dict[str, Any], **given: Any) -> Self:  # noqa: ARG002
-        raise ParameterError(f"engine={engine!r} trains symmetric kernels only: use LowRankDPP, or leave engine out")
-
     def _init(self) -> str:
         return self.init
 
     def _state(self, V: Array, data: TrainingData, counts: Array, n_baskets: float, seed: int) -> State:
         """The pattern of S comes from the liked baskets, or is the present one where training goes on."""
         liked = np.flatnonzero(data.weights > 0)
+        sets, weights = take_sets(data.positives, liked), data.weights[liked]
+        together = co_occurrences(sets, weights, len(counts))
+        return self._state_of(V, together, float(weights.sum()), counts, n_baskets, seed)
+
+    def _state_of(
+        self, V: Array, together: Any, n_sets: float, counts: Array, n_baskets: float, seed: int
+    ) -> SkewState:
+        """The first state, from how often items are together."""
         share = popularity(counts, n_baskets)
         key = root_seed(stream(seed, _PARTNERS))
-        sets, weights = take_sets(data.positives, liked), data.weights[liked]
-        partners = find_partners(sets, weights, share / (1 - share), self.n_skew, key)
+        partners = find_partners(together, n_sets, share / (1 - share), self.n_skew, key)
         return SkewState(V, partners, n_jobs=resolve_n_jobs(self.n_jobs))
 
     def _state_again(self, V: Array) -> State:

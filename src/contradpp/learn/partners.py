@@ -83,7 +83,16 @@ class Partners:
         return cls(indptr, column[order].astype(np.int32), pair[order].astype(np.int32), sign[order], start)
 
 
-def find_partners(sets: Sets, weights: Array, odds: Array, n_partners: int, seed: int) -> Partners:
+def co_occurrences(sets: Sets, weights: Array, n_items: int) -> Any:
+    """Xᵀ X, in how many sets any two items are together (sparse, M × M); a set counts as it weighs."""
+    from scipy import sparse
+
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    X = sparse.csr_array((np.sqrt(weights)[owner], sets.indices, sets.indptr), shape=(sets.count, n_items))
+    return (X.T @ X).tocsr()
+
+
+def find_partners(together: Any, n_sets: float, odds: Array, n_partners: int, seed: int) -> Partners:
     """For each item those that it occurs with more often than chance, the `n_partners` strongest, and how strong.
 
     The attraction of a pair is P̂_ij max(log P̂_ij/(p̂_i p̂_j), 0), and for catalogues of up to INVERTIBLE items also
@@ -92,10 +101,7 @@ def find_partners(sets: Sets, weights: Array, odds: Array, n_partners: int, seed
     """
     from scipy import sparse
 
-    M, n = len(odds), max(float(weights.sum()), 1.0)
-    owner = np.repeat(np.arange(sets.count), sets.sizes)
-    X = sparse.csr_array((np.sqrt(weights)[owner], sets.indices, sets.indptr), shape=(sets.count, M))
-    together = (X.T @ X).tocsr()
+    M, n = len(odds), max(n_sets, 1.0)
     counts = together.diagonal()
     upper = sparse.triu(together, k=1).tocoo()
     i, j, both = upper.row.astype(np.int64), upper.col.astype(np.int64), upper.data

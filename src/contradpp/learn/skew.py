@@ -7,7 +7,7 @@ learned as those of a symmetric kernel are; what is added here is the part of th
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,6 +131,20 @@ class SkewConditionalLikelihood:
         right = gram(V[rows], products, state.n_jobs)
         right[np.diag_indices(K)] -= 2 * sigmas.sum()
         return Gradient(near, out, right, float(logs.sum()), pairs)
+
+    needs_dual = True
+
+    def for_parts(self, batch: Batch, n_components: int) -> tuple[SkewConditionalLikelihood, Batch]:  # noqa: ARG002
+        """See `Divisible`: items are dropped from the batch as a whole."""
+        sets, n = self._thinned(batch.together()), batch.positives.count
+        split = int(sets.indptr[n])
+        positives = Sets(sets.indptr[: n + 1], sets.indices[:split])
+        negatives = replace(batch.negatives, sets=Sets(sets.indptr[n:] - split, sets.indices[split:]))
+        return replace(self, dropout=0.0), Batch(positives, batch.weights, negatives)
+
+    def of_rows(self, rows: NDArray[np.integer]) -> SkewConditionalLikelihood:
+        """See `Divisible`."""
+        return replace(self, removal=self.removal[rows])
 
     def _thinned(self, sets: Sets) -> Sets:
         """The sets with items dropped, at least two left of each that has as many.

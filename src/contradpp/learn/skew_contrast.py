@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,22 @@ class SkewContrastive:
     """
 
     contrast: float | None
+    cancels: bool = False  # said of a part: in the whole batch the weights do
+
+    @property
+    def needs_dual(self) -> bool:
+        """See `Divisible`."""
+        return False
+
+    def for_parts(self, batch: Batch, n_components: int) -> tuple[SkewContrastive, Batch]:  # noqa: ARG002
+        """See `Divisible`."""
+        weight = contrast_of(self.contrast, batch)
+        liked, others = float(batch.weights.sum()), weight * float(batch.negatives.weights.sum())
+        return replace(self, cancels=abs(liked - others) <= 1e-12 * (abs(liked) + others)), batch
+
+    def of_rows(self, rows: NDArray[np.integer]) -> SkewContrastive:  # noqa: ARG002
+        """See `Divisible`."""
+        return self
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
         """See `Objective`."""
@@ -64,7 +80,7 @@ class SkewContrastive:
         gradients.gather_rows(G, sets.indptr, slots, y, row_values)
         used = y != 0
         objective, total = float(y[used] @ log_dets[used]), float(y.sum())
-        if abs(total) <= 1e-12 * np.abs(y).sum():
+        if self.cancels or abs(total) <= 1e-12 * np.abs(y).sum():
             return Gradient(rows, row_values, None, objective, pairs)
         return self._with_normalizer(state, values, Gradient(rows, row_values, None, objective, pairs), total)
 

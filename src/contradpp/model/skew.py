@@ -93,7 +93,8 @@ def _checked(matrix: Any, n_items: int) -> Skew:
     from scipy.sparse import csr_array, issparse
 
     try:
-        S = csr_array(matrix, dtype=np.float64) if issparse(matrix) else csr_array(np.asarray(matrix, dtype=np.float64))
+        given = matrix if issparse(matrix) else np.asarray(matrix, dtype=np.float64)
+        S = csr_array(given, dtype=np.float64, copy=True)  # what follows works in place
     except (TypeError, ValueError) as error:
         raise ParameterError(f"the skew part must be a matrix of real numbers: {error}") from error
     if S.shape != (n_items, n_items):

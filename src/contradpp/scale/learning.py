@@ -6,7 +6,7 @@ Three ways to share the work: "replicated" (everyone has all of V and computes s
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +17,7 @@ from contradpp._threads import resolve_n_jobs
 from contradpp.errors import ClusterError, DataError, ParameterError, RankError
 from contradpp.estimators import learning
 from contradpp.estimators.lowrank import LowRankDPP
+from contradpp.estimators.nonsymmetric import NonsymmetricDPP
 from contradpp.learn.calibrate import discrimination_scale, likelihood_scale, uniform_sets
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper, fingerprint
@@ -24,7 +25,9 @@ from contradpp.learn.negatives import EMPTY, Dynamic, NegativeSource
 from contradpp.learn.objectives import Divisible
 from contradpp.learn.optimizers import RowAdam
 from contradpp.learn.settings import DENSE_ITEMS, Settings, Watched
+from contradpp.learn.skew import SkewState
 from contradpp.learn.start import popularity, start_factors
+from contradpp.learn.state import State
 from contradpp.learn.trainer import Outcome, Plan, TrainingData, train
 from contradpp.model.kernel import Sets
 from contradpp.scale.collective import Collective, gather
@@ -35,17 +38,23 @@ from contradpp.scale.parts import PartKeeper
 from contradpp.scale.sharded import Dealt, OwnedObjective, OwnedState, log_dets, owned_monitor
 from contradpp.scale.shards import Shard, ShardedData
 from contradpp.scale.shared import SharedState
+from contradpp.scale.summed import SummedObjective, counted_together
 
 Array = NDArray[np.float64]
 Positions = NDArray[np.int64]
+Model = LowRankDPP | NonsymmetricDPP
 MODES = ("replicated", "sharded", "local")
 _DEAL = 6  # key of a random stream, after those of the estimators
 
 
-def refuse_unsupported(model: LowRankDPP, mode: str) -> None:
+def refuse_unsupported(model: Model, mode: str) -> None:
     """Say what cannot be learned from shards."""
+    if isinstance(model, NonsymmetricDPP):
+        if mode != "replicated":
+            raise ParameterError(f"NonsymmetricDPP learns with mode='replicated' only, not mode={mode!r}")
+        return
     if type(model) is not LowRankDPP:
-        raise ParameterError(f"engine='ray' learns LowRankDPP, not {type(model).__name__}")
+        raise ParameterError(f"engine='ray' learns LowRankDPP and NonsymmetricDPP, not {type(model).__name__}")
     if model.objective == "explicit" or model.false_negatives == "reject":
         raise ParameterError(
             "engine='ray' cannot compare negatives with all training baskets: objective='explicit' and "
@@ -63,7 +72,7 @@ def refuse_unsupported(model: LowRankDPP, mode: str) -> None:
 class Problem:
     """What is to be learned, the same on all workers but for the shard."""
 
-    model: LowRankDPP
+    model: Model
     settings: Settings
     seed: int
     shard: Shard
@@ -71,9 +80,10 @@ class Problem:
     training: Positions  # the numbers of the training baskets
     counts: Array
     n_baskets: float
+    progress: Callback = field(default_factory=Callback)  # told of every step
 
     @staticmethod
-    def of(model: LowRankDPP, shard: Shard, validation: float | None) -> Problem:
+    def of(model: Model, shard: Shard, validation: float | None, progress: Callback | None = None) -> Problem:
         """The problem that a model's settings and the files pose."""
         settings = model._settings()
         if model.random_state is None:
@@ -87,7 +97,8 @@ class Problem:
         if not watched.sets.count:
             everything = TrainingData(shard.take(training), np.ones(len(training)), EMPTY, np.empty(0))
             watched = learning.what_to_watch(everything)
-        return Problem(model, settings, seed, shard, watched, training, counts, n_baskets)
+        told = progress or Callback()
+        return Problem(model, settings, seed, shard, watched, training, counts, n_baskets, told)
 
     @property
     def collective(self) -> Collective:
@@ -106,11 +117,11 @@ class Problem:
         nothing = np.empty(0)
         return ShardedData(stand_in, np.ones(size), EMPTY, nothing, self.shard, self.training, own_only)
 
-    def identify(self, keeper: Keeper, mode: str) -> None:
+    def identify(self, keeper: Keeper, mode: str, *arrays: NDArray[Any]) -> None:
         """Tell the keeper what is trained on what."""
         given = {name: getattr(self.model, name) for name in ("n_components", "init", "calibrate", "oversize")}
-        settings = asdict(self.settings) | given | {"max_iter": None, "mode": mode}
-        keeper.identify(self.seed, settings, (self.counts, self.shard.sizes, *self.watched.sets))
+        settings = asdict(self.settings) | given | {"max_iter": None, "mode": mode, "model": type(self.model).__name__}
+        keeper.identify(self.seed, settings, (self.counts, self.shard.sizes, *self.watched.sets, *arrays))
 
 
 @dataclass(frozen=True)
@@ -121,19 +132,35 @@ class Found:
     rows: Positions | None
     history: list[dict[str, Any]]
     n_iter: int
+    skew: Any = None  # S, where there is one
 
 
 def learn_replicated(problem: Problem, keeper: Keeper) -> Found:
-    """Everyone has all of V; the result is that of one machine to the last bit."""
+    """Everyone has all of V. Without pairs of items, the result is that of one machine to the last bit."""
     model, shard = problem.model, problem.shard
-    state = SharedState(problem.start(), n_jobs=resolve_n_jobs(model.n_jobs), collective=shard.collective)
+    state = first_state(problem)
     data, seed = problem.data(own_only=False), root_seed(stream(problem.seed, learning._TRAIN))
     plan = problem.settings.build_plan(state, data, problem.watched, problem.counts, problem.n_baskets, seed)
-    problem.identify(keeper, "replicated")
-    watchers = [SameEverywhere(state.V, shard.collective)]
+    if isinstance(state, SkewState):
+        plan = replace(plan, objective=SummedObjective(cast(Divisible, plan.objective), shard.collective))
+    problem.identify(keeper, "replicated", state.pairs)
+    watchers = [SameEverywhere(state.V, shard.collective), problem.progress]
     model._run(state, data, plan, shard.items, problem.counts, problem.n_baskets, watchers, keeper)
     model._calibrate(problem.watched, problem.seed)
-    return Found(model.item_factors_, None, model.history_, model.n_iter_)
+    skew = model.skew_ if isinstance(model, NonsymmetricDPP) else None
+    return Found(model.item_factors_, None, model.history_, model.n_iter_, skew)
+
+
+def first_state(problem: Problem) -> State:
+    """All of V, and the pairs of a kernel that has such."""
+    model, collective = problem.model, problem.collective
+    if not isinstance(model, NonsymmetricDPP):
+        return SharedState(problem.start(), n_jobs=resolve_n_jobs(model.n_jobs), collective=collective)
+    used = np.zeros(len(problem.shard.sizes), dtype=bool)
+    used[problem.training] = True
+    together = counted_together(problem.shard.own_used(used), len(problem.counts), collective)
+    n = problem.n_baskets
+    return model._state_of(problem.start(), together, n, problem.counts, n, problem.seed)
 
 
 def learn_sharded(problem: Problem, keeper: PartKeeper) -> Found:
@@ -157,7 +184,8 @@ def learn_sharded(problem: Problem, keeper: PartKeeper) -> Found:
     )
     problem.identify(keeper, "sharded")
     outcome = Outcome.start(state)
-    train(state, data, plan, (), outcome, keeper)
+    problem.progress.on_start(data.count, plan.max_iter, lambda _: model)
+    train(state, data, plan, (problem.progress,), outcome, keeper)
     outcome.give_back(state)
     return Found(state.V * _scale(problem, owners, state), owners.own, outcome.history, outcome.n_iter)
 
@@ -197,7 +225,7 @@ def learn_local(problem: Problem, keeper: Keeper, every: int) -> Found:
     meetings = Meetings(state, cast(RowAdam, plan.optimizer), collective, every=every, steps_a_round=steps)
     if isinstance(keeper, LocalKeeper):
         keeper.meetings = meetings
-    watchers = [meetings, SameEverywhere(state.V, collective)]
+    watchers = [meetings, SameEverywhere(state.V, collective), problem.progress]
     model._run(state, data, plan, shard.items, problem.counts, problem.n_baskets, watchers, keeper)
     model._calibrate(problem.watched, problem.seed)
     return Found(model.item_factors_, None, model.history_, model.n_iter_)
@@ -228,7 +256,7 @@ class SameEverywhere(Callback):
             )
 
 
-def usable_baskets(model: LowRankDPP, shard: Shard, settings: Settings) -> tuple[Shard, NDArray[np.int64]]:
+def usable_baskets(model: Model, shard: Shard, settings: Settings) -> tuple[Shard, NDArray[np.int64]]:
     """The shard, cut if `oversize` asks for it, and the numbers of the baskets that can be learned from."""
     K, sizes = model.n_components, shard.sizes
     if not len(sizes):

@@ -23,9 +23,11 @@ import numpy as np
 from contradpp._random import root_seed
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ClusterError, ContradppError, MissingExtraError, ParameterError
-from contradpp.estimators.lowrank import LowRankDPP
+from contradpp.estimators.nonsymmetric import NonsymmetricDPP
+from contradpp.learn.callbacks import ProgressBar
 from contradpp.learn.settings import number, one_of, whole
-from contradpp.scale.learning import MODES, refuse_unsupported
+from contradpp.model.nonsymmetric import NonsymmetricKernel
+from contradpp.scale.learning import MODES, Model, refuse_unsupported
 from contradpp.scale.shards import FileOf, assign, list_files
 from contradpp.scale.worker import Columns, Learned, Task, Worker
 
@@ -62,7 +64,7 @@ def session(address: str | None, workers: int) -> Iterator[Any]:
 
 
 def fit(
-    model: LowRankDPP,
+    model: Model,
     source: Any,
     *,
     workers: int = 2,
@@ -76,7 +78,7 @@ def fit(
     restarts: int = 3,
     mode: str = "replicated",
     local_steps: int = 50,
-) -> LowRankDPP:
+) -> Model:
     """Learn from Parquet files on a Ray cluster; `LowRankDPP.fit(engine="ray")` documents the arguments.
 
     Parameters
@@ -110,16 +112,52 @@ def fit(
     with tempfile.TemporaryDirectory() as folder, session(address, workers) as ray:
         place = Path(folder) / "checkpoint" if checkpoint is None else Path(checkpoint).absolute()
         task = Task(
-            parameters, len(files), validation, str(place), checkpoint_every, resume, float(timeout), mode, local_steps
-        )
+            parameters, len(files), validation, str(place), checkpoint_every, resume, float(timeout),
+            model=type(model).__name__, mode=mode, local_steps=local_steps,
+        )  # fmt: skip
         crew = Crew(ray, files, columns or NO_COLUMNS, task)
         try:
-            learned = run(crew, task, workers, restarts)
+            with shown(crew, model.verbose):
+                learned = run(crew, task, workers, restarts)
         finally:
             crew.dismiss()
     take_over(model, learned)
     log.info("worker 0 sent %s bytes", learned.bytes_sent)
     return model
+
+
+@contextmanager
+def shown(crew: Crew, verbose: int) -> Iterator[None]:
+    """A progress bar for as long as the block lasts, if one is asked for."""
+    if not verbose:
+        yield
+        return
+    bar = ProgressBar()
+    crew.bar = Follower(bar)
+    try:
+        yield
+    finally:
+        bar.on_end()
+
+
+class Follower:
+    """Moves a progress bar to where the first worker says that training is."""
+
+    def __init__(self, bar: ProgressBar) -> None:
+        self._bar = bar
+        self._started, self._seen, self._rounds = False, 0, 0
+
+    def follow(self, n_sets: int, max_iter: int, seen: int, records: list[dict[str, Any]]) -> None:
+        """Take over what the worker said."""
+        if not max_iter:
+            return
+        if not self._started:
+            self._started = True
+            self._bar.on_start(n_sets, max_iter, lambda _: None)  # type: ignore[arg-type, return-value]
+        self._bar.on_step(0, seen - self._seen)
+        for record in records[self._rounds :]:
+            self._bar.on_iteration(record, np.empty(0))
+        self._seen, self._rounds = seen, len(records)
 
 
 def run(crew: Crew, task: Task, workers: int, restarts: int) -> Learned:
@@ -143,10 +181,11 @@ class Crew:
         self._ray, self._files, self._columns = ray, list(files), columns
         self._task, self._timeout = task, task.timeout
         self._workers: list[Any] = []
+        self.bar: Follower | None = None
 
     def fill(self, wanted: int) -> None:
         """Start workers until there are so many, or as many as the cluster has room for, and give them their files."""
-        actor = self._ray.remote(num_cpus=1, max_restarts=0)(Worker)
+        actor = self._ray.remote(num_cpus=1, max_restarts=0, max_concurrency=2)(Worker)
         self._workers += [actor.remote() for _ in range(wanted - len(self._workers))]
         ready = self._answers([worker.prepare.remote(self._task) for worker in self._workers])
         for worker, answer in zip(self._workers, ready, strict=True):
@@ -203,7 +242,10 @@ class Crew:
         deadline = None if patience is None else time.monotonic() + patience * self._timeout
         while waiting:
             left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            done, waiting = self._ray.wait(waiting, num_returns=1, timeout=left)
+            done, waiting = self._ray.wait(waiting, num_returns=1, timeout=1.0 if left is None else min(left, 1.0))
+            self._follow()
+            if not done and (left is None or left > 0):
+                continue
             if not done:
                 answers |= {ref: TimeoutError(f"no answer within {self._timeout:g} s") for ref in waiting}
                 break
@@ -211,6 +253,16 @@ class Crew:
             if deadline is None and isinstance(answers[done[0]], BaseException):
                 deadline = time.monotonic() + 2 * self._timeout
         return [answers[reference] for reference in references]
+
+    def _follow(self) -> None:
+        """Move the progress bar, if there is one."""
+        if self.bar is None or not self._workers:
+            return
+        told = self._workers[0].progress.remote()
+        if self._ray.wait([told], timeout=1.0)[0]:
+            answer = self._answer(told)
+            if isinstance(answer, tuple):
+                self.bar.follow(*answer)
 
     def _answer(self, reference: Any) -> Any:
         try:
@@ -232,8 +284,12 @@ def put_together(answers: Sequence[Learned]) -> Learned:
     return replace(first, factors=factors, rows=None)
 
 
-def take_over(model: LowRankDPP, learned: Learned) -> None:
+def take_over(model: Model, learned: Learned) -> None:
     """Make what the workers learned the model's own."""
-    model._adopt(learned.factors, Vocabulary(learned.ids, names=learned.names))
+    items = Vocabulary(learned.ids, names=learned.names)
+    if isinstance(model, NonsymmetricDPP):
+        model._adopt_kernel(NonsymmetricKernel(learned.factors, skew=learned.skew), items)
+    else:
+        model._adopt(learned.factors, items)
     model.item_counts_, model.n_baskets_, model.n_updates_ = learned.item_counts, learned.n_baskets, 0
     model.history_, model.n_iter_ = learned.history, learned.n_iter

@@ -179,10 +179,13 @@ class Shard:
         parts = [np.arange(self.starts[file], self.starts[file + 1]) for file in files]
         return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)
 
+    def own_used(self, used: NDArray[np.bool_]) -> Sets:
+        """The worker's own baskets, if used (a flag for each of all baskets)."""
+        return take_sets(self.own, np.flatnonzero(used[self.own_numbers()]))
+
     def item_counts(self, used: NDArray[np.bool_]) -> NDArray[np.float64]:
         """In how many of the used baskets (a flag for each) every item is."""
-        kept = take_sets(self.own, np.flatnonzero(used[self.own_numbers()]))
-        counts = np.bincount(kept.indices, minlength=len(self.items)).astype(np.float64)
+        counts = np.bincount(self.own_used(used).indices, minlength=len(self.items)).astype(np.float64)
         return total(self.collective, counts)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from contradpp.data.baskets import Baskets
 from contradpp.errors import ClusterError
 from contradpp.estimators.lowrank import LowRankDPP
+from contradpp.estimators.nonsymmetric import NonsymmetricDPP
+from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper
 from contradpp.scale.collective import Address, Alone, Collective, Mesh, gather, listen
 from contradpp.scale.learning import (
@@ -47,6 +49,7 @@ class Task:
     every: int | str
     resume: bool
     timeout: float
+    model: str = "LowRankDPP"
     mode: str = "replicated"
     local_steps: int = 50
 
@@ -64,6 +67,31 @@ class Learned:
     history: list[dict[str, Any]]
     n_iter: int
     bytes_sent: int
+    skew: Any = None
+
+
+class Progress(Callback):
+    """Remembers how far training is, for whoever asks."""
+
+    def __init__(self) -> None:
+        self.n_sets, self.max_iter, self.seen = 0, 0, 0
+        self.records: list[dict[str, Any]] = []
+
+    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Any], Any]) -> None:  # noqa: ARG002
+        """See `Callback`."""
+        self.n_sets, self.max_iter, self.seen, self.records = n_sets, max_iter, 0, []
+
+    def on_resume(self, step: int, n_sets: int) -> None:  # noqa: ARG002
+        """See `Callback`."""
+        self.seen = n_sets
+
+    def on_step(self, step: int, n_sets: int) -> None:  # noqa: ARG002
+        """See `Callback`."""
+        self.seen += n_sets
+
+    def on_iteration(self, record: dict[str, Any], best: Any) -> None:  # noqa: ARG002
+        """See `Callback`."""
+        self.records.append(record)
 
 
 class Worker:
@@ -74,11 +102,12 @@ class Worker:
         self._columns: Columns = {}
         self._listener: socket.socket | None = None
         self._prepared = False
+        self._progress = Progress()
 
     def prepare(self, task: Task) -> int:
         """Have the kernels compiled, once; the number of the worker's process."""
         if not self._prepared:
-            warm_up(task.parameters, task.mode)
+            warm_up(task.parameters, task.model, task.mode)
             self._prepared = True
         return os.getpid()
 
@@ -88,6 +117,11 @@ class Worker:
         self._read = [(file, known[file] if file in known else read_file(file.path, columns)) for file in files]
         self._columns = dict(columns)
         return os.getpid()
+
+    def progress(self) -> tuple[int, int, int, list[dict[str, Any]]]:
+        """Positives a round, rounds at most, positives seen, and the rounds so far; asked while training goes on."""
+        told = self._progress
+        return told.n_sets, told.max_iter, told.seen, list(told.records)
 
     def open(self, host: str | None) -> Address:
         """Listen for the others, at a new port each time; without a host, at the address Ray knows this machine by."""
@@ -114,7 +148,8 @@ class Worker:
     def _train(self, collective: Collective, task: Task) -> Learned | None:
         read = [(file.number, baskets) for file, baskets in self._read]
         shard = Shard.build(read, task.n_files, collective)
-        problem = Problem.of(LowRankDPP(**task.parameters), shard, task.validation)
+        kind = NonsymmetricDPP if task.model == "NonsymmetricDPP" else LowRankDPP
+        problem = Problem.of(kind(**task.parameters), shard, task.validation, self._progress)
         with tempfile.TemporaryDirectory() as folder:
             found = learn(problem, task, Path(folder))
         first = collective.rank == 0
@@ -124,6 +159,7 @@ class Worker:
             factors=found.factors, rows=found.rows, ids=list(shard.items) if first else [],
             names=shard.items.names if first else {}, item_counts=problem.counts if first else np.empty(0),
             n_baskets=problem.n_baskets, history=found.history, n_iter=found.n_iter, bytes_sent=collective.sent,
+            skew=found.skew,
         )  # fmt: skip
 
 
