@@ -15,7 +15,8 @@ QUICK = {"n_components": 5, "batch_size": 256, "max_iter": 2, "tol": 0.0, "n_job
 
 def task_of(folder, tmp_path, parameters, **changes) -> Task:
     standard = {"validation": None, "checkpoint": str(tmp_path / "c"), "every": 1, "resume": False, "timeout": 20.0}
-    return Task(**{"parameters": QUICK | parameters, "n_files": len(list_files(str(folder)))} | standard | changes)
+    paths = tuple(file.path for file in list_files(str(folder)))
+    return Task(**{"parameters": QUICK | parameters, "paths": paths} | standard | changes)
 
 
 def together(folder, n, task, workers=None):

@@ -73,6 +73,13 @@ def main(folder: Path, scratch: Path, kills: int) -> dict[str, object]:
             )
             killer.join()
             found["after a kill"].append([same(model, whole), pids.losses - before])
+        found["modes"] = modes(folder, scratch, pids)
+        found["slow"] = stopped(folder, scratch, pids, seconds=2.0, timeout=60.0)
+        found["silent"] = stopped(folder, scratch, pids, seconds=None, timeout=4.0)
+        found["no room"] = same(
+            cd.LowRankDPP(**short).fit(folder, engine="ray", workers=3, timeout=5.0),
+            cd.LowRankDPP(**short).fit(cd.read_baskets(folder)),
+        )
         gone = sorted(folder.glob("*.parquet"))[0]
         content = gone.read_bytes()
         listed = engine.list_files
@@ -85,6 +92,63 @@ def main(folder: Path, scratch: Path, kills: int) -> dict[str, object]:
             gone.write_bytes(content)
         found["answered"] = score(folder, scratch, model)
     return found
+
+
+WELL = {"n_components": 20, "objective": "exact", "batch_size": 64, "tol": 0.0, "n_jobs": 1, "random_state": 3}
+
+
+def modes(folder: Path, scratch: Path, pids: Pids) -> dict[str, object]:
+    """Rows on two workers, also after a kill; steps of one's own; and a kernel that also attracts."""
+    long = WELL | {"max_iter": 6, "batch_size": 16}
+    whole = cd.LowRankDPP(**long).fit(cd.read_baskets(folder))
+    found: dict[str, object] = {}
+    model = cd.LowRankDPP(**long).fit(folder, engine="ray", workers=2, mode="sharded")
+    found["sharded"] = same(model, whole)
+    path = scratch / "rows"
+    killer = threading.Thread(target=kill_one, args=(pids, 1, path))
+    killer.start()
+    before = pids.losses
+    model = cd.LowRankDPP(**long).fit(
+        folder, engine="ray", workers=2, mode="sharded", checkpoint=path, checkpoint_every=20, timeout=30.0
+    )
+    killer.join()
+    found["sharded after a kill"] = [same(model, whole), pids.losses - before]
+    model = cd.LowRankDPP(**long).fit(folder, engine="ray", workers=2, mode="local", local_steps=10)
+    found["local"] = max(r["validation"] for r in model.history_) - max(r["validation"] for r in whole.history_)
+    given = {"n_components": 20, "n_skew": 5, "max_iter": 2, "tol": 0.0, "n_jobs": 1, "random_state": 3}
+    attracting = cd.NonsymmetricDPP(**given).fit(folder, engine="ray", workers=2)
+    one = cd.NonsymmetricDPP(**given).fit(cd.read_baskets(folder))
+    gap = np.abs(attracting.skew_.toarray() - one.skew_.toarray()).max()
+    found["nonsymmetric"] = same(attracting, one) and bool(gap < 1e-8)
+    return found
+
+
+def stopped(folder: Path, scratch: Path, pids: Pids, *, seconds: float | None, timeout: float) -> list[object]:
+    """A worker that stands still for a while, or for good: the result, and how many were lost."""
+    long = WELL | {"max_iter": 6, "batch_size": 16}
+    path = scratch / f"stopped-{seconds}"
+    held: list[int] = []
+
+    def hold() -> None:
+        while not path.exists():
+            time.sleep(0.02)
+        time.sleep(0.2)
+        held.append(pids.known[1])
+        os.kill(held[0], signal.SIGSTOP)
+        if seconds is not None:
+            time.sleep(seconds)
+            os.kill(held[0], signal.SIGCONT)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    before = pids.losses
+    model = cd.LowRankDPP(**long).fit(
+        folder, engine="ray", workers=2, checkpoint=path, checkpoint_every=20, timeout=timeout
+    )
+    holder.join()
+    if seconds is None:
+        os.kill(held[0], signal.SIGKILL)
+    return [same(model, cd.LowRankDPP(**long).fit(cd.read_baskets(folder))), pids.losses - before]
 
 
 def score(folder: Path, scratch: Path, model: cd.LowRankDPP) -> dict[str, object]:

@@ -40,6 +40,27 @@ def test_a_killed_worker_changes_nothing(found):
 
 
 @needs_ray
+def test_every_mode_and_model(found):
+    modes = found["modes"]
+    assert modes["sharded"] is True
+    assert modes["sharded after a kill"] == [True, 1]
+    assert modes["local"] > -0.1  # nats a basket, against one machine
+    assert modes["nonsymmetric"] is True
+
+
+@needs_ray
+def test_a_worker_that_stands_still_is_waited_for_or_replaced(found):
+    assert found["slow"] == [True, 0]
+    assert found["silent"][0] is True
+    assert found["silent"][1] >= 1
+
+
+@needs_ray
+def test_a_worker_for_whom_there_is_no_room_is_done_without(found):
+    assert found["no room"] is True
+
+
+@needs_ray
 def test_a_file_that_vanished_is_an_error_that_names_it(found):
     kind, message = found["vanished"]
     assert kind == "DataError"

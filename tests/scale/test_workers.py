@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import socket
 import threading
 import time
@@ -12,6 +13,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import contradpp as cd
@@ -208,6 +211,19 @@ def test_files_that_are_none(tmp_path, content):
         read_file(str(tmp_path / "x.parquet"), COLUMNS)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_basket_in_two_files_is_an_error_for_all(tmp_path, n):
+    """Rows of (basket, item): no worker could put the halves together."""
+    place = tmp_path / "files"
+    place.mkdir()
+    for number, ids in enumerate([[1, 1, 2, 2], [3, 3, 4], [5, 2, 6]]):
+        columns = {"order_id": ids, "product_id": [f"item {i}" for i in range(len(ids))]}
+        pq.write_table(pa.table(columns), place / f"part-{number}.parquet")
+    found = together(place, n, task_of(place, tmp_path, {}))
+    assert all(isinstance(error, DataError) for error in found)
+    assert re.search(r"part-0\.parquet goes on in .*part-2\.parquet", str(found[0]))
+
+
 def test_places_without_files(tmp_path):
     for place in (tmp_path, tmp_path / "nowhere", "gibberish://nowhere"):
         with pytest.raises(DataError):
@@ -222,7 +238,7 @@ def test_any_file_system_will_do(folder):
         memory.pipe(f"/shop/{path.name}", path.read_bytes())
     files = list_files("memory://shop")
     assert [f.n_rows for f in files] == [100, 800, 0, 600]
-    assert read_file(files[0].path, COLUMNS).n_baskets == 100
+    assert read_file(files[0].path, COLUMNS).baskets.n_baskets == 100
     memory.rm("/shop", recursive=True)
 
 

@@ -111,8 +111,9 @@ def fit(
     files = list_files(os.fspath(source))
     with tempfile.TemporaryDirectory() as folder, session(address, workers) as ray:
         place = Path(folder) / "checkpoint" if checkpoint is None else Path(checkpoint).absolute()
+        paths = tuple(file.path for file in files)
         task = Task(
-            parameters, len(files), validation, str(place), checkpoint_every, resume, float(timeout),
+            parameters, paths, validation, str(place), checkpoint_every, resume, float(timeout),
             model=type(model).__name__, mode=mode, local_steps=local_steps,
         )  # fmt: skip
         crew = Crew(ray, files, columns or NO_COLUMNS, task)

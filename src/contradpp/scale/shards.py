@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +68,14 @@ def assign(files: Sequence[FileOf], n_workers: int) -> list[list[FileOf]]:
     return [sorted(shard) for shard in shards]
 
 
-def read_file(path: str, columns: dict[str, str | None]) -> Baskets:
+class Read(NamedTuple):
+    """What a file holds: baskets, and for each a hash of its id, if it has one."""
+
+    baskets: Baskets
+    keys: NDArray[np.uint64]
+
+
+def read_file(path: str, columns: dict[str, str | None]) -> Read:
     """The baskets of one file, which may have none; a basket must not go on in another file."""
     import fsspec  # type: ignore[import-untyped]
     import pyarrow as pa
@@ -81,7 +89,34 @@ def read_file(path: str, columns: dict[str, str | None]) -> Baskets:
             add_batches(assembler, batches, layout, where=path)
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read ({error}). It was there when the files were listed") from error
-    return assembler.finish()
+    digests = b"".join(blake2b(repr(id_).encode(), digest_size=8).digest() for id_ in assembler.baskets.codes)
+    return Read(assembler.finish(), np.frombuffer(digests, dtype=np.uint64))
+
+
+def refuse_divided(read: Sequence[tuple[int, Read]], paths: Sequence[str], collective: Collective) -> None:
+    """An error for all workers if a basket is in two files: whoever a hash belongs to sees both."""
+    keys = np.concatenate([np.empty(0, np.uint64), *[part.keys for _, part in read]])
+    files = np.repeat([number for number, _ in read], [len(part.keys) for _, part in read]).astype(np.int32)
+    target = keys % np.uint64(collective.size)
+    chosen = [np.flatnonzero(target == to) for to in range(collective.size)]
+    all_keys, all_files = (
+        np.concatenate(
+            [
+                np.frombuffer(part, dtype=array.dtype)
+                for part in collective.exchange([[bytes_of(array[some])] for some in chosen])
+            ]
+        )
+        for array in (keys, files)
+    )
+    order = np.argsort(all_keys, kind="stable")
+    twice = np.flatnonzero(all_keys[order][1:] == all_keys[order][:-1])
+    pair = all_files[order[[twice[0], twice[0] + 1]]] if len(twice) else np.empty(0, np.int32)
+    found = [told for told in gather_arrays(collective, pair) if len(told)]
+    if found:
+        first, second = (paths[number] for number in sorted(found[0].tolist()))
+        raise DataError(
+            f"a basket of {first} goes on in {second}: workers read whole files, so write each basket into one file"
+        )
 
 
 @dataclass(frozen=True)

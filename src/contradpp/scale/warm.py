@@ -39,7 +39,7 @@ def main(parameters: dict[str, Any], model: str, mode: str) -> None:
         lists = [[i % 7, 7 + i % 5] for i in range(100)]
         pq.write_table(pa.table({"items": pa.array(lists)}), Path(folder) / "baskets.parquet")
         small = parameters | {"max_iter": 1, "batch_size": 50, "n_components": max(int(parameters["n_components"]), 2)}
-        task = Task(small, 1, None, str(Path(folder) / "checkpoint"), 1000, False, 10.0, model, mode)
+        task = Task(small, ("baskets",), None, str(Path(folder) / "checkpoint"), 1000, False, 10.0, model, mode)
         worker = Worker()
         worker.load(list_files(folder), {"basket": None, "item": None, "quantity": None, "name": None})
         worker.train(0, [worker.open("127.0.0.1")], b"", task)

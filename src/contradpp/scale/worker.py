@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.baskets import Baskets
 from contradpp.errors import ClusterError
 from contradpp.estimators.lowrank import LowRankDPP
 from contradpp.estimators.nonsymmetric import NonsymmetricDPP
@@ -32,7 +31,7 @@ from contradpp.scale.learning import (
     learn_sharded,
 )
 from contradpp.scale.parts import PartKeeper
-from contradpp.scale.shards import FileOf, Shard, read_file
+from contradpp.scale.shards import FileOf, Read, Shard, read_file, refuse_divided
 from contradpp.scale.warm import warm_up
 
 Columns = dict[str, str | None]
@@ -43,7 +42,7 @@ class Task:
     """What all workers of a run are told."""
 
     parameters: dict[str, Any]
-    n_files: int
+    paths: tuple[str, ...]  # of all files
     validation: float | None
     checkpoint: str
     every: int | str
@@ -98,7 +97,7 @@ class Worker:
     """Some of the files, and a place in the collective."""
 
     def __init__(self) -> None:
-        self._read: list[tuple[FileOf, Baskets]] = []
+        self._read: list[tuple[FileOf, Read]] = []
         self._columns: Columns = {}
         self._listener: socket.socket | None = None
         self._prepared = False
@@ -113,7 +112,7 @@ class Worker:
 
     def load(self, files: Sequence[FileOf], columns: Columns) -> int:
         """Read these files, unless they are read already; the number of the process."""
-        known = {file: baskets for file, baskets in self._read if columns == self._columns}
+        known = {file: read for file, read in self._read if columns == self._columns}
         self._read = [(file, known[file] if file in known else read_file(file.path, columns)) for file in files]
         self._columns = dict(columns)
         return os.getpid()
@@ -146,8 +145,9 @@ class Worker:
                 return self._train(mesh, task)
 
     def _train(self, collective: Collective, task: Task) -> Learned | None:
-        read = [(file.number, baskets) for file, baskets in self._read]
-        shard = Shard.build(read, task.n_files, collective)
+        refuse_divided([(file.number, read) for file, read in self._read], task.paths, collective)
+        baskets = [(file.number, read.baskets) for file, read in self._read]
+        shard = Shard.build(baskets, len(task.paths), collective)
         kind = NonsymmetricDPP if task.model == "NonsymmetricDPP" else LowRankDPP
         problem = Problem.of(kind(**task.parameters), shard, task.validation, self._progress)
         with tempfile.TemporaryDirectory() as folder:
