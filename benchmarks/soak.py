@@ -98,60 +98,6 @@ def worker_kills(n: int) -> bool:
     return good == n
 
 
-def scaling(n_baskets: int) -> bool:
-    """Seconds a round and bytes a step with 2 threads, and with 1, 2 and 4 workers of one thread each."""
-    import logging
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    sent = []
-
-    class Sent(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.msg == "worker 0 sent %s bytes":
-                sent.append(record.args[0])
-
-    log = logging.getLogger("contradpp")
-    log.addHandler(Sent())
-    log.setLevel(logging.INFO)
-    M, K, batch, rng = 16_470, 30, 1000, np.random.default_rng(0)  # the Belgian shop's catalogue
-    popularity = 1 / np.arange(1, M + 1) ** 0.8
-    popularity /= popularity.sum()
-    sizes = np.clip(rng.geometric(1 / 10.3, size=n_baskets), 2, K)
-    drawn = rng.choice(M, size=int(sizes.sum()), p=popularity)
-    lists = [np.unique(part).tolist() for part in np.split(drawn, np.cumsum(sizes)[:-1])]
-    with tempfile.TemporaryDirectory() as folder:
-        for part in range(4):
-            pq.write_table(pa.table({"items": pa.array(lists[part::4])}), Path(folder) / f"{part}.parquet")
-        baskets = cd.read_baskets(folder)
-        mean = float(baskets.sizes.mean())
-        for objective in ("dynamic", "exact"):
-            knobs = {"objective": objective, "batch_size": batch, "max_iter": 3, "tol": 0, "random_state": 0}
-            rows = []
-            for threads in (1, 2):
-                model = cd.LowRankDPP(K, n_jobs=threads, **knobs).fit(baskets)
-                rows.append((f"{threads} threads", seconds_a_round(model), 0, 0.0))
-            for workers in (1, 2, 4):
-                model = cd.LowRankDPP(K, n_jobs=1, **knobs).fit(folder, engine="ray", workers=workers)
-                steps = model.history_[-1]["step"]
-                entries = batch * mean * (1.5 if objective == "dynamic" else 1.0)
-                numbers = entries * K + 1.5 * batch if objective == "dynamic" else entries * (2 * K + 1) + 2 * batch
-                predicted = (8 * numbers + 4 * batch * mean) * (workers - 1) / workers
-                rows.append((f"{workers} workers", seconds_a_round(model), sent[-1] / steps, predicted))
-            for name, seconds, measured, predicted in rows:
-                ratio = f"{measured / predicted:.2f} of the model" if predicted else ""
-                times = f"{seconds:6.2f} s a round, {seconds / rows[1][1]:.2f} x 2 threads"
-                print(f"{objective:8s} {name:10s} {times}, {measured / 1e6:5.2f} MB a step {ratio}", flush=True)
-    return True
-
-
-def seconds_a_round(model: cd.LowRankDPP) -> float:
-    """Of the rounds after the first, which also loads the kernels."""
-    history = model.history_
-    return float(history[-1]["seconds"] - history[0]["seconds"]) / (len(history) - 1)
-
-
 # -- Damaged files -----------------------------------------------------------------------------------
 
 SEEDS = {
@@ -237,7 +183,6 @@ def main() -> None:
     parser.add_argument("--worker-kills", type=int, default=10)
     parser.add_argument("--readers", type=int, default=100_000)
     parser.add_argument("--models", type=int, default=10_000)
-    parser.add_argument("--baskets", type=int, default=881_620, help="of `scaling`: ten Belgian shops")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     runs = {
@@ -245,7 +190,6 @@ def main() -> None:
         "workers": lambda: worker_kills(given.worker_kills),
         "readers": lambda: damaged("readers", given.readers, given.seed),
         "models": lambda: damaged("models", given.models, given.seed),
-        "scaling": lambda: scaling(given.baskets),
     }
     failed = []
     for part in given.parts:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+from click.testing import CliRunner
 
 import contradpp as cd
+from contradpp.cli.main import cli
 from contradpp.errors import ContradppError
 from contradpp.scale import ray as engine
 from contradpp.scale.scoring import recommend_folder
@@ -89,8 +91,10 @@ def main(folder: Path, scratch: Path, kills: int) -> dict[str, object]:
         except ContradppError as error:
             found["vanished"] = [type(error).__name__, str(error)]
         finally:
+            engine.list_files = listed
             gone.write_bytes(content)
         found["answered"] = score(folder, scratch, model)
+        found["commands"] = commands(folder, scratch)
     return found
 
 
@@ -149,6 +153,37 @@ def stopped(folder: Path, scratch: Path, pids: Pids, *, seconds: float | None, t
     if seconds is None:
         os.kill(held[0], signal.SIGKILL)
     return [same(model, cd.LowRankDPP(**long).fit(cd.read_baskets(folder))), pids.losses - before]
+
+
+def commands(folder: Path, scratch: Path) -> dict[str, object]:
+    """The same from the command line, on the cluster that runs already."""
+    path, target = scratch / "by-command.safetensors", scratch / "by-command"
+    options = ["--rank", "20", "--objective", "exact", "--max-iter", "2", "--tol", "0", "--batch-size", "64"]
+    words = [
+        "fit",
+        folder,
+        "-o",
+        path,
+        "--engine",
+        "ray",
+        "--workers",
+        "2",
+        "--mode",
+        "sharded",
+        "--seed",
+        "3",
+        *options,
+    ]
+    fitted = CliRunner().invoke(cli, [str(word) for word in words])
+    words = ["recommend", path, "--engine", "ray", "--input", folder, "--output", target, "-n", "3"]
+    asked = CliRunner().invoke(cli, [str(word) for word in words])
+    one = cd.LowRankDPP(**WELL | {"max_iter": 2}).fit(cd.read_baskets(folder))
+    return {
+        "fit": [fitted.exit_code, fitted.output + repr(fitted.exception)],
+        "same": path.exists() and same(cd.load(path), one),
+        "recommend": [asked.exit_code, asked.output + repr(asked.exception)],
+        "rows": sum(pq.read_metadata(file).num_rows for file in target.glob("*.parquet")),
+    }
 
 
 def score(folder: Path, scratch: Path, model: cd.LowRankDPP) -> dict[str, object]:

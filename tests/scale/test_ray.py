@@ -78,6 +78,16 @@ def test_every_row_is_answered_exactly_once_and_only_what_is_left_is_done_again(
     assert "other settings" in answered["refused"]
 
 
+@needs_ray
+def test_the_commands(found):
+    said = found["commands"]
+    assert said["fit"][0] == 0, said["fit"][1]
+    assert said["same"] is True
+    assert said["recommend"][0] == 0, said["recommend"][1]
+    assert "1,500 baskets of 4 files" in said["recommend"][1]
+    assert said["rows"] == 1500
+
+
 def test_what_cannot_be_is_said_before_anything_starts(folder):
     model = cd.LowRankDPP(5)
     with pytest.raises(ParameterError, match="engine must be one of"):

@@ -69,15 +69,16 @@ def fit(ctx: click.Context, /, data: str, output: Path, report: Path | None, as_
 def introduce(run: Run, data: str) -> None:
     """Say what there is to learn from, what was chosen, and why."""
     summary = run.baskets.summary()
+    where = data if run.cluster is None else f"{run.label}, the largest file of {data}"
     click.echo(
-        f"{data}: {summary.n_baskets:,} baskets of {summary.n_items:,} items; "
+        f"{where}: {summary.n_baskets:,} baskets of {summary.n_items:,} items; "
         f"half have {summary.median:g} or fewer, the largest {summary.largest}."
     )
     if run.cluster is not None:
-        heading(f"Learning from all files of {run.cluster}, with settings chosen by the largest: {run.label}")
-        return
-    held = f"{run.test.n_baskets:,} are held out to measure it" if run.test else "none are held out to measure it"
-    heading(f"Learning from {run.learned.n_baskets:,} baskets; {held}")
+        heading(f"Learning from all files of {run.cluster}, with settings chosen by the largest")
+    else:
+        held = f"{run.test.n_baskets:,} are held out to measure it" if run.test else "none are held out to measure it"
+        heading(f"Learning from {run.learned.n_baskets:,} baskets; {held}")
     rows = [[choice.option.replace("_", "-"), str(choice.value), choice.why] for choice in run.choices]
     show_table([Column("setting"), Column("chosen"), Column("because")], rows)
     if run.feedback is not None:

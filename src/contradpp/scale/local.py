@@ -47,16 +47,17 @@ class Meetings(Callback):
 
     def on_step(self, step: int, n_sets: int) -> None:  # noqa: ARG002
         """See `Callback`."""
+        if not self.is_met(step):
+            return
         if step % self._steps_a_round == 0:
             self._optimizer.settle(self._state)  # what untouched rows owe differs from worker to worker
-            self.meet()
-        elif step % self._every == 0:
+        else:
             self._optimizer.settle(self._state, np.flatnonzero(self._state.apart))
-            self.meet()
+        self.meet()
 
     def is_met(self, step: int) -> bool:
         """Whether the factors are the same everywhere after this step."""
-        return step % self._steps_a_round == 0 or step % self._every == 0
+        return (step % self._steps_a_round) % self._every == 0
 
     def meet(self) -> None:
         """Rows that anyone moved become the mean over those who did."""

@@ -72,9 +72,10 @@ class Learned:
 class Progress(Callback):
     """Remembers how far training is, for whoever asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, collective: Collective | None = None) -> None:
         self.n_sets, self.max_iter, self.seen = 0, 0, 0
         self.records: list[dict[str, Any]] = []
+        self._collective = collective
 
     def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Any], Any]) -> None:  # noqa: ARG002
         """See `Callback`."""
@@ -89,7 +90,8 @@ class Progress(Callback):
         self.seen += n_sets
 
     def on_iteration(self, record: dict[str, Any], best: Any) -> None:  # noqa: ARG002
-        """See `Callback`."""
+        """See `Callback`; the round's record says how many bytes were sent up to then."""
+        record["bytes_sent"] = 0 if self._collective is None else self._collective.sent
         self.records.append(record)
 
 
@@ -148,6 +150,7 @@ class Worker:
         refuse_divided([(file.number, read) for file, read in self._read], task.paths, collective)
         baskets = [(file.number, read.baskets) for file, read in self._read]
         shard = Shard.build(baskets, len(task.paths), collective)
+        self._progress = Progress(collective)
         kind = NonsymmetricDPP if task.model == "NonsymmetricDPP" else LowRankDPP
         problem = Problem.of(kind(**task.parameters), shard, task.validation, self._progress)
         with tempfile.TemporaryDirectory() as folder:
