@@ -57,15 +57,23 @@ def predicted(mode: str, objective: str, workers: int, baskets: cd.Baskets) -> f
         between = (steps - 1) // LOCAL_STEPS  # meetings within a round; at its end all rows are settled
         moved = distinct(baskets, min(int(sets * LOCAL_STEPS), baskets.n_baskets)) if between else 0.0
         return (between * moved + baskets.n_items) * 8 * (K + 1) * (n - 1) / steps
-    rows = distinct(baskets, int(sets / n))
+    fresh = new_items(baskets, RATIO * BATCH / n) if dynamic else 0.0  # negatives share all but one item with a basket
+    rows = distinct(baskets, BATCH // n) + fresh
     small = 8 * (n - 1) * (K * K + 2) + (0 if dynamic else 8 * (n - 1) * K * K)
     gradient = rows * (16 * K + 4) * (n - 1) / n + small
     if not dynamic:
         return gradient
     parents = distinct(baskets, int(RATIO * BATCH / n))
-    norms = 12 * distinct(baskets, int(sets)) / n * (n - 1)
+    norms = 12 * (distinct(baskets, BATCH) + new_items(baskets, RATIO * BATCH)) / n * (n - 1)
     proposed = sum(proposals(baskets, RATIO * BATCH / n))
     return gradient + (parents + proposed) * (8 * K + 4) * (n - 1) / n + norms
+
+
+def new_items(baskets: cd.Baskets, draws: float) -> float:
+    """How many items that twice as many baskets lack are among so many drawn by popularity."""
+    share = np.bincount(baskets.indices, minlength=baskets.n_items) / len(baskets.indices)
+    seen = draws / RATIO * float(baskets.sizes.mean())
+    return float(((1 - share) ** seen * (1 - (1 - share) ** draws)).sum())
 
 
 def proposals(baskets: cd.Baskets, n: float) -> list[float]:

@@ -129,10 +129,19 @@ def test_a_lost_worker_and_another_number_of_them(shop, tmp_path, monkeypatch):
     np.testing.assert_allclose(again.factors, one_machine(shop, parameters).item_factors_, rtol=0, atol=1e-8)
 
 
-def test_a_missing_part_is_an_error_for_all(shop, tmp_path):
+@pytest.mark.parametrize("fault", ["missing", "damaged", "another"])
+def test_a_part_that_is_not_as_it_was_is_an_error_for_all(shop, tmp_path, fault):
     parameters = K | {"objective": "exact", "max_iter": 1}
     run(shop, tmp_path, 2, parameters, mode="sharded", every=2)
-    next(tmp_path.glob("c.step-*.1")).unlink()
+    part = next(tmp_path.glob("c.step-*.1"))
+    if fault == "missing":
+        part.unlink()
+    elif fault == "damaged":
+        content = bytearray(part.read_bytes())
+        content[len(content) // 2] ^= 1
+        part.write_bytes(content)
+    else:
+        part.write_bytes(next(tmp_path.glob("c.step-*.0")).read_bytes())
     found = together(shop, 2, task_of(shop, tmp_path, parameters, mode="sharded", resume=True))
     assert all(isinstance(error, cd.errors.CheckpointError) for error in found)
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, Self, cast
 
 import numpy as np
@@ -97,12 +97,13 @@ class LearningMixin(BaseDPP):
         return self
 
     def _learn_on(self, engine: str, source: Any, unused: dict[str, Any], **given: Any) -> Self:
-        """Let an engine do it: a module of `contradpp.scale`, which stands above the estimators, found by name."""
-        one_of("engine", engine, ("ray",))
+        """Let an engine do it: a function that is registered as an entry point, so that estimators need not know it."""
+        engines = {found.name: found for found in entry_points(group="contradpp.engines")}
+        one_of("engine", engine, tuple(engines))
         for name, value in unused.items():
             if value is not None:
                 raise ParameterError(f"engine={engine!r} does not take {name}")
-        import_module(f"contradpp.scale.{engine}").fit(self, source, **given)
+        engines[engine].load()(self, source, **given)
         return self
 
     def _continue(
