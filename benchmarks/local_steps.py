@@ -29,7 +29,8 @@ def line(name: str, model: cd.LowRankDPP, seconds: float, train: cd.Baskets, tes
     best = max(record["validation"] for record in model.history_)
     return (
         f"{name:28s} MPR {report.mpr:.2f}, p@10 {report.precision[10]:.2f} %, validation {best:.4f}, "
-        f"{model.n_iter_} rounds, {last['seconds']:.1f} s of training ({seconds:.0f} s in all), {sent / 1e3:.0f} kB a step"
+        f"{model.n_iter_} rounds, {last['seconds']:.1f} s of training ({seconds:.0f} s in all), "
+        f"{sent / 1e3:.0f} kB a step"
     )
 
 

@@ -67,7 +67,7 @@ def main(folder: Path, scratch: Path, kills: int) -> dict[str, object]:
         found["after a kill"] = []
         for number in range(kills):
             path = scratch / f"checkpoint-{number}"
-            killer = threading.Thread(target=kill_one, args=(pids, number % 2, path))
+            killer = threading.Thread(target=kill_one, args=(pids, number % 2, path), daemon=True)
             killer.start()
             before = pids.losses
             model = cd.LowRankDPP(**long).fit(
@@ -109,7 +109,7 @@ def modes(folder: Path, scratch: Path, pids: Pids) -> dict[str, object]:
     model = cd.LowRankDPP(**long).fit(folder, engine="ray", workers=2, mode="sharded")
     found["sharded"] = same(model, whole)
     path = scratch / "rows"
-    killer = threading.Thread(target=kill_one, args=(pids, 1, path))
+    killer = threading.Thread(target=kill_one, args=(pids, 1, path), daemon=True)
     killer.start()
     before = pids.losses
     model = cd.LowRankDPP(**long).fit(
@@ -143,7 +143,7 @@ def stopped(folder: Path, scratch: Path, pids: Pids, *, seconds: float | None, t
             time.sleep(seconds)
             os.kill(held[0], signal.SIGCONT)
 
-    holder = threading.Thread(target=hold)
+    holder = threading.Thread(target=hold, daemon=True)
     holder.start()
     before = pids.losses
     model = cd.LowRankDPP(**long).fit(

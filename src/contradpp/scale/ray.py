@@ -32,6 +32,7 @@ from contradpp.scale.shards import FileOf, assign, list_files
 from contradpp.scale.worker import Columns, Learned, Task, Worker
 
 log = logging.getLogger("contradpp")
+SECONDS_TO_START = 60.0  # that a worker gets at least, if there is room for it: it loads its kernels first
 NO_COLUMNS: Columns = {"basket": None, "item": None, "quantity": None, "name": None}
 
 
@@ -186,9 +187,12 @@ class Crew:
 
     def fill(self, wanted: int) -> None:
         """Start workers until there are so many, or as many as the cluster has room for, and give them their files."""
+        missing = wanted - len(self._workers)
+        has_room = self._ray.available_resources().get("CPU", 0) >= missing
         actor = self._ray.remote(num_cpus=1, max_restarts=0, max_concurrency=2)(Worker)
-        self._workers += [actor.remote() for _ in range(wanted - len(self._workers))]
-        ready = self._answers([worker.prepare.remote(self._task) for worker in self._workers])
+        self._workers += [actor.remote() for _ in range(missing)]
+        patience = max(1.0, SECONDS_TO_START / self._timeout) if has_room else 1.0
+        ready = self._answers([worker.prepare.remote(self._task) for worker in self._workers], patience=patience)
         for worker, answer in zip(self._workers, ready, strict=True):
             if isinstance(answer, BaseException):
                 self._ray.kill(worker)
