@@ -19,7 +19,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.errors import CheckpointError, ClusterError, ContradppError, DataError, ParameterError, RankError
-from contradpp.scale.collective import Alone, Mesh, gather_arrays, listen, total
+from contradpp.scale.collective import _HELLO, _LENGTH, Alone, Mesh, gather, gather_arrays, listen, total
 from contradpp.scale.learning import refuse_unsupported
 from contradpp.scale.shards import FileOf, Shard, assign, list_files, read_file
 from contradpp.scale.worker import Worker
@@ -182,6 +182,39 @@ def test_sums_are_the_same_everywhere():
         assert sent >= 3 * 3 * parts[0].nbytes
     np.testing.assert_allclose(results[0][0][0], parts.sum(axis=0))
     np.testing.assert_array_equal(total(Alone(), parts[0]), parts[0])
+
+
+@pytest.mark.parametrize("pause", [0.2, 2.5])
+def test_half_a_message_is_never_followed_by_another(pause):
+    """A reader may be slow for longer than the time limit as a whole; one that stands still is hung up on."""
+    large, heard = bytes(30_000_000), []
+    with listen("127.0.0.1") as listener:
+
+        def slow_peer():
+            address = listener.getsockname()
+            with socket.create_connection(address, timeout=10) as connection, suppress(ConnectionResetError):
+                connection.sendall(_HELLO.pack(bytes(32), 1))
+                for message in (b"first", b"second"):
+                    connection.sendall(_LENGTH.pack(len(message)) + message)
+                for _ in range(8):
+                    time.sleep(pause)
+                    heard.append(len(connection.recv(1 << 20)))
+                while piece := connection.recv(1 << 20):
+                    heard.append(len(piece))
+
+        thread = threading.Thread(target=slow_peer)
+        thread.start()
+        with Mesh(0, [listener.getsockname()] * 2, listener, bytes(32), timeout=1.0) as mesh:
+            assert bytes(gather(mesh, large)[1]) == b"first"
+            if pause < 1:
+                assert bytes(gather(mesh, b"done")[1]) == b"second"
+            else:
+                time.sleep(1.5)
+                with pytest.raises(ClusterError, match="could not send"):
+                    gather(mesh, b"done")
+        thread.join()
+    whole = 8 + len(large) + 8 + len(b"done")
+    assert sum(heard) == whole if pause < 1 else sum(heard) < len(large)
 
 
 # -- Files -------------------------------------------------------------------------------------------

@@ -56,13 +56,13 @@ class FitMixin(LearningMixin):
             The steps from one checkpoint to the next, or the time, such as "30s".
         engine : {None, "ray"}
             "ray" trains on a Ray cluster (extra `ray`); `baskets` is then the path of a Parquet file or of a folder of
-            them, on any file system that fsspec knows. The result is the same as on one machine.
+            them, on any file system that fsspec knows.
         **cluster
             With engine="ray": `workers` (2), `address` of the cluster (its own, on this machine), `timeout` in seconds
             after which a silent worker counts as lost (120), `restarts` (3), and `columns` of the files. `mode`:
-            "replicated" (every worker has all parameters), "sharded" (some rows each, for catalogues too large for one
-            machine) or "local" (`local_steps`, 50, of one's own between exchanges: the least traffic, and another
-            result).
+            "replicated" (every worker has all parameters; the result is that of one machine), "sharded" (some rows
+            each, for catalogues too large for one machine; the same to rounding) or "local" (`local_steps`, 50, of
+            one's own between exchanges: the least traffic, and another result).
         """
         del y
         if engine is not None:

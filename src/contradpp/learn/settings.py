@@ -93,9 +93,16 @@ class Settings:
         return self.objective in ("dynamic", "explicit", "exact")
 
     def build_plan(
-        self, state: State, data: TrainingData, watched: Watched, counts: Array, n_baskets: float, seed: int
+        self,
+        state: State,
+        data: TrainingData,
+        watched: Watched,
+        counts: Array,
+        n_baskets: float,
+        seed: int,
+        optimizer: Optimizer | None = None,
     ) -> Plan:
-        """The objective, negatives, optimiser and schedule for these data."""
+        """The objective, negatives, optimiser (unless one is given) and schedule for these data."""
         share = popularity(counts, n_baskets)
         penalty = self.alpha / np.maximum(counts, 1)
         liked = take_sets(data.positives, np.flatnonzero(data.weights > 0))
@@ -103,7 +110,7 @@ class Settings:
         batch = min(self.batch_size, max(data.positives.count, data.negatives.count, 1))
         return Plan(
             objective=self._objective(share),
-            optimizer=self.optimizer_of(penalty, state.V.shape[1], batch),
+            optimizer=optimizer or self.optimizer_of(penalty, state.V.shape[1], batch),
             schedule=self._schedule(),
             monitor=self.monitor_of(watched, share),
             source=source,

@@ -123,6 +123,7 @@ class Mesh:
         self, messages: Sequence[Message], places: Sequence[Sequence[memoryview]] | None = None
     ) -> Sequence[Part]:
         """See `Collective`."""
+        self._refuse_broken()
         lengths = [sum(len(part) for part in message) for message in messages]
         self.sent += sum(lengths) - lengths[self.rank]
         if self._waiting == 0 and max(lengths) <= _AT_ONCE:
@@ -133,7 +134,8 @@ class Mesh:
             self._outbox.put(messages)
         heard: list[Part] = [b""] * self.size
         heard[self.rank] = b"".join(messages[self.rank]) if places is None else b""
-        for peer in sorted(self._peers):
+        for shift in range(1, self.size):  # whoever sends to us first
+            peer = (self.rank - shift) % self.size
             try:
                 (length,) = _LENGTH.unpack(_receive(self._peers[peer], _LENGTH.size))
                 if places is None:
@@ -147,21 +149,29 @@ class Mesh:
                 raise ClusterError(f"worker {peer} has not answered for {self._timeout:g} s") from error
             except OSError as error:
                 raise ClusterError(f"the connection to worker {peer} broke: {self._failure or error}") from error
+        self._refuse_broken()
         return heard
+
+    def _refuse_broken(self) -> None:
+        """What could not be sent whole leaves the others with half a message: nothing may follow it."""
+        if self._failure is not None:
+            raise ClusterError(f"worker {self.rank} could not send: {self._failure}") from self._failure
 
     def _send(self, messages: Sequence[Message]) -> None:
         try:
             for shift in range(1, self.size):  # everyone begins with another, lest all send to one at once
                 to = (self.rank + shift) % self.size
-                self._peers[to].sendall(_LENGTH.pack(sum(len(part) for part in messages[to])))
+                _send_all(self._peers[to], _LENGTH.pack(sum(len(part) for part in messages[to])))
                 for part in messages[to]:
-                    self._peers[to].sendall(part)
-        except OSError as error:  # whoever we cannot send to, we cannot hear either
+                    _send_all(self._peers[to], part)
+        except OSError as error:
             self._failure = error
+            self._hang_up()
 
     def _send_on(self) -> None:
         while (messages := self._outbox.get()) is not None:
-            self._send(messages)
+            if self._failure is None:
+                self._send(messages)
             with self._lock:
                 self._waiting -= 1
 
@@ -171,12 +181,15 @@ class Mesh:
     def __exit__(self, kind: object, *_: object) -> None:
         self._outbox.put(None)
         if kind is None:  # the others may still need what we said last
-            self._sender.join(self._timeout)
+            self._sender.join()  # which has its own time limit
         self.close()
 
     def close(self) -> None:
         """Hang up at once; whoever waits for us gets an error."""
         self._outbox.put(None)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         for connection in self._peers.values():
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -191,8 +204,18 @@ def listen(host: str) -> socket.socket:
     return listener
 
 
+def _send_all(connection: socket.socket, part: Part) -> None:
+    """Send it piece by piece: the time limit is that of a piece, not of the whole as with `sendall`."""
+    left = memoryview(part)
+    while left:
+        left = left[connection.send(left) :]
+
+
 def _receive(connection: socket.socket, length: int) -> memoryview:
-    data = np.empty(length, dtype=np.uint8).data if length else memoryview(b"")
+    try:
+        data = np.empty(length, dtype=np.uint8).data if length else memoryview(b"")
+    except (MemoryError, ValueError) as error:
+        raise ClusterError(f"a message of {length:,} bytes was announced, for which there is no room") from error
     _receive_into(connection, data)
     return data
 

@@ -24,7 +24,7 @@ from contradpp.learn.checkpoint import Keeper, fingerprint
 from contradpp.learn.negatives import EMPTY, Dynamic, NegativeSource
 from contradpp.learn.objectives import Divisible
 from contradpp.learn.optimizers import RowAdam
-from contradpp.learn.settings import DENSE_ITEMS, Settings, Watched
+from contradpp.learn.settings import DENSE_ITEMS, Settings, Watched, one_of, whole
 from contradpp.learn.skew import SkewState
 from contradpp.learn.start import popularity, start_factors
 from contradpp.learn.state import State
@@ -32,7 +32,7 @@ from contradpp.learn.trainer import Outcome, Plan, TrainingData, train
 from contradpp.model.kernel import Sets
 from contradpp.scale.collective import Collective, gather
 from contradpp.scale.drawing import OwnedDynamic
-from contradpp.scale.local import LocalState, Meetings
+from contradpp.scale.local import LocalKeeper, LocalState, Meetings
 from contradpp.scale.owners import Owners
 from contradpp.scale.parts import PartKeeper
 from contradpp.scale.sharded import Dealt, OwnedObjective, OwnedState, log_dets, owned_monitor
@@ -117,11 +117,13 @@ class Problem:
         nothing = np.empty(0)
         return ShardedData(stand_in, np.ones(size), EMPTY, nothing, self.shard, self.training, own_only)
 
-    def identify(self, keeper: Keeper, mode: str, *arrays: NDArray[Any]) -> None:
-        """Tell the keeper what is trained on what."""
+    def identify(self, keeper: Keeper | None, mode: str, *arrays: NDArray[Any]) -> None:
+        """Tell the keeper, if there is one, what is trained on what."""
+        if keeper is None:
+            return
         given = {name: getattr(self.model, name) for name in ("n_components", "init", "calibrate", "oversize")}
         settings = asdict(self.settings) | given | {"max_iter": None, "mode": mode, "model": type(self.model).__name__}
-        keeper.identify(self.seed, settings, (self.counts, self.shard.sizes, *self.watched.sets, *arrays))
+        keeper.identify(self.seed, settings, (self.shard.digests(), self.shard.sizes, *self.watched.sets, *arrays))
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class Found:
     skew: Any = None  # S, where there is one
 
 
-def learn_replicated(problem: Problem, keeper: Keeper) -> Found:
+def learn_replicated(problem: Problem, keeper: Keeper | None) -> Found:
     """Everyone has all of V. Without pairs of items, the result is that of one machine to the last bit."""
     model, shard = problem.model, problem.shard
     state = first_state(problem)
@@ -163,22 +165,23 @@ def first_state(problem: Problem) -> State:
     return model._state_of(problem.start(), together, n, problem.counts, n, problem.seed)
 
 
-def learn_sharded(problem: Problem, keeper: PartKeeper) -> Found:
+def learn_sharded(problem: Problem, keeper: PartKeeper | None) -> Found:
     """Everyone has some rows of V."""
     model, settings, watched = problem.model, problem.settings, problem.watched
-    owners = keeper.owners = Owners(len(problem.counts), problem.collective)
+    owners = Owners(len(problem.counts), problem.collective)
+    if keeper is not None:
+        keeper.owners = owners
     state = OwnedState(problem.start(owners.own), owners, n_jobs=resolve_n_jobs(model.n_jobs))
     data, seed = problem.data(own_only=True), root_seed(stream(problem.seed, learning._TRAIN))
     share = popularity(problem.counts, problem.n_baskets)
-    plan = settings.build_plan(state, data, watched, problem.counts, problem.n_baskets, seed)
     penalty = settings.alpha / np.maximum(problem.counts[owners.own], 1)
     optimizer = settings.optimizer_of(
         penalty, model.n_components, data.positives.count, dense=len(problem.counts) <= DENSE_ITEMS
     )
+    plan = settings.build_plan(state, data, watched, problem.counts, problem.n_baskets, seed, optimizer)
     plan = replace(
         plan,
         objective=OwnedObjective(cast(Divisible, plan.objective), owners),
-        optimizer=optimizer,
         monitor=owned_monitor(settings, watched, share, owners, state),
         source=_owned_source(plan, owners),
     )
@@ -210,7 +213,7 @@ def _scale(problem: Problem, owners: Owners, state: OwnedState) -> float:
     return discrimination_scale(real, sizes, others, sizes)
 
 
-def learn_local(problem: Problem, keeper: Keeper, every: int) -> Found:
+def learn_local(problem: Problem, keeper: Keeper | None, every: int) -> Found:
     """Everyone makes steps of its own over an equal part of the baskets, chosen at random."""
     model, shard, collective = problem.model, problem.shard, problem.collective
     order = stream(problem.seed, _DEAL).permutation(problem.training)
@@ -223,21 +226,12 @@ def learn_local(problem: Problem, keeper: Keeper, every: int) -> Found:
     problem.identify(keeper, f"local, {every} steps")
     steps = max(-(-own.count // plan.batch_size), 1)
     meetings = Meetings(state, cast(RowAdam, plan.optimizer), collective, every=every, steps_a_round=steps)
+    watchers: list[Callback] = [meetings, SameEverywhere(state.V, collective), problem.progress]
     if isinstance(keeper, LocalKeeper):
-        keeper.meetings = meetings
-    watchers = [meetings, SameEverywhere(state.V, collective), problem.progress]
+        watchers.append(keeper.at_round_ends())
     model._run(state, data, plan, shard.items, problem.counts, problem.n_baskets, watchers, keeper)
     model._calibrate(problem.watched, problem.seed)
     return Found(model.item_factors_, None, model.history_, model.n_iter_)
-
-
-class LocalKeeper(Keeper):
-    """Writes a checkpoint only where the factors of all workers are the same."""
-
-    meetings: Meetings
-
-    def _due(self, n_steps: int) -> bool:
-        return self.meetings.is_met(n_steps) and super()._due(n_steps)
 
 
 class SameEverywhere(Callback):
@@ -259,6 +253,8 @@ class SameEverywhere(Callback):
 def usable_baskets(model: Model, shard: Shard, settings: Settings) -> tuple[Shard, NDArray[np.int64]]:
     """The shard, cut if `oversize` asks for it, and the numbers of the baskets that can be learned from."""
     K, sizes = model.n_components, shard.sizes
+    one_of("oversize", model.oversize, ("error", "drop", "clip"))
+    whole("n_components", K)
     if not len(sizes):
         raise DataError("there is no basket in any of the files")
     too_large = sizes > K

@@ -7,6 +7,8 @@ their numbers: another number of workers can go on from the same parts.
 from __future__ import annotations
 
 import os
+import re
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.errors import ModelFileError
+from contradpp.errors import ClusterError, ModelFileError
 from contradpp.learn.checkpoint import KIND, VERSION, Keeper, Resumable, remove_leftovers
 from contradpp.model import persist
-from contradpp.scale.collective import total
+from contradpp.scale.collective import gather, total
 from contradpp.scale.owners import Owners
 
 # What has a row for each of a worker's rows; everything else is the same on all workers, or made anew.
@@ -43,9 +45,11 @@ class PartKeeper(Keeper):
 
     def _tidy(self) -> None:
         """The first worker does it, before anyone writes."""
-        if self.owners.collective.rank == 0:
+        collective = self.owners.collective
+        if collective.rank == 0:
             super()._tidy()
-        self._agreed(True)
+        if total(collective, np.array([float(self._kept is not None)]))[0] not in (0.0, collective.size):
+            raise ClusterError(f"not all workers see the checkpoint {self.path}: it must be on storage that all reach")
 
     def _complete(self, tensors: persist.Tensors, body: Mapping[str, Any]) -> persist.Tensors:
         """Everyone reads all parts and takes the rows that are now its own."""
@@ -54,6 +58,8 @@ class PartKeeper(Keeper):
         for file in body["files"]:
             part, _ = persist.read_model(self.path.with_name(Path(file).name))
             numbers = part.pop("rows")
+            if not len(numbers):
+                continue
             ours = np.flatnonzero(self.owners.owner[numbers] == self.owners.collective.rank)
             places = self.owners.place[numbers[ours]]
             filled[places] = True
@@ -64,14 +70,15 @@ class PartKeeper(Keeper):
                 if name not in found:
                     found[name] = np.zeros((len(filled), *array.shape[1:]), dtype=array.dtype)
                 found[name][places] = array[ours]
-        if not filled.all():
+        if not filled.all() or not found:
             raise ValueError("rows are missing")
         return tensors | found
 
     def _write(self, parts: Mapping[str, Resumable]) -> None:
         collective = self.owners.collective
         n_steps = parts["position"].snapshot()["n_steps"]
-        names = [f"{self.path.name}.step-{n_steps}.{rank}" for rank in range(collective.size)]
+        word = bytes(gather(collective, secrets.token_bytes(4))[0]).hex()  # no name is ever used twice
+        names = [f"{self.path.name}.step-{n_steps}-{word}.{rank}" for rank in range(collective.size)]
         kept = {name: part.snapshot() for name, part in parts.items()}
         arrays = {
             f"{name}.{key}": value
@@ -115,6 +122,7 @@ class PartKeeper(Keeper):
 def remove_others(path: Path, names: list[str]) -> None:
     """Delete the parts of earlier checkpoints."""
     remove_leftovers(path)
+    ours = re.compile(re.escape(path.name) + r"\.step-\d+-[0-9a-f]{8}\.\d+")
     for name in os.listdir(path.parent):
-        if name.startswith(f"{path.name}.step-") and name not in names:
+        if ours.fullmatch(name) and name not in names:
             (path.parent / name).unlink(missing_ok=True)

@@ -53,11 +53,14 @@ def recommend_folder(
     with session(address, workers) as ray:
         import ray.data
 
-        ray.data.DataContext.get_current().enable_progress_bars = False
+        context = ray.data.DataContext.get_current()
+        context.enable_progress_bars, context.raise_original_map_exception = False, True
         work = ray.data.from_items([file._asdict() for file in left], override_num_blocks=len(left))
         try:
             rows = work.map(Scorer, fn_constructor_kwargs=arguments, concurrency=(1, workers)).take_all()
-        except ray.exceptions.RayError as error:
+        except ContradppError:
+            raise
+        except Exception as error:  # Ray raises what it likes
             cause = getattr(error, "cause", None)
             raise cause if isinstance(cause, ContradppError) else ClusterError(f"scoring failed: {error}") from error
     return len(rows), sum(row["n_rows"] for row in rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -41,7 +42,7 @@ def list_files(source: str) -> list[FileOf]:
 
     try:
         system, place = url_to_fs(source)
-        names = sorted(system.glob(f"{place}/*.parquet")) if system.isdir(place) else [place]
+        names = sorted(system.glob(f"{glob.escape(place)}/*.parquet")) if system.isdir(place) else [place]
     except (OSError, ValueError, ImportError) as error:
         raise DataError(f"{source}: cannot be listed ({error})") from error
     if not names:
@@ -69,7 +70,7 @@ def assign(files: Sequence[FileOf], n_workers: int) -> list[list[FileOf]]:
 
 
 class Read(NamedTuple):
-    """What a file holds: baskets, and for each a hash of its id, if it has one."""
+    """What a file holds: baskets, and for each a hash of its id, if it has one (n, 2)."""
 
     baskets: Baskets
     keys: NDArray[np.uint64]
@@ -89,15 +90,15 @@ def read_file(path: str, columns: dict[str, str | None]) -> Read:
             add_batches(assembler, batches, layout, where=path)
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read ({error}). It was there when the files were listed") from error
-    digests = b"".join(blake2b(repr(id_).encode(), digest_size=8).digest() for id_ in assembler.baskets.codes)
-    return Read(assembler.finish(), np.frombuffer(digests, dtype=np.uint64))
+    digests = b"".join(blake2b(repr(id_).encode(), digest_size=16).digest() for id_ in assembler.baskets.codes)
+    return Read(assembler.finish(), np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2))
 
 
 def refuse_divided(read: Sequence[tuple[int, Read]], paths: Sequence[str], collective: Collective) -> None:
     """An error for all workers if a basket is in two files: whoever a hash belongs to sees both."""
-    keys = np.concatenate([np.empty(0, np.uint64), *[part.keys for _, part in read]])
+    keys = np.concatenate([np.empty((0, 2), np.uint64), *[part.keys for _, part in read]])
     files = np.repeat([number for number, _ in read], [len(part.keys) for _, part in read]).astype(np.int32)
-    target = keys % np.uint64(collective.size)
+    target = keys[:, 0] % np.uint64(collective.size)
     chosen = [np.flatnonzero(target == to) for to in range(collective.size)]
     all_keys, all_files = (
         np.concatenate(
@@ -108,8 +109,9 @@ def refuse_divided(read: Sequence[tuple[int, Read]], paths: Sequence[str], colle
         )
         for array in (keys, files)
     )
-    order = np.argsort(all_keys, kind="stable")
-    twice = np.flatnonzero(all_keys[order][1:] == all_keys[order][:-1])
+    all_keys = all_keys.reshape(-1, 2)
+    order = np.lexsort((all_keys[:, 1], all_keys[:, 0]))
+    twice = np.flatnonzero((all_keys[order][1:] == all_keys[order][:-1]).all(axis=1))
     pair = all_files[order[[twice[0], twice[0] + 1]]] if len(twice) else np.empty(0, np.int32)
     found = [told for told in gather_arrays(collective, pair) if len(told)]
     if found:
@@ -213,6 +215,18 @@ class Shard:
         files = np.flatnonzero(self.owners == self.collective.rank)
         parts = [np.arange(self.starts[file], self.starts[file + 1]) for file in files]
         return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)
+
+    def digests(self) -> NDArray[np.int64]:
+        """The number and a digest of every file's baskets, by number: the same whoever has read them."""
+        mine = []
+        for file in np.flatnonzero(self.owners == self.collective.rank):
+            first = self.own_starts[file]
+            ends = self.own.indptr[[first, first + self.starts[file + 1] - self.starts[file]]]
+            word = blake2b(bytes_of(self.own.indices[ends[0] : ends[1]]), digest_size=8).digest()
+            mine += [int(file), int.from_bytes(word, "little", signed=True)]
+        told = np.concatenate(gather_arrays(self.collective, np.array(mine, dtype=np.int64))).reshape(-1, 2)
+        by_number: NDArray[np.int64] = told[np.argsort(told[:, 0])]
+        return by_number
 
     def own_used(self, used: NDArray[np.bool_]) -> Sets:
         """The worker's own baskets, if used (a flag for each of all baskets)."""

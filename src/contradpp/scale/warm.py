@@ -18,7 +18,7 @@ from contradpp.errors import ClusterError
 
 def warm_up(parameters: dict[str, Any], model: str, mode: str, *, timeout: float = 300.0) -> None:
     """Run a small training with these parameters in another process."""
-    words = [sys.executable, "-m", __name__, json.dumps(parameters, default=float), model, mode]
+    words = [sys.executable, "-m", __name__, json.dumps(parameters, default=lambda value: value.item()), model, mode]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=timeout)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -20,16 +20,10 @@ from contradpp.errors import ClusterError
 from contradpp.estimators.lowrank import LowRankDPP
 from contradpp.estimators.nonsymmetric import NonsymmetricDPP
 from contradpp.learn.callbacks import Callback
-from contradpp.learn.checkpoint import Keeper
+from contradpp.learn.checkpoint import Keeper, damaged
 from contradpp.scale.collective import Address, Alone, Collective, Mesh, gather, listen
-from contradpp.scale.learning import (
-    Found,
-    LocalKeeper,
-    Problem,
-    learn_local,
-    learn_replicated,
-    learn_sharded,
-)
+from contradpp.scale.learning import Found, Problem, learn_local, learn_replicated, learn_sharded
+from contradpp.scale.local import LocalKeeper
 from contradpp.scale.parts import PartKeeper
 from contradpp.scale.shards import FileOf, Read, Shard, read_file, refuse_divided
 from contradpp.scale.warm import warm_up
@@ -44,7 +38,7 @@ class Task:
     parameters: dict[str, Any]
     paths: tuple[str, ...]  # of all files
     validation: float | None
-    checkpoint: str
+    checkpoint: str | None
     every: int | str
     resume: bool
     timeout: float
@@ -169,16 +163,23 @@ class Worker:
 def learn(problem: Problem, task: Task, folder: Path) -> Found:
     """Train in the way that the task names."""
     if task.mode == "sharded":
-        return learn_sharded(problem, PartKeeper(task.checkpoint, resume=task.resume, every=task.every))
+        place = task.checkpoint
+        keeper = None if place is None else PartKeeper(place, resume=task.resume, every=task.every)
+        return learn_sharded(problem, keeper)
     if task.mode == "local":
         return learn_local(problem, keeper_of(task, problem.collective, folder, LocalKeeper), task.local_steps)
     return learn_replicated(problem, keeper_of(task, problem.collective, folder, Keeper))
 
 
-def keeper_of(task: Task, collective: Collective, folder: Path, kind: type[Keeper]) -> Keeper:
+def keeper_of(task: Task, collective: Collective, folder: Path, kind: type[Keeper]) -> Keeper | None:
     """The first worker keeps the checkpoint and tells the others what is in it."""
+    if task.checkpoint is None:
+        return None
     path = Path(task.checkpoint)
-    own = path.read_bytes() if collective.rank == 0 and task.resume and path.exists() else b""
+    try:
+        own = path.read_bytes() if collective.rank == 0 and task.resume and path.exists() else b""
+    except OSError as error:
+        raise damaged(path, str(error)) from error
     content = gather(collective, own)[0]
     if collective.rank == 0:
         return kind(path, resume=task.resume, every=task.every)
