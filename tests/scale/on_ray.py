@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from click.testing import CliRunner
 
@@ -212,8 +213,24 @@ def score(folder: Path, scratch: Path, model: cd.LowRankDPP) -> dict[str, object
         refused = "not at all"
     except ContradppError as error:
         refused = str(error)
+    pairs = scratch / "pairs"
+    pairs.mkdir()
+    pq.write_table(pa.table({"order_id": [1, 1], "product_id": ["item 1", "item 2"]}), pairs / "long.parquet")
+    try:
+        recommend_folder(path, str(pairs), scratch / "no answers", n=3)
+        said = ["", "nothing"]
+    except ContradppError as error:
+        said = [type(error).__name__, str(error)]
     again = [names[0].stat().st_mtime_ns == kept, names[1].read_bytes() == before]
-    return {"first": first, "second": second, "rows": rows, "right": right, "again": again, "refused": refused}
+    return {
+        "first": first,
+        "second": second,
+        "rows": rows,
+        "right": right,
+        "again": again,
+        "refused": refused,
+        "rows of pairs": said,
+    }
 
 
 if __name__ == "__main__":

@@ -76,6 +76,8 @@ def test_every_row_is_answered_exactly_once_and_only_what_is_left_is_done_again(
     assert answered["right"] is True
     assert answered["again"] == [True, True]
     assert "other settings" in answered["refused"]
+    assert answered["rows of pairs"][0] == "DataError"
+    assert "a column with the list" in answered["rows of pairs"][1]
 
 
 @needs_ray
@@ -88,7 +90,7 @@ def test_the_commands(found):
     assert said["rows"] == 1500
 
 
-def test_what_cannot_be_is_said_before_anything_starts(folder):
+def test_what_cannot_be_is_said_before_anything_starts(folder, tmp_path):
     model = cd.LowRankDPP(5)
     with pytest.raises(ParameterError, match="engine must be one of"):
         model.fit(folder, engine="spark")
@@ -98,6 +100,15 @@ def test_what_cannot_be_is_said_before_anything_starts(folder):
         model.fit([[1, 2]], engine="ray")
     with pytest.raises(ParameterError, match="workers"):
         model.fit(folder, engine="ray", workers=0)
+    with pytest.raises(ParameterError, match="mode must be one of"):
+        model.fit(folder, engine="ray", mode="other")
+    with pytest.raises(ParameterError, match="oversize must be one of"):
+        cd.LowRankDPP(5, oversize="clipp").fit(folder, engine="ray")
+    with pytest.raises(ParameterError, match="resume=True needs checkpoint"):
+        model.fit(folder, engine="ray", resume=True)
+    (tmp_path / "there").write_bytes(b"of another run")
+    with pytest.raises(cd.errors.CheckpointError, match="exists already"):
+        model.fit(folder, engine="ray", checkpoint=tmp_path / "there")
     with pytest.raises(TypeError, match="only an engine takes: workers"):
         model.fit([[1, 2]], workers=2)
 

@@ -58,10 +58,8 @@ def recommend_folder(
         work = ray.data.from_items([file._asdict() for file in left], override_num_blocks=len(left))
         try:
             rows = work.map(Scorer, fn_constructor_kwargs=arguments, concurrency=(1, workers)).take_all()
-        except ContradppError:
-            raise
-        except Exception as error:  # Ray raises what it likes
-            cause = getattr(error, "cause", None)
+        except Exception as error:  # Ray wraps ours, and raises what it likes
+            cause = getattr(error, "cause", error)
             raise cause if isinstance(cause, ContradppError) else ClusterError(f"scoring failed: {error}") from error
     return len(rows), sum(row["n_rows"] for row in rows)
 
