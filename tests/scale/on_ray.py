@@ -61,8 +61,6 @@ def main(folder: Path, scratch: Path, kills: int) -> dict[str, object]:
     logging.getLogger("contradpp").setLevel(logging.INFO)
     with engine.session(None, 2):
         short = QUICK | {"max_iter": 2, "objective": "exact"}
-        model = cd.LowRankDPP(**short).fit(folder, engine="ray", workers=2)
-        found["equal"] = same(model, cd.LowRankDPP(**short).fit(cd.read_baskets(folder)))
         long = QUICK | {"max_iter": 60, "objective": "exact", "batch_size": 16}
         whole = cd.LowRankDPP(**long).fit(cd.read_baskets(folder))
         found["after a kill"] = []
@@ -107,8 +105,6 @@ def modes(folder: Path, scratch: Path, pids: Pids) -> dict[str, object]:
     long = WELL | {"max_iter": 6, "batch_size": 16}
     whole = cd.LowRankDPP(**long).fit(cd.read_baskets(folder))
     found: dict[str, object] = {}
-    model = cd.LowRankDPP(**long).fit(folder, engine="ray", workers=2, mode="sharded")
-    found["sharded"] = same(model, whole)
     path = scratch / "rows"
     killer = threading.Thread(target=kill_one, args=(pids, 1, path), daemon=True)
     killer.start()

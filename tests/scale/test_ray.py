@@ -29,11 +29,6 @@ def found(folder, tmp_path_factory) -> dict:
 
 
 @needs_ray
-def test_two_workers_learn_what_one_machine_learns(found):
-    assert found["equal"] is True
-
-
-@needs_ray
 def test_a_killed_worker_changes_nothing(found):
     """SIGKILL to one of two workers: another takes its place, and the result is that of an undisturbed run."""
     assert found["after a kill"] == [[True, 1]]  # the same result, and one loss
@@ -42,7 +37,6 @@ def test_a_killed_worker_changes_nothing(found):
 @needs_ray
 def test_every_mode_and_model(found):
     modes = found["modes"]
-    assert modes["sharded"] is True
     assert modes["sharded after a kill"] == [True, 1]
     assert modes["local"] > -0.1  # nats a basket, against one machine
     assert modes["nonsymmetric"] is True
@@ -57,6 +51,7 @@ def test_a_worker_that_stands_still_is_waited_for_or_replaced(found):
 
 @needs_ray
 def test_a_worker_for_whom_there_is_no_room_is_done_without(found):
+    """Two of three learn what one machine learns."""
     assert found["no room"] is True
 
 
