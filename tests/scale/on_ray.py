@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -148,7 +149,8 @@ def stopped(folder: Path, scratch: Path, pids: Pids, *, seconds: float | None, t
     )
     holder.join()
     if seconds is None:
-        os.kill(held[0], signal.SIGKILL)
+        with suppress(ProcessLookupError):  # Ray may have ended it already
+            os.kill(held[0], signal.SIGKILL)
     return [same(model, cd.LowRankDPP(**long).fit(cd.read_baskets(folder))), pids.losses - before]
 
 
