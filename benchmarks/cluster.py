@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import contradpp as cd
-from contradpp.scale import ray as engine
-from contradpp.scale.drawing import TRIES
+from contradpp.distributed import ray as engine
+from contradpp.distributed.drawing import TRIES
 
 M, K, BATCH, HELD = 16_470, 30, 1000, 5000  # the Belgian shop's catalogue
 LOCAL_STEPS = 50

@@ -16,12 +16,12 @@ import numpy as np
 
 from contradpp._random import stream
 from contradpp._threads import blas_threads
+from contradpp.dpp.kernel import Sets
 from contradpp.learn.negatives import EMPTY, Dynamic, Negatives
 from contradpp.learn.objectives import Batch, ConditionalLikelihood, Contrastive, Objective
 from contradpp.learn.optimizers import RowAdam
 from contradpp.learn.start import popularity, start_factors
 from contradpp.learn.state import State
-from contradpp.model.kernel import Sets
 
 BATCH = 1000
 AXES = {

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import contradpp as cd
-from contradpp.scale import ray as engine
+from contradpp.distributed import ray as engine
 
 FILES = 4
 

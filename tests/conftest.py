@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.algebra.compiled import Announcement
+from contradpp.dpp.compiled.decorators import Announcement
 from exact import ExactDPP
 
 Announcement.said = True  # whether kernels are in the cache is no business of a test

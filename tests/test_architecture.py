@@ -17,23 +17,22 @@ FLOORS = [
     {"errors"},
     {"_random", "_threads"},
     {"data"},
-    {"algebra"},
-    {"model"},
+    {"dpp"},
     {"learn"},
-    {"estimators"},
-    {"evaluate"},
-    {"experiments", "report", "scale", "serve"},
+    {"models"},
+    {"metrics"},
+    {"research", "report", "distributed", "serve"},
     {"cli"},
     {"__main__"},
 ]
 LEVEL = {part: level for level, parts in enumerate(FLOORS) for part in parts}
-# The package itself pulls in everything up to `evaluate`: only what stands above that may import it.
-PACKAGE_LEVEL = LEVEL["evaluate"]
+# The package itself pulls in everything up to `metrics`: only what stands above that may import it.
+PACKAGE_LEVEL = LEVEL["metrics"]
 FILES = sorted(ROOT.rglob("*.py"))
 
 
 def part_of(path: Path) -> str:
-    """The first folder or file under the package: 'model' for model/kernel.py, '' for __init__.py."""
+    """The first folder or file under the package: 'dpp' for dpp/kernel.py, '' for __init__.py."""
     first = path.relative_to(ROOT).parts[0]
     return "" if first == "__init__.py" else first.removesuffix(".py")
 
@@ -70,7 +69,7 @@ def violations(source: str, path: Path) -> list[str]:
         there = PACKAGE_LEVEL + 0.5 if part == "" else LEVEL[part]
         own = part == here
         sideways = part != here and part in FLOORS[LEVEL[here]]
-        if not own and (there > LEVEL[here] or (sideways and LEVEL[here] <= LEVEL["evaluate"])):
+        if not own and (there > LEVEL[here] or (sideways and LEVEL[here] <= LEVEL["metrics"])):
             found.append(f"{path.relative_to(ROOT)}:{line}: {here} imports {part or 'the whole package'}")
     return found
 
@@ -79,7 +78,7 @@ def test_there_are_no_parts_but_those_of_the_design():
     """A new module at the top must be given its place in docs/architecture.md and in FLOORS first."""
     parts = {part_of(path) for path in FILES} - {""}
     assert parts <= set(LEVEL), f"no place in the design for {sorted(parts - set(LEVEL))}"
-    assert {"errors", "_random", "_threads", "data", "algebra", "model", "estimators"} <= parts
+    assert {"errors", "_random", "_threads", "data", "dpp", "learn", "models"} <= parts
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if part_of(p)], ids=lambda p: str(p.relative_to(ROOT)))
@@ -97,21 +96,21 @@ def test_the_ground_floor_imports_nothing_of_ours_but_errors(name):
 @pytest.mark.parametrize(
     ("file", "source"),
     [
-        ("data/x.py", "import contradpp.model.kernel"),
-        ("data/x.py", "from contradpp.algebra import reference"),
-        ("data/x.py", "from contradpp import estimators"),
-        ("model/x.py", "import contradpp as cd"),
-        ("model/x.py", "from contradpp import LowRankDPP"),
-        ("model/x.py", "def f():\n    from contradpp.learn import trainer"),
-        ("model/x.py", "if TYPE_CHECKING:\n    from contradpp.estimators.base import BaseDPP"),
-        ("model/x.py", "from ..learn import trainer"),
-        ("model/deep/x.py", "from ...estimators.base import load"),
-        ("model/x.py", "from .. import learn"),
-        ("learn/x.py", "import importlib\nimportlib.import_module('contradpp.estimators')"),
+        ("data/x.py", "import contradpp.dpp.kernel"),
+        ("data/x.py", "from contradpp.dpp import kernel"),
+        ("data/x.py", "from contradpp import models"),
+        ("dpp/x.py", "import contradpp as cd"),
+        ("dpp/x.py", "from contradpp import LowRankDPP"),
+        ("dpp/x.py", "def f():\n    from contradpp.learn import trainer"),
+        ("dpp/x.py", "if TYPE_CHECKING:\n    from contradpp.models.base import BaseDPP"),
+        ("dpp/x.py", "from ..learn import trainer"),
+        ("dpp/deep/x.py", "from ...models.base import load"),
+        ("dpp/x.py", "from .. import learn"),
+        ("learn/x.py", "import importlib\nimportlib.import_module('contradpp.models')"),
         ("learn/x.py", "__import__('contradpp.cli.main')"),
         ("_random.py", "from contradpp import _threads"),
         ("errors.py", "import contradpp._random"),
-        ("evaluate/x.py", "import contradpp.cli.main"),
+        ("metrics/x.py", "import contradpp.cli.main"),
         ("serve/x.py", "from contradpp.cli import main"),
     ],
 )
@@ -123,13 +122,13 @@ def test_the_walk_sees_every_kind_of_import(file, source):
     ("file", "source"),
     [
         (
-            "model/x.py",
+            "dpp/x.py",
             "from contradpp.data.vocabulary import Vocabulary\nfrom contradpp import errors, _threads",
         ),
-        ("model/x.py", "from .kernel import Sets\nfrom . import map"),
-        ("learn/x.py", "import numpy as np\nfrom contradpp.model import kernel"),
+        ("dpp/x.py", "from .kernel import Sets\nfrom . import map"),
+        ("learn/x.py", "import numpy as np\nfrom contradpp.dpp import kernel"),
         ("cli/x.py", "import contradpp as cd\nfrom contradpp import load\nimport contradpp.serve.app"),
-        ("experiments/x.py", "import contradpp as cd"),
+        ("research/x.py", "import contradpp as cd"),
         ("_random.py", "from contradpp.errors import ParameterError"),
     ],
 )

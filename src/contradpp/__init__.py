@@ -7,11 +7,11 @@ from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.data.readers import read_baskets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.estimators.base import load
-from contradpp.estimators.lowrank import LowRankDPP
-from contradpp.estimators.nonsymmetric import NonsymmetricDPP
-from contradpp.evaluate import baselines
-from contradpp.evaluate.report import evaluate  # the function takes the place of the subpackage of that name
+from contradpp.metrics import baselines
+from contradpp.metrics.report import evaluate  # the function takes the place of the subpackage of that name
+from contradpp.models.base import load
+from contradpp.models.lowrank import LowRankDPP
+from contradpp.models.nonsymmetric import NonsymmetricDPP
 
 __version__ = "0.1.0"
 

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import contradpp as cd
+from contradpp.dpp import persist
 from contradpp.errors import CheckpointError, ModelFileError, ParameterError
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper, parse_every
-from contradpp.model import persist
 
 rng = np.random.default_rng(0)
 BASKETS = [rng.choice(30, size=rng.integers(2, 5), replace=False).tolist() for _ in range(200)]

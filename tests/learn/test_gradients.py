@@ -7,11 +7,12 @@ import itertools
 import numpy as np
 import pytest
 
-from contradpp.algebra import reference, reference_gradients
+import reference
+import reference_gradients
+from contradpp.dpp.kernel import Sets
 from contradpp.learn.negatives import EMPTY, Negatives
 from contradpp.learn.objectives import Batch, ConditionalLikelihood, Contrastive, NoiseContrastive
 from contradpp.learn.state import State
-from contradpp.model.kernel import Sets
 
 POSITIVES = [[0, 1, 5], [2], [6, 3, 1, 0], [4, 2]]
 NEGATIVES = [[5, 2], [0, 3, 4], [1]]

@@ -8,9 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from contradpp.dpp.kernel import Sets
 from contradpp.learn.negatives import Dynamic, Explicit, NotInTraining, Product
 from contradpp.learn.state import State
-from contradpp.model.kernel import Sets
 from exact import ExactDPP, chi_square_p_value
 
 N = 20_000

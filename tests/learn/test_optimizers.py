@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from contradpp.algebra import reference_gradients
+import reference_gradients
+from contradpp.dpp.kernel import Sets
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, Contrastive, Gradient
 from contradpp.learn.optimizers import Nesterov, RobbinsMonro, RowAdam
 from contradpp.learn.state import State
-from contradpp.model.kernel import Sets
 
 M, K = 7, 3
 LISTS = [[0, 1], [2, 3, 4], [5]]

@@ -78,7 +78,7 @@ class Steps(Callback):
 
 def paper_transcript(baskets, V, counts, alpha, n_steps):
     """Full-batch Nesterov ascent of Σ log P(A) − R(V), as LowRankDPP.jl."""
-    from contradpp.algebra import reference_gradients as ref
+    import reference_gradients as ref
 
     delta = np.zeros_like(V)
     for t in range(n_steps):

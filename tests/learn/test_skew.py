@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from contradpp.algebra import reference_gradients
+import reference_gradients
+from contradpp.dpp.kernel import Sets
 from contradpp.learn.negatives import EMPTY, Negatives
 from contradpp.learn.objectives import Batch
 from contradpp.learn.partners import Partners, co_occurrences, find_partners, strongest
 from contradpp.learn.skew import SkewConditionalLikelihood, SkewState
 from contradpp.learn.skew_contrast import SkewContrastive, SkewDynamic
-from contradpp.model.kernel import Sets
 
 M, K = 9, 5
 SETS = [[0, 3, 4], [1, 2], [5], [0, 1, 2, 6], [8, 7, 3]]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import contradpp as cd
+from contradpp.dpp.kernel import Sets
 from contradpp.errors import ConvergenceError
 from contradpp.learn.negatives import EMPTY
 from contradpp.learn.objectives import Contrastive
@@ -15,7 +16,6 @@ from contradpp.learn.optimizers import RowAdam
 from contradpp.learn.schedule import Plateau, Steady
 from contradpp.learn.state import State
 from contradpp.learn.trainer import Outcome, Plan, Supply, TrainingData, batches, train
-from contradpp.model.kernel import Sets
 
 M, K = 8, 3
 

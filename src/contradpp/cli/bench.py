@@ -14,7 +14,7 @@ from rich.table import Table
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def bench(quick: bool, as_json: bool) -> None:
     """Measure the library's speed against the machine's limits (docs/performance.md explains each line)."""
-    from contradpp.experiments.bench import run
+    from contradpp.research.bench import run
 
     if as_json:
         click.echo(json.dumps([figure.as_dict() for figure in run(quick=quick)], indent=1))

@@ -62,7 +62,7 @@ def threads() -> list[Check]:
 
 def compile_cache() -> list[Check]:
     """Where Numba keeps compiled kernels, whether it can, and whether they are there already."""
-    from contradpp.algebra import kernels
+    from contradpp.dpp.compiled import kernels
 
     overloads = [value for value in vars(kernels).values() if hasattr(value, "stats")]
     folder = Path(overloads[0].stats.cache_path)

@@ -11,8 +11,8 @@ import numpy as np
 import contradpp as cd
 from contradpp.cli.inputs import model_argument
 from contradpp.cli.output import Column, called, in_bytes, json_option, show_json, show_table
-from contradpp.estimators.base import BaseDPP
-from contradpp.model.persist import VERSION
+from contradpp.dpp.persist import VERSION
+from contradpp.models.base import BaseDPP
 
 N_POPULAR = 5
 

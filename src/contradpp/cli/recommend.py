@@ -13,7 +13,7 @@ from contradpp.cli.inputs import input_option, model_argument, queries, unknown_
 from contradpp.cli.output import Column, json_option, listed, say, show_json, show_json_line, show_table
 from contradpp.cli.words import Words
 from contradpp.errors import ContradppError
-from contradpp.estimators.base import BaseDPP
+from contradpp.models.base import BaseDPP
 
 BLOCK = 512  # baskets answered at a time
 
@@ -52,7 +52,7 @@ def recommend(
     if engine is not None:
         if items or source is None or output is None:
             raise click.UsageError("--engine needs --input and --output, two folders, and takes no items")
-        from contradpp.scale.scoring import recommend_folder
+        from contradpp.distributed.scoring import recommend_folder
 
         n_files, n_rows = recommend_folder(
             model, source, output, n=n_items, exclude=banned, unknown=unknown, workers=workers, address=address

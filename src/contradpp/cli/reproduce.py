@@ -12,11 +12,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from contradpp.experiments import paper, render
-from contradpp.experiments.paper import Protocol, Task
-from contradpp.experiments.reproduce import Watcher, expand, missing
-from contradpp.experiments.reproduce import reproduce as run_all
-from contradpp.experiments.store import Store
+from contradpp.research import paper, render
+from contradpp.research.paper import Protocol, Task
+from contradpp.research.reproduce import Watcher, expand, missing
+from contradpp.research.reproduce import reproduce as run_all
+from contradpp.research.store import Store
 
 
 @click.command(epilog=f"Targets: {', '.join(paper.TARGETS)}.")

@@ -92,7 +92,7 @@ def train(run: Run) -> None:
 
 def for_cluster(data: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The file to choose settings by, and the options with what a cluster asks for."""
-    from contradpp.scale.shards import list_files
+    from contradpp.distributed.shards import list_files
 
     if given["feedback"] is not None or isinstance(given["validation"], str):
         raise click.UsageError("--engine ray takes neither --feedback nor a file for --validation")

@@ -8,9 +8,9 @@ import click
 
 from contradpp.cli.inputs import baskets_from
 from contradpp.cli.output import Column, heading, json_option, say, show_json, show_table
-from contradpp.experiments.tuning import METRICS, MODELS, Trial
-from contradpp.experiments.tuning import tune as run
 from contradpp.learn.settings import OBJECTIVES
+from contradpp.research.tuning import METRICS, MODELS, Trial
+from contradpp.research.tuning import tune as run
 
 OPTIONS = {"n_components": "rank", "n_skew": "skew"}
 SHOWN = 10

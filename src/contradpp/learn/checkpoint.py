@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import RandomState, root_seed
+from contradpp.dpp import persist
 from contradpp.errors import CheckpointError, ModelFileError, ParameterError
-from contradpp.model import persist
 
 log = logging.getLogger("contradpp")
 KIND = "training checkpoint"

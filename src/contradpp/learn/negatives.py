@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.dpp.kernel import Sets, take_sets
 from contradpp.learn.state import State
-from contradpp.model.kernel import Sets, take_sets
 
 Array = NDArray[np.float64]
 SETS_PER_BLOCK = 128
@@ -66,7 +66,7 @@ class Dynamic:
         self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
     ) -> Sets:
         """See `NegativeSource`."""
-        from contradpp.algebra import draws
+        from contradpp.dpp.compiled import draws
 
         parents, out = room_for_children(positives, n, rng, weights)
         cumulative = np.cumsum(state.norm_blocks)
@@ -113,7 +113,7 @@ class Explicit:
         weights: Array | None = None,
     ) -> Sets:
         """See `NegativeSource`."""
-        from contradpp.algebra import draws
+        from contradpp.dpp.compiled import draws
 
         parents, out = room_for_children(positives, n, rng, weights)
 
@@ -155,7 +155,7 @@ class Product:
         weights: Array | None = None,  # noqa: ARG002
     ) -> Sets:
         """See `NegativeSource`."""
-        from contradpp.algebra import draws
+        from contradpp.dpp.compiled import draws
 
         sizes = np.zeros(n, dtype=np.int64)
         order = np.argsort(-self.probabilities, kind="stable").astype(np.int32)

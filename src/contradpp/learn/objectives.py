@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
-from contradpp.algebra.products import gram, times
+from contradpp.dpp.kernel import Sets
+from contradpp.dpp.products import gram, times
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.state import State
-from contradpp.model.kernel import Sets
 
 Array = NDArray[np.float64]
 
@@ -177,7 +177,7 @@ class ConditionalLikelihood:
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
         """See `Objective`."""
-        from contradpp.algebra import gradients
+        from contradpp.dpp.compiled import gradients
 
         sets = batch.together()
         y = np.concatenate([batch.weights, -contrast_of(self.contrast, batch) * batch.negatives.weights])
@@ -216,7 +216,7 @@ class ConditionalLikelihood:
 
 def set_gradients(state: State, sets: Sets) -> tuple[Array, Array]:
     """L_A⁻¹ V_A for every entry (nnz, K), and log det L_A for every set."""
-    from contradpp.algebra import gradients
+    from contradpp.dpp.compiled import gradients
 
     rows = np.empty((len(sets.indices), state.V.shape[1]))
     log_dets = np.empty(sets.count)
@@ -232,7 +232,7 @@ def weighted_gradient(
     Where the weights cancel, as in CE with contrast 1, there is no second part. Sets of weight zero do not
     count, whatever their determinant.
     """
-    from contradpp.algebra import gradients
+    from contradpp.dpp.compiled import gradients
 
     rows, slots = state.number_rows(sets)
     values = np.empty((len(rows), state.V.shape[1]))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
-from contradpp.algebra.products import times
+from contradpp.dpp.products import times
 from contradpp.learn.checkpoint import Resumable, Snapshot, array_of
 from contradpp.learn.objectives import Gradient
 from contradpp.learn.state import State
@@ -205,7 +205,7 @@ class RowAdam:
         state.changed()
 
     def _move(self, state: State, rows: NDArray[np.int32], values: Array, rate: float) -> None:
-        from contradpp.algebra import steps
+        from contradpp.dpp.compiled import steps
 
         self._seen[rows] = True
 
@@ -223,7 +223,7 @@ class RowAdam:
 
         With `rows`, to those only; they must have taken a step.
         """
-        from contradpp.algebra import steps
+        from contradpp.dpp.compiled import steps
 
         rows = np.flatnonzero(self._seen) if rows is None else rows
         old = state.before(rows)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
-from contradpp.model.kernel import Sets
+from contradpp.dpp.kernel import Sets
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]

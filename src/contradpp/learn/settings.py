@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.dpp.kernel import Sets, take_sets
 from contradpp.errors import ParameterError
 from contradpp.learn.negatives import Dynamic, Explicit, NegativeSource, NotInTraining, Product
 from contradpp.learn.objectives import (
@@ -24,7 +25,6 @@ from contradpp.learn.schedule import Plateau, RelativeChange, Schedule
 from contradpp.learn.start import popularity
 from contradpp.learn.state import State
 from contradpp.learn.trainer import Plan, TrainingData
-from contradpp.model.kernel import Sets, take_sets
 
 OBJECTIVES = ("mle", "dynamic", "explicit", "product", "nce", "exact")
 DENSE_ITEMS = 4096  # up to this catalogue size a step over all rows costs no more than picking some

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from contradpp._random import stream
 from contradpp._threads import run_blocks
-from contradpp.algebra.products import gram, times
+from contradpp.dpp.kernel import Sets
+from contradpp.dpp.products import gram, times
 from contradpp.errors import ParameterError
 from contradpp.learn.objectives import Batch, Gradient, contrast_of, sums_over_sets
 from contradpp.learn.optimizers import RowAdam
 from contradpp.learn.partners import Partners
 from contradpp.learn.state import State
-from contradpp.model.kernel import Sets
 
 Array = NDArray[np.float64]
 PAIR_STEP = 0.02  # of log |s_ij|; docs/beyond.md says how it was chosen
@@ -47,7 +47,7 @@ class SkewState(State):
 
     def conditional_log_likelihood(self, sets: Sets) -> Array:
         """log P(i | A∖i) for every entry of the sets; NaN where a set is singular."""
-        from contradpp.algebra import skew_gradients as kernels
+        from contradpp.dpp.compiled import skew_gradients as kernels
 
         pattern, values = self.partners, self.skew_values()
         rows, slots = self.number_rows(sets)
@@ -89,8 +89,8 @@ class SkewConditionalLikelihood:
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
         """See `Objective`."""
-        from contradpp.algebra import gradients
-        from contradpp.algebra import skew_gradients as kernels
+        from contradpp.dpp.compiled import gradients
+        from contradpp.dpp.compiled import skew_gradients as kernels
 
         if not isinstance(state, SkewState):
             raise ParameterError("this objective needs a state with partners")

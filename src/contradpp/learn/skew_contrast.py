@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
+from contradpp.dpp.kernel import Sets, take_sets
+from contradpp.dpp.nonsymmetric import NonsymmetricKernel
 from contradpp.errors import ParameterError
 from contradpp.learn.negatives import room_for_children
 from contradpp.learn.objectives import Batch, Gradient, contrast_of, spread
 from contradpp.learn.skew import SkewState
 from contradpp.learn.state import State
-from contradpp.model.kernel import Sets, take_sets
-from contradpp.model.nonsymmetric import NonsymmetricKernel
 
 Array = NDArray[np.float64]
 MOST_ITEMS = 2000  # up to which (I + L)⁻¹ is computed at every step
@@ -48,8 +48,8 @@ class SkewContrastive:
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
         """See `Objective`."""
-        from contradpp.algebra import gradients
-        from contradpp.algebra import skew_gradients as kernels
+        from contradpp.dpp.compiled import gradients
+        from contradpp.dpp.compiled import skew_gradients as kernels
 
         if not isinstance(state, SkewState):
             raise ParameterError("this objective needs a state with partners")

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from contradpp._threads import run_blocks
-from contradpp.algebra.products import gram, times
+from contradpp.dpp.kernel import Sets
+from contradpp.dpp.products import gram, times
 from contradpp.learn.checkpoint import Snapshot, array_of
-from contradpp.model.kernel import Sets
 
 Array = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -56,7 +56,7 @@ class State:
     def norm_blocks(self) -> Array:
         """The squared norms summed over blocks of items, from which items are drawn by norm."""
         if self._norm_blocks is None:
-            from contradpp.algebra import draws
+            from contradpp.dpp.compiled import draws
 
             self._norm_blocks = draws.norm_blocks(self.squared_norms, self.block)
         return self._norm_blocks
@@ -81,7 +81,7 @@ class State:
 
         C changes by V_newᵀ V_new − V_oldᵀ V_old, half of DᵀS + SᵀD with D and S the difference and the sum.
         """
-        from contradpp.algebra import draws
+        from contradpp.dpp.compiled import draws
 
         if old is not None and self._dual is not None and self._dual_wanted:
             new = self.V[rows]
@@ -159,7 +159,7 @@ class State:
 
     def number_rows(self, sets: Sets) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The distinct items of the sets, and for each entry the position of its item among them."""
-        from contradpp.algebra import gradients
+        from contradpp.dpp.compiled import gradients
 
         slots = np.empty(len(sets.indices), dtype=np.int32)
         rows = np.empty(min(len(sets.indices), len(self.V)), dtype=np.int32)
@@ -168,7 +168,7 @@ class State:
 
     def log_det(self, sets: Sets) -> Array:
         """log det L_A of every set."""
-        from contradpp.algebra import gradients
+        from contradpp.dpp.compiled import gradients
 
         out = np.empty(sets.count)
         self.over_sets(gradients.set_log_dets, sets, per_set=(out,))
@@ -176,7 +176,7 @@ class State:
 
     def conditional_log_likelihood(self, sets: Sets) -> Array:
         """log P(i | A∖i) for every entry of the sets; NaN where a set is singular."""
-        from contradpp.algebra import gradients
+        from contradpp.dpp.compiled import gradients
 
         rows, slots = self.number_rows(sets)
         VC = times(self.V[rows], self.dual, self.n_jobs)

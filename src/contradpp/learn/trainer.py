@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from contradpp._random import stream
 from contradpp._threads import blas_threads
+from contradpp.dpp.kernel import Sets, take_sets
 from contradpp.errors import ConvergenceError, NumericalError
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper, Resumable, Snapshot, array_of
@@ -20,7 +21,6 @@ from contradpp.learn.objectives import Batch, Objective, concatenate
 from contradpp.learn.optimizers import Optimizer
 from contradpp.learn.schedule import Schedule, Verdict
 from contradpp.learn.state import State
-from contradpp.model.kernel import Sets, take_sets
 
 Array = NDArray[np.float64]
 LARGEST = 1e200  # of a row's squared norm: beyond it L = V Vᵀ soon overflows

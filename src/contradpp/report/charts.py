@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from contradpp.evaluate.breakdown import Breakdown, Row
+from contradpp.metrics.breakdown import Breakdown, Row
 from contradpp.report.svg import Scale, hint, svg, tag, text, ticks
 
 WIDTH, HEIGHT = 500, 260

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 import contradpp as cd
-from contradpp.evaluate.breakdown import Row
+from contradpp.metrics.breakdown import Row
 from contradpp.report import charts, maps, markup
 from contradpp.report.atlas import Atlas, survey
 from contradpp.report.examples import Example

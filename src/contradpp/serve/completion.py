@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from contradpp.errors import RankError
-from contradpp.estimators.base import BaseDPP
+from contradpp.models.base import BaseDPP
 
 
 class Completion(NamedTuple):

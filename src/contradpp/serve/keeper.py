@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from contradpp.errors import ContradppError, ModelFileError
-from contradpp.estimators.base import load
+from contradpp.models.base import load
 from contradpp.serve.served import Served
 
 log = logging.getLogger("contradpp.serve")

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from contradpp.errors import MissingExtraError, ParameterError
-from contradpp.estimators.base import load
+from contradpp.models.base import load
 from contradpp.serve.logs import set_up_logs
 from contradpp.serve.settings import ServeSettings, beyond_loopback
 

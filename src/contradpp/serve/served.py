@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import RankError
-from contradpp.estimators.base import BaseDPP
+from contradpp.models.base import BaseDPP
 from contradpp.serve.atlas import Atlas
 from contradpp.serve.catalogue import Hits, Search
 from contradpp.serve.completion import Completion, complete_with_variety

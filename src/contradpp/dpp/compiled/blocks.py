@@ -1,0 +1,203 @@
+"""The inner loops of small dense algebra, four to eight rows at a time so that they run in vector registers.
+
+A basket has a handful of rows of K numbers. Taken row by row, every product reads and writes memory; several rows
+at a time, each number that is loaded serves several products. All matrices are the first k rows of their arrays.
+A loop writes one row only: with more, the compiler cannot tell rows that are written from rows that are read, and
+does not vectorise. Arrays whose rows are padded to `padded(K)` numbers leave no remainder that runs one by one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.dpp.compiled.decorators import helper
+
+Array = NDArray[np.float64]
+Block = tuple[float, float, float, float, float, float, float, float, float, float]
+PANEL = 4  # pivots that `invert` takes at a time; its matrix has room for a multiple of it
+REST = 4  # the row of the workspace of `invert` that holds the smallest pivots
+WORK = 5  # rows of that workspace
+
+
+@helper
+def padded(K: int) -> int:
+    """K rounded up to whole vector registers."""
+    return -(-K // 8) * 8
+
+
+@helper
+def products(X: Array, Y: Array, k: int, out: Array) -> None:
+    """out[a, b] = x_a · y_b for b ≤ a < k (some entries above the diagonal are written, too)."""
+    K = X.shape[1]
+    whole = k - k % 4
+    for a in range(0, whole, 4):
+        for b in range(0, a + 4, 2):
+            s00 = s01 = s10 = s11 = s20 = s21 = s30 = s31 = 0.0
+            for c in range(K):
+                y0, y1 = Y[b, c], Y[b + 1, c]
+                x0, x1, x2, x3 = X[a, c], X[a + 1, c], X[a + 2, c], X[a + 3, c]
+                s00 += x0 * y0
+                s01 += x0 * y1
+                s10 += x1 * y0
+                s11 += x1 * y1
+                s20 += x2 * y0
+                s21 += x2 * y1
+                s30 += x3 * y0
+                s31 += x3 * y1
+            out[a, b], out[a, b + 1] = s00, s01
+            out[a + 1, b], out[a + 1, b + 1] = s10, s11
+            out[a + 2, b], out[a + 2, b + 1] = s20, s21
+            out[a + 3, b], out[a + 3, b + 1] = s30, s31
+    for a in range(whole, k):
+        for b in range(0, whole, 4):
+            s0 = s1 = s2 = s3 = 0.0
+            for c in range(K):
+                x = X[a, c]
+                s0 += x * Y[b, c]
+                s1 += x * Y[b + 1, c]
+                s2 += x * Y[b + 2, c]
+                s3 += x * Y[b + 3, c]
+            out[a, b], out[a, b + 1], out[a, b + 2], out[a, b + 3] = s0, s1, s2, s3
+        for b in range(whole, a + 1):
+            s = 0.0
+            for c in range(K):
+                s += X[a, c] * Y[b, c]
+            out[a, b] = s
+
+
+@helper
+def invert_block(R: Array, p: int, least: Array) -> tuple[float, Block]:
+    """det and inverse (b00, b10, b11, b20, ...) of the 4×4 block of R at p, by L D Lᵀ; det 0 if it is singular.
+
+    A pivot d_j counts as zero if it is at most least[REST, p + j].
+    """
+    r10, r20, r30 = R[p + 1, p], R[p + 2, p], R[p + 3, p]
+    r21, r31, r32 = R[p + 2, p + 1], R[p + 3, p + 1], R[p + 3, p + 2]
+    d0 = R[p, p]
+    i0 = 1.0 / d0
+    l10, l20, l30 = r10 * i0, r20 * i0, r30 * i0
+    d1 = R[p + 1, p + 1] - l10 * r10
+    i1 = 1.0 / d1
+    r21, r31 = r21 - l20 * r10, r31 - l30 * r10
+    l21, l31 = r21 * i1, r31 * i1
+    d2 = R[p + 2, p + 2] - l20 * r20 - l21 * r21
+    i2 = 1.0 / d2
+    l32 = (r32 - l30 * r20 - l31 * r21) * i2
+    d3 = R[p + 3, p + 3] - l30 * r30 - l31 * r31 - l32 * l32 * d2
+    i3 = 1.0 / d3
+    good = d0 > least[REST, p] and d1 > least[REST, p + 1] and d2 > least[REST, p + 2] and d3 > least[REST, p + 3]
+    # N = L⁻¹, and the inverse is Nᵀ D⁻¹ N.
+    n20, n31 = l21 * l10 - l20, l32 * l21 - l31
+    n30 = l31 * l10 - l30 - l32 * n20
+    m30, m31, m32 = n30 * i3, n31 * i3, -l32 * i3
+    m20, m21, m10 = n20 * i2, -l21 * i2, -l10 * i1
+    b11, b10 = i1 - l21 * m21 + n31 * m31, m10 - l21 * m20 + n31 * m30
+    b22, b21, b20 = i2 - l32 * m32, m21 - l32 * m31, m20 - l32 * m30
+    b00 = i0 - l10 * m10 + n20 * m20 + n30 * m30
+    det = (d0 * d1) * (d2 * d3) if good else 0.0
+    return det, (b00, b10, b11, b20, b21, b22, m30, m31, m32, i3)
+
+
+@helper
+def invert(R: Array, k: int, tolerance: float, work: Array, whole: bool) -> float:
+    """R ← R⁻¹ (both triangles) for a positive definite R given by its lower triangle; returns log det.
+
+    −inf if it is singular: a pivot counts as zero if it is at most `tolerance` times the diagonal entry it came
+    from. Four pivots B at a time are swept: with U the rows of R at them, R ← R − Uᵀ B⁻¹ U elsewhere, B⁻¹ U in
+    their place, and −B⁻¹ in the block. R has room for a multiple of four rows, `work` for WORK rows as long.
+    If not `whole`, only the part that the determinant needs is computed.
+    """
+    room = k + (-k) % PANEL
+    for a in range(k, room):
+        for b in range(a):
+            R[a, b] = 0.0
+        R[a, a] = 1.0
+    for a in range(room):
+        work[REST, a] = tolerance * R[a, a]
+    log_det, product = 0.0, 1.0
+    for p in range(0, room, PANEL):
+        det, (b00, b10, b11, b20, b21, b22, b30, b31, b32, b33) = invert_block(R, p, work)
+        if det == 0.0:
+            return -np.inf
+        log_det, product = times_det(log_det, product, det)
+        start = 0 if whole else p + 4
+        for b in range(start, p):
+            work[0, b], work[1, b], work[2, b], work[3, b] = R[p, b], R[p + 1, b], R[p + 2, b], R[p + 3, b]
+        for b in range(p, p + 4):
+            work[0, b], work[1, b], work[2, b], work[3, b] = 0.0, 0.0, 0.0, 0.0
+        for b in range(p + 4, k):
+            work[0, b], work[1, b], work[2, b], work[3, b] = R[b, p], R[b, p + 1], R[b, p + 2], R[b, p + 3]
+        for a in range(start, k):
+            u0, u1, u2, u3 = work[0, a], work[1, a], work[2, a], work[3, a]
+            f0 = u0 * b00 + u1 * b10 + u2 * b20 + u3 * b30
+            f1 = u0 * b10 + u1 * b11 + u2 * b21 + u3 * b31
+            f2 = u0 * b20 + u1 * b21 + u2 * b22 + u3 * b32
+            f3 = u0 * b30 + u1 * b31 + u2 * b32 + u3 * b33
+            for b in range(start, a + 1):
+                R[a, b] -= f0 * work[0, b] + f1 * work[1, b] + f2 * work[2, b] + f3 * work[3, b]
+            if a < p:
+                R[p, a], R[p + 1, a], R[p + 2, a], R[p + 3, a] = f0, f1, f2, f3
+            elif a >= p + 4:
+                R[a, p], R[a, p + 1], R[a, p + 2], R[a, p + 3] = f0, f1, f2, f3
+        R[p, p], R[p + 1, p], R[p + 1, p + 1] = -b00, -b10, -b11
+        R[p + 2, p], R[p + 2, p + 1], R[p + 2, p + 2] = -b20, -b21, -b22
+        R[p + 3, p], R[p + 3, p + 1], R[p + 3, p + 2], R[p + 3, p + 3] = -b30, -b31, -b32, -b33
+    for a in range(k):
+        for b in range(a + 1):
+            value = -R[a, b]
+            R[a, b], R[b, a] = value, value
+    return float(log_det + np.log(product))
+
+
+@helper
+def times_det(log_det: float, product: float, det: float) -> tuple[float, float]:
+    """A determinant as exp(log_det) × product, times another: few logarithms, which cost more than a small basket."""
+    product *= det
+    if 1e-200 < product < 1e200:
+        return log_det, product
+    return log_det + np.log(product), 1.0
+
+
+@helper
+def multiply(C: Array, k: int, Y: Array, n: int, out: Array, start: int) -> None:
+    """out[start + a] = Σ_b C[a, b] Y[b] for a, b < k, over the first n columns."""
+    for a in range(k):
+        row = start + a
+        b = 0
+        if k >= 4:
+            r0, r1, r2, r3 = C[a, 0], C[a, 1], C[a, 2], C[a, 3]
+            if k >= 8:
+                r4, r5, r6, r7 = C[a, 4], C[a, 5], C[a, 6], C[a, 7]
+                for c in range(n):
+                    low = r0 * Y[0, c] + r1 * Y[1, c] + r2 * Y[2, c] + r3 * Y[3, c]
+                    out[row, c] = low + (r4 * Y[4, c] + r5 * Y[5, c] + r6 * Y[6, c] + r7 * Y[7, c])
+                b = 8
+            else:
+                for c in range(n):
+                    out[row, c] = r0 * Y[0, c] + r1 * Y[1, c] + r2 * Y[2, c] + r3 * Y[3, c]
+                b = 4
+        else:
+            for c in range(n):
+                out[row, c] = 0.0
+        while b + 8 <= k:
+            r0, r1, r2, r3 = C[a, b], C[a, b + 1], C[a, b + 2], C[a, b + 3]
+            r4, r5, r6, r7 = C[a, b + 4], C[a, b + 5], C[a, b + 6], C[a, b + 7]
+            for c in range(n):
+                low = r0 * Y[b, c] + r1 * Y[b + 1, c] + r2 * Y[b + 2, c] + r3 * Y[b + 3, c]
+                out[row, c] += low + (r4 * Y[b + 4, c] + r5 * Y[b + 5, c] + r6 * Y[b + 6, c] + r7 * Y[b + 7, c])
+            b += 8
+        if b + 4 <= k:
+            r0, r1, r2, r3 = C[a, b], C[a, b + 1], C[a, b + 2], C[a, b + 3]
+            for c in range(n):
+                out[row, c] += r0 * Y[b, c] + r1 * Y[b + 1, c] + r2 * Y[b + 2, c] + r3 * Y[b + 3, c]
+            b += 4
+        if b + 2 <= k:
+            r0, r1 = C[a, b], C[a, b + 1]
+            for c in range(n):
+                out[row, c] += r0 * Y[b, c] + r1 * Y[b + 1, c]
+            b += 2
+        if b < k:
+            r0 = C[a, b]
+            for c in range(n):
+                out[row, c] += r0 * Y[b, c]

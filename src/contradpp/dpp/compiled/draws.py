@@ -1,0 +1,267 @@
+"""Numba kernels that draw negative sets: dynamic, explicit and product (see `learn/negatives.py`)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.dpp.compiled.decorators import entry, helper
+from contradpp.dpp.compiled.kernels import project_off
+
+Array = NDArray[np.float64]
+Pointers = NDArray[np.int64]
+Codes = NDArray[np.int32]
+Rows = NDArray[np.integer]
+
+
+@helper
+def weighted_position(weights: Array, items: Codes, skip: int, rng: np.random.Generator) -> int:
+    """A position in `items` with probability ∝ weights[item], never `skip` (−1 for none)."""
+    total = 0.0
+    for a in range(len(items)):
+        if a != skip:
+            total += weights[items[a]]
+    target = rng.random() * total
+    last = 0
+    for a in range(len(items)):
+        if a != skip:
+            last = a
+            target -= weights[items[a]]
+            if target < 0:
+                break
+    return last
+
+
+@entry
+def norm_blocks(norms: Array, block: int) -> Array:
+    """The sums of the squared norms over blocks of items."""
+    sums = np.zeros(-(-len(norms) // block))
+    for j in range(len(norms)):
+        sums[j // block] += norms[j]
+    return sums
+
+
+@entry
+def update_norms(V: Array, rows: Rows, norms: Array, sums: Array, block: int) -> None:
+    """Bring the squared norms of these rows up to date, and the sums over blocks of items, if there are any."""
+    for r in range(len(rows)):
+        i = rows[r]
+        squared = 0.0
+        for c in range(V.shape[1]):
+            squared += V[i, c] * V[i, c]
+        if len(sums) > 0:
+            sums[i // block] += squared - norms[i]
+        norms[i] = squared
+
+
+@helper
+def item_at(norms: Array, cumulative: Array, block: int, target: float) -> int:
+    """The item in whose stretch of the line of squared norms `target` lies: its block by bisection, then a walk."""
+    last = len(cumulative) - 1
+    b = min(int(np.searchsorted(cumulative, target, side="right")), last)
+    if b > 0:
+        target -= cumulative[b - 1]
+    j, end = b * block, min((b + 1) * block, len(norms))
+    while j < end - 1 and target >= norms[j]:
+        target -= norms[j]
+        j += 1
+    return j
+
+
+@entry
+def items_at(norms: Array, cumulative: Array, block: int, targets: Array, out: Codes) -> None:
+    """`item_at` for many targets."""
+    for n in range(len(targets)):
+        out[n] = item_at(norms, cumulative, block, targets[n])
+
+
+@helper
+def span_of(V: Array, norms: Array, items: Codes, skip: int, basis: Array) -> int:
+    """Orthonormal rows that span those of `items` but the one at `skip`, and how many there are."""
+    K, t = V.shape[1], 0
+    for a in range(len(items)):
+        if a == skip:
+            continue
+        residual = basis[t]
+        for c in range(K):
+            residual[c] = V[items[a], c]
+        left = norms[items[a]]
+        for _ in range(2):
+            before = left
+            project_off(residual, basis, t)
+            left = 0.0
+            for c in range(K):
+                left += residual[c] * residual[c]
+            if left > 0.25 * before:  # little was lost: once is enough
+                break
+        scale = 1.0 / np.sqrt(left) if left > 1e-28 * norms[items[a]] else 0.0
+        for c in range(K):
+            residual[c] *= scale
+        t += 1
+    return t
+
+
+@helper
+def length_along(v: Array, basis: Array, t: int) -> float:
+    """The squared length of v within the span of the first t rows of the basis."""
+    taken = 0.0
+    for b in range(t):
+        dot = 0.0
+        for c in range(len(v)):
+            dot += basis[b, c] * v[c]
+        taken += dot * dot
+    return taken
+
+
+@entry
+def spans(V: Array, norms: Array, indptr: Pointers, slots: Codes, removed: Pointers, bases: Array) -> None:
+    """`span_of` for every set without its item at `removed`."""
+    for s in range(len(removed)):
+        part = slice(indptr[s], indptr[s + 1])
+        span_of(V, norms, slots[part], removed[s], bases[part])
+
+
+@entry
+def shares_left(
+    V: Array, rows: Codes, candidates: Codes, sets: Pointers, indptr: Pointers, indices: Codes, removed: Pointers,
+    bases: Array, out: Array,
+) -> None:  # fmt: skip
+    """‖Z v_j‖² / ‖v_j‖² for candidates j, each with its row of V, and sets that lack an item; 0 for one in the set."""
+    for n in range(len(candidates)):
+        s, v = sets[n], V[rows[n]]
+        squared, inside = 0.0, False
+        for c in range(len(v)):
+            squared += v[c] * v[c]
+        for e in range(indptr[s], indptr[s + 1]):
+            inside = inside or (indices[e] == candidates[n] and e - indptr[s] != removed[s])
+        taken = length_along(v, bases[indptr[s] : indptr[s + 1]], indptr[s + 1] - indptr[s] - 1)
+        out[n] = 0.0 if inside or squared == 0.0 else 1.0 - taken / squared
+
+
+@entry
+def dynamic_negatives(
+    V: Array, norms: Array, cumulative: Array, block: int, popularity: Array, indptr: Pointers, indices: Codes,
+    parents: Pointers, out_indptr: Pointers, rng: np.random.Generator, out: Codes,
+) -> int:  # fmt: skip
+    """The paper's Algorithm 1, once per parent: replace i by j ∝ P(A∖i ∪ j) under the current kernel, exactly.
+
+    i is drawn ∝ popularity. j is proposed ∝ ‖v_j‖² and accepted with probability ‖Z v_j‖² / ‖v_j‖², Z the
+    projection off the span of A∖i. The new item comes last in the set. Returns the number of proposals.
+    """
+    largest = 1
+    for n in range(len(parents)):
+        largest = max(largest, indptr[parents[n] + 1] - indptr[parents[n]])
+    basis = np.empty((largest, V.shape[1]))
+    last = len(cumulative) - 1
+    proposals = 0
+    for n in range(len(parents)):
+        items = indices[indptr[parents[n]] : indptr[parents[n] + 1]]
+        removed = weighted_position(popularity, items, -1, rng)
+        target_set = out[out_indptr[n] : out_indptr[n + 1]]
+        t = 0
+        for a in range(len(items)):
+            if a != removed:
+                target_set[t] = items[a]
+                t += 1
+        span_of(V, norms, items, removed, basis)
+        chosen = items[removed]
+        for _ in range(10_000):  # a bound against kernels so degenerate that nothing is ever accepted
+            proposals += 1
+            j = item_at(norms, cumulative, block, rng.random() * cumulative[last])
+            inside = False
+            for a in range(t):
+                inside = inside or target_set[a] == j
+            if not inside and rng.random() * norms[j] < norms[j] - length_along(V[j], basis, t):
+                chosen = j
+                break
+        target_set[t] = chosen
+    return proposals
+
+
+@helper
+def pair_count(postings_ptr: Pointers, postings: Codes, i: int, j: int) -> int:
+    """In how many baskets i and j occur together: the intersection of their sorted lists of baskets."""
+    a, a_end = postings_ptr[i], postings_ptr[i + 1]
+    b, b_end = postings_ptr[j], postings_ptr[j + 1]
+    count = 0
+    while a < a_end and b < b_end:
+        if postings[a] == postings[b]:
+            count += 1
+            a += 1
+            b += 1
+        elif postings[a] < postings[b]:
+            a += 1
+        else:
+            b += 1
+    return count
+
+
+@entry
+def explicit_negatives(
+    popularity: Array, n_baskets: int, postings_ptr: Pointers, postings: Codes, indptr: Pointers, indices: Codes,
+    parents: Pointers, out_indptr: Pointers, rng: np.random.Generator, out: Codes,
+) -> None:  # fmt: skip
+    """The paper's last algorithm: i ≠ j from A by popularity, k outside A ∝ 1 − P̂({i, k}); A∖j ∪ k.
+
+    k is proposed uniformly and accepted with probability 1 − P̂({i, k}). Because P̂({i, k}) ≤ min(P̂_i, P̂_k),
+    the pair is counted only when that bound leaves it open. In a basket of one item, i and j are that item.
+    """
+    M = len(popularity)
+    for n in range(len(parents)):
+        items = indices[indptr[parents[n]] : indptr[parents[n] + 1]]
+        k = len(items)
+        kept = weighted_position(popularity, items, -1, rng)
+        replaced = weighted_position(popularity, items, kept, rng) if k > 1 else 0
+        target_set = out[out_indptr[n] : out_indptr[n + 1]]
+        target_set[:] = items
+        i = items[kept]
+        for _ in range(10_000):  # a basket of nearly the whole catalogue may have nothing outside it
+            j = min(int(rng.random() * M), M - 1)
+            inside = False
+            for a in range(k):
+                inside = inside or items[a] == j
+            if inside:
+                continue
+            u = rng.random()
+            if u >= min(popularity[i], popularity[j]) or u * n_baskets >= pair_count(postings_ptr, postings, i, j):
+                target_set[replaced] = j
+                break
+
+
+@entry
+def product_sets(
+    probabilities: Array, order: Codes, rng: np.random.Generator, n: int, sizes: Pointers, capacity: int
+) -> Codes:
+    """n sets in which every item occurs on its own with its probability, one after the other.
+
+    Items are taken in the order of falling probability: from item to item the bound q = p of the current one
+    holds for all that follow, so that a geometric jump finds the next candidate and a coin p/q thins it. A set
+    costs about twice its size plus the logarithm of the spread of p, not M.
+    """
+    M = len(order)
+    out = np.empty(capacity, dtype=np.int32)
+    used = 0
+    for s in range(n):
+        sizes[s] = 0
+        position = 0
+        while position < M:
+            q = probabilities[order[position]]
+            if q <= 0:
+                break
+            if q < 1:
+                jump = np.log(1.0 - rng.random()) / np.log1p(-q)
+                if jump >= M - position:
+                    # Nothing below this bound: every later item has a probability of at most q.
+                    break
+                position += int(jump)
+            item = order[position]
+            if rng.random() * q < probabilities[item]:
+                if used == len(out):
+                    grown = np.empty(2 * len(out), dtype=np.int32)
+                    grown[:used] = out
+                    out = grown
+                out[used] = item
+                used += 1
+                sizes[s] += 1
+            position += 1
+    return out[:used].copy()

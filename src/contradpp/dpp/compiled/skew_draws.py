@@ -1,0 +1,177 @@
+"""Numba kernels that draw sets from a nonsymmetric DPP, item by item, from a factorisation of I + L made once.
+
+Eliminating items from I + L one after the other gives, at the turn of item t, the kernel of those not yet eliminated
+as it is if nothing is known about the others: its column c, row e and pivot d at t. A sample goes the other way. If J
+is what has been drawn so far and F = L_J of that kernel, then t stays out with probability (1 + e_J F⁻¹ c_J / d) / d,
+and F grows by c_J e_J / d; if t enters, F gets its row and column too. A sample costs O(|J|²) per item.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.dpp.compiled.decorators import entry, helper
+from contradpp.dpp.compiled.skew_kernels import invert, set_scales
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int32]
+
+ROUNDING = 1e-14  # an item that would enter with a smaller probability has one of zero
+RENEWED = 8
+
+
+@entry
+def eliminate_rows(X: Array, G: Array, columns: Array, rows: Array, pivots: Array) -> None:
+    """Eliminate all items of I + X G Xᵀ, the first first: G becomes that of what is left.
+
+    Of item t, columns[t] = G x_t / d and rows[t] = Gᵀ x_t, so that X columns[t] is c/d and X rows[t] is e.
+    """
+    n, r = X.shape
+    for t in range(n):
+        pivot = 1.0
+        for a in range(r):
+            up, down = 0.0, 0.0
+            for b in range(r):
+                up += G[a, b] * X[t, b]
+                down += G[b, a] * X[t, b]
+            columns[t, a] = up
+            rows[t, a] = down
+            pivot += X[t, a] * up
+        pivots[t] = pivot
+        for a in range(r):
+            columns[t, a] /= pivot
+            for b in range(r):
+                G[a, b] -= columns[t, a] * rows[t, b]
+
+
+@entry
+def eliminate(A: Array) -> None:
+    """The LU factors of a square matrix in its place, without pivoting: L has a unit diagonal, which is not stored."""
+    n = len(A)
+    for c in range(n):
+        for a in range(c + 1, n):
+            A[a, c] /= A[c, c]
+            factor = A[a, c]
+            for b in range(c + 1, n):
+                A[a, b] -= factor * A[c, b]
+
+
+@helper
+def solve_item(p: Array, q: Array, k: int, inverse: Array, g: Array, h: Array) -> float:
+    """g = F⁻¹ p and h = qᵀ F⁻¹ for p = c_J/d and q = e_J; returns w = qᵀ F⁻¹ p. The item stays out by (1 + w)/d."""
+    w = 0.0
+    for a in range(k):
+        up, down = 0.0, 0.0
+        for b in range(k):
+            up += inverse[a, b] * p[b]
+            down += q[b] * inverse[b, a]
+        g[a], h[a] = up, down
+        w += q[a] * up
+    return w
+
+
+@helper
+def leave_out(p: Array, q: Array, k: int, w: float, g: Array, h: Array, F: Array, inverse: Array) -> None:
+    """F + p qᵀ and its inverse, when an item stays out."""
+    for a in range(k):
+        factor = g[a] / (1.0 + w)
+        for b in range(k):
+            F[a, b] += p[a] * q[b]
+            inverse[a, b] -= factor * h[b]
+
+
+@helper
+def take_in(p: Array, q: Array, pivot: float, k: int, w: float, g: Array, h: Array, F: Array, inverse: Array) -> None:
+    """[[F + p qᵀ, p d], [qᵀ, d − 1]] and its inverse, when an item enters.
+
+    The matrix is [[I, p], [0, 1]] [[F, p], [qᵀ, d − 1]], and d − 1 − w, by which the inverse divides, is d times the
+    probability with which the item enters. Every few items the inverse is computed anew, against rounding.
+    """
+    rest = pivot - 1.0 - w
+    for a in range(k):
+        factor = g[a] / rest
+        for b in range(k):
+            F[a, b] += p[a] * q[b]
+            inverse[a, b] += factor * h[b]
+        F[a, k], F[k, a] = p[a] * pivot, q[a]
+        inverse[a, k], inverse[k, a] = -g[a] * (1.0 + (1.0 + w) / rest), -h[a] / rest
+    F[k, k], inverse[k, k] = pivot - 1.0, (1.0 + w) / rest
+    if (k + 1) % RENEWED == 0:
+        fresh, scales = F[: k + 1, : k + 1].copy(), np.empty(k + 1)
+        set_scales(fresh, scales)
+        for a in range(k + 1):
+            for b in range(k + 1):
+                fresh[a, b] /= scales[a] * scales[b]
+        if invert(fresh) > -np.inf:
+            for a in range(k + 1):
+                for b in range(k + 1):
+                    inverse[a, b] = fresh[a, b] / (scales[a] * scales[b])
+
+
+@helper
+def draw_set(
+    X: Array, lu: Array, columns: Array, rows: Array, pivots: Array, rng: np.random.Generator, most: int,
+    F: Array, inverse: Array, work: Array, out: Codes,
+) -> int:  # fmt: skip
+    """One set, as positions in X: those of `lu` last to first, then the others; −1 once it exceeds `most` items."""
+    n_dense, k, r = len(lu), 0, X.shape[1]
+    p, q, g, h = work
+    for step in range(len(X)):
+        t = n_dense - 1 - step if step < n_dense else n_dense + len(X) - 1 - step
+        if step < n_dense:
+            pivot = lu[t, t]
+            for a in range(k):
+                p[a], q[a] = lu[out[a], t], lu[t, out[a]]
+        else:
+            pivot, column, row = pivots[t - n_dense], columns[t - n_dense], rows[t - n_dense]
+            for a in range(k):
+                up, down, x = 0.0, 0.0, X[out[a]]
+                for b in range(r):
+                    up += x[b] * column[b]
+                    down += x[b] * row[b]
+                p[a], q[a] = up, down
+        u = rng.random()
+        if k == 0 and u < 1.0 / pivot:
+            continue
+        w = solve_item(p, q, k, inverse, g, h)
+        if u < (1.0 + w) / pivot or not pivot - 1.0 - w > ROUNDING * pivot:
+            leave_out(p, q, k, w, g, h, F, inverse)
+        elif k == most:
+            return -1
+        else:
+            take_in(p, q, pivot, k, w, g, h, F, inverse)
+            out[k] = t
+            k += 1
+    return k
+
+
+@entry
+def draw_sets(
+    X: Array, lu: Array, columns: Array, rows: Array, pivots: Array, rng: np.random.Generator, n: int, most: int,
+    size: int, tries: int, sizes: NDArray[np.int64],
+) -> Codes:  # fmt: skip
+    """n sets one after the other; with size ≥ 0 only those of that size, `tries` at most for each.
+
+    Returns the positions in one array and writes the sizes; −1 where no try gave the size, which ends the drawing.
+    """
+    items = np.empty(max(16 * n, most), dtype=np.int32)
+    out = np.empty(most + 1, dtype=np.int32)
+    F, inverse, work = np.empty((most + 1, most + 1)), np.empty((most + 1, most + 1)), np.empty((4, most + 1))
+    position = 0
+    for s in range(n):
+        sizes[s] = -1
+        for _ in range(tries):
+            k = draw_set(X, lu, columns, rows, pivots, rng, most, F, inverse, work, out)
+            if k >= 0 and (size < 0 or k == size):
+                sizes[s] = k
+                break
+        if sizes[s] < 0:
+            break
+        if position + k > len(items):
+            larger = np.empty(2 * len(items) + k, dtype=np.int32)
+            larger[:position] = items[:position]
+            items = larger
+        items[position : position + k] = out[:k]
+        position += k
+    return items[:position].copy()

@@ -1,0 +1,232 @@
+"""`evaluate`: one pass over the test baskets, and a report with every metric."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp._random import RandomState, root_seed, stream
+from contradpp._threads import resolve_n_jobs
+from contradpp.dpp.kernel import Sets, take_sets
+from contradpp.errors import DataError, ParameterError
+from contradpp.metrics import bootstrap, breakdown, lists, metrics, plots
+from contradpp.metrics.interface import as_baskets
+from contradpp.metrics.labels import digits_of, label, number
+from contradpp.metrics.samples import N_TOP, likelihood_samples, means, rank_samples
+from contradpp.metrics.scoring import as_scorer
+
+Array = NDArray[np.float64]
+
+
+def evaluate(
+    model: Any,
+    test: Any,
+    ks: Sequence[int] = (1, 5, 10, 20),
+    random_state: RandomState = 0,
+    *,
+    train: Any = None,
+    min_size: int = 1,
+    n_jobs: int | None = None,
+) -> Report:
+    """Measure a model on held-out baskets.
+
+    Parameters
+    ----------
+    model : a fitted DPP or baseline, or anything with `predict_next` and `items_`
+    test : Baskets or list of lists
+        Items that the model does not know are left out of the baskets, which are counted in `n_unknown`.
+    ks : sequence of int
+        The k of p@k.
+    random_state : int, Generator or None
+        Chooses the item that is held out of each basket, the random sets of the AUC and the bootstrap samples: the
+        same for every model with the same catalogue.
+    train : Baskets or list of lists, optional
+        Where the popularity and the likeness of items are counted; the test baskets if left out.
+    min_size : int
+        Test baskets with fewer items are left out. With 1, a basket of one item counts, and is predicted from nothing;
+        with 2, there is always a rest to predict from. The two can differ by more than methods do: say which.
+    n_jobs : int, optional
+        Threads; None for as many as the model uses, else all cores. Results do not depend on it.
+
+    Examples
+    --------
+    >>> import contradpp as cd
+    >>> shop = cd.Baskets.from_lists([["tea", "milk"], ["pasta", "sauce"]] * 50)
+    >>> report = cd.evaluate(cd.baselines.ItemKNN().fit(shop), shop)
+    >>> report.mpr, report.precision[1], report.coverage
+    (100.0, 100.0, 1.0)
+    """
+    ks = _checked_ks(ks)
+    scorer, seed = as_scorer(model), root_seed(random_state)
+    threads = resolve_n_jobs(getattr(model, "n_jobs", None) if n_jobs is None else n_jobs)
+    given = as_baskets(test)
+    if min_size > 1:
+        given = given.subset(given.sizes >= min_size)
+    if not given.n_baskets:
+        raise DataError(f"evaluate needs at least one test basket of {min_size} or more items")
+    baskets = given.recode(scorer.items, unknown="ignore")
+    sets = Sets(baskets.indptr, baskets.indices)
+    ranked = np.flatnonzero(scorer.rankable(sets.sizes))
+    part = take_sets(sets, ranked)
+    chosen = np.floor(stream(seed, 0).random(sets.count)[ranked] * part.sizes).astype(np.int64)
+    held = part.indptr[:-1] + chosen
+    outcome = scorer.leave_one_out(part, held, N_TOP, threads)
+    reference = baskets if train is None else as_baskets(train).recode(scorer.items, unknown="ignore")
+    samples = rank_samples(part, held, outcome, reference, ks) | likelihood_samples(
+        scorer, sets, emptied=(sets.sizes == 0) & (given.sizes > 0), seed=seed
+    )
+    entries = breakdown.Entries(part.indptr, outcome.better, outcome.equal, _others(part, baskets.n_items))
+    return Report(
+        **means(samples, ks),
+        coverage=metrics.coverage(outcome.top, baskets.n_items),
+        personalization=lists.personalization(outcome.top, baskets.n_items),
+        n_baskets=sets.count,
+        n_items=baskets.n_items,
+        n_skipped=sets.count - part.count,
+        n_unknown=int((given.sizes != sets.sizes).sum()),
+        by_size=breakdown.by_size(entries, ks),
+        by_popularity=breakdown.by_popularity(entries, part.indices, reference.item_counts, ks),
+        samples=samples,
+        seed=seed,
+    )
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `evaluate` found. Percentages run from 0 to 100, shares from 0 to 1; NaN where a model has no such thing.
+
+    Attributes
+    ----------
+    mpr, mpr_fair : float
+        Mean percentile rank of one item held out of each basket, drawn at random: the paper's, where ties count for
+        the model, and with ties counted half.
+    precision : dict of int to float
+        The paper's leave-one-out p@k in percent. Items that tie are ranked in random order, in expectation.
+    ndcg : float
+        nDCG at 10 of the item that was held out; ties as for precision.
+    auc, auc_paired : float
+        The paper's AUC of log-likelihood against uniform sets of the same sizes; and the share of baskets that beat
+        their own random set.
+    log_likelihood : float
+        Mean log P(A) over the baskets that the model holds possible; `n_impossible` others have P(A) = 0.
+    coverage : float
+        The share of the catalogue that is among the ten best items for some basket without its held-out item.
+    diversity : float
+        Mean over these lists of 1 − Jaccard index of the baskets of two of their items.
+    personalization : float
+        The expected share of a list that is not in the list of another basket.
+    n_baskets, n_items, n_skipped, n_unknown : int
+        Test baskets and catalogue; baskets that could not be ranked (empty, or larger than the model's rank);
+        baskets with items that the model does not know.
+    by_size, by_popularity : Breakdown
+    """
+
+    mpr: float
+    mpr_fair: float
+    precision: dict[int, float]
+    ndcg: float
+    auc: float
+    auc_paired: float
+    log_likelihood: float
+    coverage: float
+    diversity: float
+    personalization: float
+    n_baskets: int
+    n_items: int
+    n_skipped: int
+    n_impossible: int
+    n_unknown: int
+    by_size: breakdown.Breakdown = field(repr=False)
+    by_popularity: breakdown.Breakdown = field(repr=False)
+    samples: dict[str, Array] = field(repr=False, compare=False)
+    seed: int = field(repr=False)
+
+    def interval(self, metric: str, *, level: float = 0.95, n_resamples: int = 1000) -> tuple[float, float]:
+        """A bootstrap interval of a metric: the test baskets are drawn again, with replacement.
+
+        `metric` is "mpr", "mpr_fair", "precision@10" (any of the ks), "ndcg", "auc", "auc_paired",
+        "log_likelihood" or "diversity". Coverage and personalization are no means over baskets and have none.
+        """
+        settings: dict[str, Any] = {"level": level, "n_resamples": n_resamples, "seed": self.seed}
+        if metric == "auc":
+            return bootstrap.auc_interval(self.samples["score"], self.samples["random_score"], **settings)
+        if metric not in self.metrics or metric not in self.samples:
+            known = ", ".join(name for name in self.metrics if name == "auc" or name in self.samples)
+            raise ParameterError(f"no interval for {metric!r}; there is one for {known}")
+        return bootstrap.mean_interval(self.samples[metric], **settings)
+
+    @cached_property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 95 % interval of every metric that has one."""
+        return {name: self.interval(name) for name in self.metrics if name == "auc" or name in self.samples}
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every metric by name; p@k as "precision@k"."""
+        precision = {f"precision@{k}": value for k, value in self.precision.items()}
+        return {
+            "mpr": self.mpr, "mpr_fair": self.mpr_fair, **precision, "ndcg": self.ndcg, "auc": self.auc,
+            "auc_paired": self.auc_paired, "log_likelihood": self.log_likelihood, "coverage": self.coverage,
+            "diversity": self.diversity, "personalization": self.personalization,
+        }  # fmt: skip
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """The breakdowns as a matplotlib figure, written to `path` if one is given."""
+        return plots.plot_breakdowns((self.by_size, self.by_popularity), path)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain values for JSON: NaN is None, and the ks are strings."""
+        counts = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name.startswith("n_")}
+        content: dict[str, Any] = _plain(
+            {
+                **{name: value for name, value in self.metrics.items() if "@" not in name},
+                "precision": self.precision,
+                **counts,
+                "intervals": self.intervals,
+                "by_size": self.by_size.as_dict(),
+                "by_popularity": self.by_popularity.as_dict(),
+            }
+        )
+        return content
+
+    def __str__(self) -> str:
+        notes = [f"{self.n_baskets:,} baskets, {self.n_items:,} items"]
+        for count, what in (
+            (self.n_skipped, "not ranked (empty, or larger than the model's rank)"),
+            (self.n_impossible, "impossible under the model, left out of the log-likelihood"),
+            (self.n_unknown, "with unknown items, which were ignored"),
+        ):
+            notes += [f"{count:,} baskets {what}"] if count else []
+        lines = ["\n".join(notes), "", f"{'metric':<18}{'value':>10}   95 % interval"]
+        for name, value in self.metrics.items():
+            low, high = self.intervals.get(name, (float("nan"),) * 2)
+            digits = digits_of(name)
+            bounds = f"   [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else ""
+            lines.append(f"{label(name):<18}{number(value, digits):>10}{bounds}")
+        return "\n".join([*lines, "", str(self.by_size), "", str(self.by_popularity)])
+
+
+def _others(sets: Sets, n_items: int) -> NDArray[np.int64]:
+    """M − |A∖i| for every entry."""
+    return n_items + 1 - np.repeat(sets.sizes, sets.sizes)
+
+
+def _checked_ks(ks: Sequence[int]) -> tuple[int, ...]:
+    good = [isinstance(k, (int, np.integer)) and not isinstance(k, bool) and k >= 1 for k in ks]
+    if not good or not all(good):
+        raise ParameterError(f"ks must be positive integers, got {ks!r}")
+    return tuple(dict.fromkeys(int(k) for k in ks))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value

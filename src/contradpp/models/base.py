@@ -1,0 +1,341 @@
+"""What every DPP estimator can be asked, whatever its kernel was learned by."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Hashable, Iterable
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from contradpp._random import RandomState, root_seed
+from contradpp._threads import resolve_n_jobs
+from contradpp.data.baskets import Baskets, as_vocabulary
+from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp import persist
+from contradpp.dpp.interface import Kernel, Sampling
+from contradpp.dpp.kernel import Array, LowRankKernel
+from contradpp.dpp.map import greedy_completion
+from contradpp.dpp.ranking import best_next, top_n
+from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
+from contradpp.models.growing import GrowingBasket
+from contradpp.models.queries import as_codes, as_ids, as_queries
+
+
+class BaseDPP:
+    """A DPP over a vocabulary of items, ready for questions.
+
+    Subclasses add how the kernel is learned. In every method a basket is an iterable of item ids, duplicates
+    in it are ignored, and `unknown="ignore"` leaves out items that the model does not know instead of raising
+    `UnknownItemError`. Methods that take baskets accept one (and answer without the batch axis) or many: a
+    `Baskets`, or a list of lists.
+    """
+
+    n_components: int
+    n_jobs: int | None
+    items_: Vocabulary
+    _classes: ClassVar[dict[str, type[BaseDPP]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        BaseDPP._classes[cls.__name__] = cls
+
+    # -- The kernel --------------------------------------------------------------------------------
+
+    @classmethod
+    def from_factors(cls, V: ArrayLike, items: Iterable[Any] | None = None) -> Self:
+        """A model with the kernel L = V Vᵀ.
+
+        Parameters
+        ----------
+        V : array (M, K)
+            A row per item; float64 or float32.
+        items : iterable of hashable, optional
+            The item ids, 0..M−1 if left out.
+        """
+        return cls._of_kernel(LowRankKernel(V), items)
+
+    @classmethod
+    def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
+        """A model with this kernel, and the parameters that belong to its shape."""
+        model = cls(n_components=kernel.n_components)  # type: ignore[call-arg]
+        model._adopt_kernel(kernel, Vocabulary(range(kernel.n_items)) if items is None else as_vocabulary(items))
+        return model
+
+    def _adopt(self, factors: NDArray[np.floating], items: Vocabulary) -> None:
+        """Take over learned factors."""
+        self._adopt_kernel(LowRankKernel(factors), items)
+
+    def _adopt_kernel(self, kernel: Kernel, items: Vocabulary) -> None:
+        """Take over a kernel, and forget what was derived from earlier ones."""
+        if len(items) != kernel.n_items:
+            raise ParameterError(f"factors have {kernel.n_items} rows, but there are {len(items)} items")
+        kernel.n_jobs = resolve_n_jobs(self.n_jobs)
+        self.items_ = items
+        self.__dict__["_kernel"] = kernel
+        self.__dict__.pop("_sampler", None)
+
+    @property
+    def _kernel(self) -> Kernel:
+        kernel: Kernel | None = self.__dict__.get("_kernel")
+        if kernel is None:
+            name = type(self).__name__
+            raise NotFittedError(f"this {name} has no parameters yet: call fit first, or from_factors")
+        kernel.n_jobs = resolve_n_jobs(self.n_jobs)  # so that a changed n_jobs counts at once
+        return kernel
+
+    @cached_property
+    def _sampler(self) -> Sampling:
+        return self._kernel.sampler()
+
+    @property
+    def item_factors_(self) -> NDArray[np.floating]:
+        """The factors of the kernel, a row per item (M, K)."""
+        return self._kernel.factors
+
+    @property
+    def log_normalizer_(self) -> float:
+        """log det(I + L)."""
+        return self._kernel.log_normalizer
+
+    # -- Probabilities -----------------------------------------------------------------------------
+
+    def score_samples(self, baskets: Any, *, unknown: str = "error") -> Array:
+        """log P(A) of every basket; −inf for a set that the model holds impossible, as any beyond its rank."""
+        queries = as_queries(baskets, self._known, unknown=unknown)
+        logs = self._kernel.log_probability(queries.sets)
+        return logs[0] if queries.single else logs
+
+    def score(self, baskets: Any, y: Any = None, *, unknown: str = "error") -> float:  # noqa: ARG002
+        """The mean of log P(A) over the baskets."""
+        logs = self.score_samples(baskets, unknown=unknown)
+        if not np.size(logs):
+            raise DataError("score needs at least one basket")
+        return float(np.mean(logs))
+
+    def size_distribution(self) -> Array:
+        """P(|Y| = k) for k = 0..K."""
+        return np.exp(self._kernel.log_size_distribution)
+
+    def marginals(self, given: Iterable[Any] = (), *, unknown: str = "error") -> Array:
+        """P(i ∈ Y | given ⊆ Y) for every item i, in the order of `items_`; 1 for the given."""
+        return self._kernel.marginals(as_codes(given, self._known, unknown=unknown))
+
+    def condition(self, given: Iterable[Any], *, unknown: str = "error") -> Self:
+        """The DPP over the remaining items, given that these are in the set."""
+        codes = self._some_left(as_codes(given, self._known, unknown=unknown))
+        kernel, rest = self._kernel.condition(codes)
+        model = type(self)._of_kernel(kernel, [self.items_[code] for code in rest.tolist()])
+        model.items_ = model.items_.with_names(self.items_.names)
+        model.n_jobs = self.n_jobs
+        return model
+
+    # -- What goes with this basket ----------------------------------------------------------------
+
+    def predict_next(self, baskets: Any, *, unknown: str = "error") -> Array:
+        """P(next = i | A) for every basket A and item i: (n, M), 0 for i in A, rows sum to 1.
+
+        For one basket the result has shape (M,). A basket with as many items as the kernel's rank raises
+        `RankError`, because every larger set has probability zero.
+        """
+        queries = as_queries(baskets, self._known, unknown=unknown)
+        out = np.empty((queries.sets.count, self._kernel.n_items))
+        for block in self._kernel.next_scores(queries.sets):
+            scores = np.maximum(block.scores, 0.0)
+            totals = scores.sum(axis=1, keepdims=True)
+            if not totals.all():
+                raise RankError(f"basket {block.first + int(np.argmin(totals))}: no item can be added to it")
+            np.divide(scores, totals, out=out[block.first : block.last])
+        return out[0] if queries.single else out
+
+    def recommend(
+        self,
+        baskets: Any,
+        N: int = 10,
+        *,
+        candidates: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
+        unknown: str = "error",
+    ) -> tuple[NDArray[Any], Array]:
+        """The N most probable next items and P(next = i | A), best first.
+
+        Parameters
+        ----------
+        baskets : a basket, or many
+            For one basket both results are one-dimensional, for many they have a row per basket.
+        N : int
+            How many; if fewer items are left, exactly those. Where a batch has rows of different lengths, the
+            short ones end in None with probability 0.
+        candidates : iterable of items, optional
+            Recommend only from these. Probabilities are still among the whole catalogue.
+        exclude : iterable of items, optional
+            Never recommend these.
+        """
+        check_count(N)
+        queries = as_queries(baskets, self._known, unknown=unknown)
+        pool = (
+            None if candidates is None else np.sort(as_codes(candidates, self._known, unknown=unknown)).astype(np.int64)
+        )
+        banned = as_codes(() if exclude is None else exclude, self._known, unknown=unknown)
+        codes, probabilities = best_next(self._kernel, queries.sets, int(N), candidates=pool, banned=banned)
+        items = as_ids(codes, self.items_)
+        return (items[0], probabilities[0]) if queries.single else (items, probabilities)
+
+    def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
+        """A basket to which items are added one by one, with suggestions after each at the cost of one pass over V."""
+        return GrowingBasket(self._kernel, self._known, basket)
+
+    def complete(
+        self, basket: Iterable[Any], size: int, *, exclude: Iterable[Any] | None = None, unknown: str = "error"
+    ) -> list[Hashable]:
+        """The greedy most likely set of `size` items that contains the basket: the basket first, then additions."""
+        given = as_codes(basket, self._known, unknown=unknown)
+        check_count(size, "size", least=len(given), why=" (it counts the basket)" if len(given) else "")
+        if size > self._kernel.n_items:
+            raise ParameterError(f"size={size} is more than the {self._kernel.n_items} items of the catalogue")
+        allowed = np.ones(self._kernel.n_items, dtype=bool)
+        allowed[as_codes(() if exclude is None else exclude, self._known, unknown=unknown)] = False
+        chosen = greedy_completion(self._kernel, given, int(size), allowed=allowed)
+        return [self.items_[code] for code in chosen.tolist()]
+
+    def similar_items(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
+        """The N items most alike to `item`, and how alike: |cos| of the angle between their factors.
+
+        1 means that the two are never drawn together: det L_{ij} = L_ii L_jj (1 − cos²).
+        """
+        check_count(N)
+        code = self._known.code(item)
+        likeness = self._kernel.likeness(code)
+        likeness[code] = -np.inf
+        best = top_n(likeness[None], min(int(N), len(likeness) - 1))[0]
+        return as_ids(best, self.items_), likeness[best]
+
+    # -- Sampling ----------------------------------------------------------------------------------
+
+    def sample(
+        self,
+        n_samples: int = 1,
+        size: int | None = None,
+        given: Iterable[Any] = (),
+        random_state: RandomState = None,
+        *,
+        unknown: str = "error",
+    ) -> Baskets:
+        """Exact samples, as `Baskets` over the model's vocabulary.
+
+        Parameters
+        ----------
+        n_samples : int
+        size : int, optional
+            Only sets of this size (the k-DPP); it counts the given items.
+        given : iterable of items
+            Items that every set contains; they come first in it.
+        """
+        fixed = as_codes(given, self._known, unknown=unknown)
+        check_count(n_samples, "n_samples", least=0)
+        if size is not None:
+            why = " (it counts the given items)" if len(fixed) else ""
+            check_count(size, "size", least=len(fixed), why=why)
+        if len(fixed) == 0:
+            sampler, rest = self._sampler, np.arange(self._kernel.n_items)
+        else:
+            kernel, rest = self._kernel.condition(self._some_left(fixed))
+            sampler = kernel.sampler()
+        if size is not None and size - len(fixed) > sampler.rank:
+            most = sampler.rank + len(fixed)
+            raise RankError(f"size={size} is more than {most}, the most items that a set can have here")
+        sampler.n_jobs = self._kernel.n_jobs
+        left = None if size is None else int(size) - len(fixed)
+        drawn = sampler.sample(int(n_samples), seed=root_seed(random_state), size=left)
+        codes = np.empty((0,), dtype=np.int32) if not len(drawn.indices) else rest[drawn.indices].astype(np.int32)
+        codes = np.insert(codes, np.repeat(drawn.indptr[:-1], len(fixed)), np.tile(fixed, drawn.count))
+        return Baskets(drawn.indptr + len(fixed) * np.arange(drawn.count + 1), codes, self.items_)
+
+    # -- Files and parameters ----------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to one safetensors file, atomically. Read it with `contradpp.load`."""
+        more, facts = self._extras()
+        tensors = {"item_factors": self._kernel.factors, **persist.encode_items(self._known), **more}
+        params = _plain_params(self.get_params())
+        persist.write_model(path, tensors, {"model": type(self).__name__, "params": params, **facts})
+
+    def _extras(self) -> tuple[persist.Tensors, dict[str, Any]]:
+        """What a subclass saves besides its factors, items and parameters."""
+        return {}, {}
+
+    @classmethod
+    def _kernel_of(cls, tensors: persist.Tensors) -> Kernel:
+        """The kernel that `save` wrote."""
+        return LowRankKernel(tensors["item_factors"])
+
+    def _take_extras(self, tensors: persist.Tensors, info: dict[str, Any]) -> None:
+        """Take back what `_extras` gave, if the file has it."""
+
+    @classmethod
+    def _restore(cls, tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> Self:
+        """The model that `save` wrote."""
+        try:
+            names = inspect.signature(cls).parameters
+            model = cls(**{name: value for name, value in info["params"].items() if name in names})
+            model._adopt_kernel(cls._kernel_of(tensors), persist.decode_items(tensors, path))
+            model._take_extras(tensors, info)
+        except (KeyError, TypeError, AttributeError, ParameterError) as error:
+            raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
+        return model
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
+        """The constructor's arguments, as scikit-learn asks for them."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change constructor arguments, as scikit-learn does."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise ParameterError(f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(known)}")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({shown})"
+
+    # -- Helpers -----------------------------------------------------------------------------------
+
+    @property
+    def _known(self) -> Vocabulary:
+        _ = self._kernel  # raises NotFittedError before fit
+        return self.items_
+
+    def _some_left(self, codes: NDArray[np.int32]) -> NDArray[np.int32]:
+        if len(codes) == self._kernel.n_items:
+            raise ParameterError("the given items are the whole catalogue: nothing is left to say about the rest")
+        return codes
+
+
+def load(path: str | os.PathLike[str]) -> BaseDPP:
+    """Read a model that was written with `save`.
+
+    Nothing from the file is executed or imported; a damaged, truncated or foreign file raises `ModelFileError`.
+    """
+    tensors, info = persist.read_model(path)
+    kind = info.get("model")
+    if not isinstance(kind, str) or kind not in BaseDPP._classes:
+        raise ModelFileError(f"{os.fspath(path)} holds a {kind!r}, which this contradpp does not know")
+    return BaseDPP._classes[kind]._restore(tensors, info, path)
+
+
+def _plain_params(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that JSON can hold; a generator as random_state is not among them."""
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
+    kinds = (bool, int, float, str)
+    return {name: value for name, value in plain.items() if value is None or isinstance(value, kinds)}
+
+
+def check_count(value: Any, name: str = "N", *, least: int = 1, why: str = "") -> None:
+    """Raise `ParameterError` unless the value is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ParameterError(f"{name} must be an integer of at least {least}{why}, got {value!r}")

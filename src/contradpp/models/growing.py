@@ -1,0 +1,63 @@
+"""A basket that someone fills item by item, with suggestions after each: the interactive use of a DPP."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp.interface import Kernel
+from contradpp.dpp.kernel import Array
+from contradpp.dpp.ranking import top_n
+from contradpp.errors import RankError
+from contradpp.models.queries import as_codes
+
+
+class GrowingBasket:
+    """What `model.grow(basket)` returns: add items, ask for suggestions; each item costs one pass over V.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import contradpp as cd
+    >>> model = cd.LowRankDPP.from_factors(np.eye(3) * [1, 2, 3], items=["tea", "milk", "bread"])
+    >>> basket = model.grow(["tea"])
+    >>> basket.add("bread").recommend(N=1)[0].tolist()
+    ['milk']
+    """
+
+    def __init__(self, kernel: Kernel, items: Vocabulary, basket: Iterable[Any]) -> None:
+        self._items = items
+        self._kernel = kernel
+        self._set = kernel.grow(as_codes(basket, items))
+
+    @property
+    def items(self) -> list[Hashable]:
+        """The items of the basket, in the order in which they came."""
+        return [self._items[code] for code in self._set.codes]
+
+    def add(self, item: Any) -> GrowingBasket:
+        """Put an item into the basket; one that is there already changes nothing."""
+        code = self._items.code(item)
+        if code not in self._set.codes:
+            self._set.add(code)
+        return self
+
+    def probabilities(self) -> Array:
+        """P(next = i | basket) for every item, 0 for those in it."""
+        scores = np.where(self._set.open_to, np.maximum(self._set.scores, 0.0), 0.0)
+        total = scores.sum()
+        if len(self._set) >= self._kernel.rank or not total > 0:
+            raise RankError(f"no item can be added to this basket of {len(self._set)}: every larger set is impossible")
+        shares: Array = scores / total
+        return shares
+
+    def recommend(self, N: int = 10) -> tuple[NDArray[Any], Array]:
+        """The N most probable next items and their probabilities, best first."""
+        shares = self.probabilities()
+        ranked = np.where(self._set.open_to, shares, -np.inf)
+        best = top_n(ranked[None], min(N, int(self._set.open_to.sum())))[0]
+        return self._items.take(best.tolist()), shares[best]

@@ -1,0 +1,220 @@
+"""The nonsymmetric DPP: L = V Vᵀ plus a skew part, so that items attract as well as repel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from contradpp._random import RandomState
+from contradpp.dpp import persist
+from contradpp.dpp.interface import Kernel
+from contradpp.dpp.kernel import Array, Sets, checked_factors
+from contradpp.dpp.nonsymmetric import NonsymmetricKernel
+from contradpp.dpp.ranking import top_n
+from contradpp.dpp.skew import Skew
+from contradpp.errors import ParameterError, RankError
+from contradpp.models.base import BaseDPP, check_count
+from contradpp.models.queries import as_ids
+from contradpp.models.skew_learning import SkewLearningMixin
+
+
+class NonsymmetricDPP(SkewLearningMixin, BaseDPP):
+    """A determinantal point process whose items attract as well as repel: L = V Vᵀ + S, S = −Sᵀ.
+
+    Two items are more probable together than apart where their skew entry outweighs the likeness of their factors:
+    det L_{ij} = L_ii L_jj − (v_i · v_j)² + S_ij². Everything else is that of a DPP: probabilities of sets are exact,
+    and so are conditioning and sampling.
+
+    Parameters
+    ----------
+    n_components : int
+        K, the columns of V.
+    n_skew : int
+        The most partners that an item has in S.
+    objective : {"exact", "dynamic", "mle"}
+        What is maximised: the conditional likelihood of every item given the rest of its basket, in closed form or
+        by negatives drawn from the current model; or the likelihood, for catalogues of up to 2,000 items.
+    negative_ratio : float
+        Negatives drawn per basket by "dynamic".
+    alpha : float
+        Strength of the popularity penalty.
+    dropout : float
+        The share of a basket's items that a step of "exact" leaves out at random.
+    init : {"popularity", "uniform"}
+        Where training starts.
+    calibrate : {"likelihood", None}
+        How the kernel's scale is set after training, on validation data.
+    oversize : {"error", "drop", "clip"}
+        What to do with baskets that are too large.
+    batch_size, max_iter, tol : int, int, float
+        Positives a step; the most rounds over the data; the relative rise of the validation score that counts.
+    learning_rate : float, optional
+        Step size of log |s_ij|, 0.02 if left out; that of log-norms is a tenth of it, that of directions twice.
+    removal : {"uniform", "popularity"}
+        How "exact" chooses the item that is left out.
+    n_jobs : int, optional
+        Threads; None for all cores. Results do not depend on it.
+    random_state : int, Generator or None
+    verbose : int
+        1 shows a progress bar when standard error is a terminal.
+
+    Attributes
+    ----------
+    item_factors_ : ndarray (M, K)
+    skew_ : sparse array (M, M)
+    gain_ : ndarray (K, K)
+        G in L = X G Xᵀ + S; the identity, unless the model was made by `from_factors` with B, or by `condition`.
+    items_ : Vocabulary
+
+    Examples
+    --------
+    Tea and milk attract each other; tea and coffee, whose factors are alike, repel each other.
+
+    >>> import numpy as np
+    >>> import contradpp as cd
+    >>> V = np.array([[0.5, 0.0], [0.4, 0.1], [0.0, 0.5]])
+    >>> S = np.zeros((3, 3))
+    >>> S[0, 2], S[2, 0] = 0.6, -0.6
+    >>> model = cd.NonsymmetricDPP.from_factors(V, S=S, items=["tea", "coffee", "milk"])
+    >>> alone, with_tea = model.marginals(), model.marginals(["tea"])
+    >>> bool(with_tea[1] < alone[1]), bool(with_tea[2] > alone[2])
+    (True, True)
+    >>> model.complements("tea")[0].tolist()
+    ['milk']
+    """
+
+    def __init__(
+        self,
+        n_components: int = 30,
+        n_skew: int = 30,
+        *,
+        objective: str = "exact",
+        negative_ratio: float = 0.5,
+        alpha: float = 1.0,
+        dropout: float = 0.2,
+        init: str = "popularity",
+        calibrate: str | None = "likelihood",
+        oversize: str = "error",
+        batch_size: int = 300,
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        learning_rate: float | None = None,
+        removal: str = "uniform",
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.n_skew = n_skew
+        self.objective = objective
+        self.negative_ratio = negative_ratio
+        self.alpha = alpha
+        self.dropout = dropout
+        self.init = init
+        self.calibrate = calibrate
+        self.oversize = oversize
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.learning_rate = learning_rate
+        self.removal = removal
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -- The kernel --------------------------------------------------------------------------------
+
+    @classmethod
+    def from_factors(  # type: ignore[override]
+        cls, V: ArrayLike, B: ArrayLike | None = None, S: Any = None, items: Iterable[Any] | None = None
+    ) -> Self:
+        """A model with the kernel L = V Vᵀ + B J Bᵀ + S.
+
+        Parameters
+        ----------
+        V : array (M, K)
+            A row per item.
+        B : array (M, 2n), optional
+            A skew part of low rank; J has the blocks [[0, 1], [−1, 0]] on its diagonal.
+        S : array or SciPy sparse matrix (M, M), optional
+            Any skew-symmetric matrix, kept sparse.
+        items : iterable of hashable, optional
+            The item ids, 0..M−1 if left out.
+        """
+        V = checked_factors(V)
+        if B is None:
+            return cls._of_kernel(NonsymmetricKernel(V, skew=S), items)
+        B = checked_factors(B)
+        K, n = V.shape[1], B.shape[1]
+        if n % 2 or len(B) != len(V):
+            raise ParameterError(f"B must have {len(V)} rows, as V has, and an even number of columns, got {B.shape}")
+        G = np.eye(K + n)
+        G[K:, K:] = np.kron(np.eye(n // 2), [[0.0, 1.0], [-1.0, 0.0]])
+        return cls._of_kernel(NonsymmetricKernel(np.hstack([V, B]), G, S), items)
+
+    @property
+    def skew_(self) -> Any:
+        """S as a SciPy CSR array (M, M)."""
+        return self._skewed.skew.matrix()
+
+    @property
+    def gain_(self) -> Array:
+        """G in L = X G Xᵀ + S."""
+        return self._skewed.gain
+
+    @property
+    def _skewed(self) -> NonsymmetricKernel:
+        return cast(NonsymmetricKernel, self._kernel)
+
+    # -- Pairs -------------------------------------------------------------------------------------
+
+    def complements(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
+        """The N items that `item` attracts the most, and how much: best first, fewer if it attracts fewer.
+
+        The measure is the lift P(next = j | {item}) / P(next = j | ∅): 3 means that j is three times as likely to be
+        the next item once `item` is in the basket. Items whose lift is 1 or less are not complements.
+        """
+        check_count(N)
+        code = self._known.code(item)
+        kernel = self._skewed
+        norms = kernel.squared_norms
+        if not norms[code] > 0:
+            raise RankError(f"{item!r} has probability zero on its own: nothing can be said given it")
+        scores = next(kernel.next_scores(Sets.one([code]))).scores[0]
+        scores = np.maximum(scores, 0.0)
+        shares, before = scores / scores.sum(), norms / norms.sum()
+        lift = np.divide(shares, before, out=np.zeros_like(shares), where=before > 0)
+        lift[code] = 0.0
+        best = top_n(lift[None], min(int(N), int((lift > 1).sum())))[0]
+        return as_ids(best, self.items_), lift[best]
+
+    def similar_items(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
+        """The N items most alike to `item`, and how alike: |cos| of the angle in the symmetric part of L.
+
+        It is what keeps two items apart: det L_{ij} = L_ii L_jj (1 − cos² + s²), s their scaled skew entry, which
+        brings them together.
+        """
+        return super().similar_items(item, N)
+
+    # -- Files -------------------------------------------------------------------------------------
+
+    def _extras(self) -> tuple[persist.Tensors, dict[str, Any]]:
+        tensors, facts = super()._extras()
+        kernel = self._skewed
+        if not kernel.plain:
+            tensors["gain"] = kernel.gain
+        if kernel.skew.n_entries:
+            tensors |= {f"skew.{name}": array for name, array in kernel.skew._asdict().items()}
+        return tensors, facts
+
+    @classmethod
+    def _kernel_of(cls, tensors: persist.Tensors) -> Kernel:
+        factors = checked_factors(tensors["item_factors"])
+        skew = None
+        if "skew.indices" in tensors:
+            indptr, indices, values = (tensors[f"skew.{name}"] for name in Skew._fields)
+            skew = Skew.of_parts(indptr, indices, values, len(factors))
+        return NonsymmetricKernel(factors, tensors.get("gain"), skew)

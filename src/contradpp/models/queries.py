@@ -1,0 +1,77 @@
+"""What a user may pass as a basket, or as many, turned into sets of item codes, and codes back into ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.data.baskets import Baskets
+from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp.kernel import Sets
+from contradpp.errors import ContradppError, DataError, ParameterError, UnknownItemError
+
+
+class Queries(NamedTuple):
+    """Sets of codes, and whether the user asked about a single basket (not a list of them)."""
+
+    sets: Sets
+    single: bool
+
+
+def as_queries(baskets: Any, items: Vocabulary, *, unknown: str = "error") -> Queries:
+    """Read one basket (an iterable of item ids) or many (Baskets, or an iterable of iterables).
+
+    Duplicates within a basket are removed: a basket is a set. An iterable of lists, sets or arrays is many
+    baskets; of tuples or frozensets too, unless these are themselves items of the vocabulary.
+    """
+    if unknown not in ("error", "ignore"):
+        raise ParameterError(f"unknown must be 'error' or 'ignore', got {unknown!r}")
+    if isinstance(baskets, Baskets):
+        coded = baskets.recode(items, unknown=unknown)
+        return Queries(Sets(coded.indptr, coded.indices), single=False)
+    content = _content(baskets)
+    if not any(_is_basket(entry, items) for entry in content):
+        return Queries(Sets.one(items.codes(content, unknown=unknown)), single=True)
+    codes = []
+    for number, basket in enumerate(content):
+        try:
+            codes.append(items.codes(_content(basket), unknown=unknown))
+        except ContradppError as error:
+            kind = UnknownItemError if isinstance(error, UnknownItemError) else DataError
+            raise kind(f"basket {number}: {error}") from None
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in codes])]).astype(np.int64)
+    return Queries(Sets(indptr, np.concatenate(codes).astype(np.int32)), single=False)
+
+
+def as_codes(basket: Iterable[Any], items: Vocabulary, *, unknown: str = "error") -> NDArray[np.int32]:
+    """The codes of one basket."""
+    return items.codes(_content(basket), unknown=unknown)
+
+
+def as_ids(codes: NDArray[np.int64], items: Vocabulary) -> NDArray[Any]:
+    """The item ids of an array of codes, None for −1, in the same shape."""
+    if not codes.size or codes.min() >= 0:
+        return items.take(codes.ravel().tolist()).reshape(codes.shape)
+    ids = np.full(codes.size, None, dtype=object)
+    for position, code in enumerate(codes.ravel().tolist()):
+        ids[position] = items[code] if code >= 0 else None
+    return ids.reshape(codes.shape)
+
+
+def _is_basket(entry: Any, items: Vocabulary) -> bool:
+    if isinstance(entry, (list, set, np.ndarray)):
+        return True
+    if not isinstance(entry, (tuple, frozenset)) or entry in items:
+        return False
+    # Neither is certain of an entry that holds nothing known: what the vocabulary's ids look like decides.
+    return any(part in items for part in entry) or not any(isinstance(item, type(entry)) for item in items)
+
+
+def _content(basket: Any) -> list[Any]:
+    scalar = isinstance(basket, np.ndarray) and basket.ndim == 0
+    if scalar or isinstance(basket, (str, bytes)) or not isinstance(basket, Iterable):
+        raise DataError(f"a basket must be a list of items, got {basket!r}: write [{basket!r}] for a basket of one")
+    return list(basket)

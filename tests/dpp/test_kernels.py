@@ -1,0 +1,160 @@
+"""The compiled kernels against their plain definitions, and their draws against exact laws."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference
+from contradpp.dpp.compiled import kernels
+from contradpp.dpp.linalg import log_elementary_symmetric
+from exact import chi_square_p_value
+
+
+def bases(V, sets):
+    indptr = np.concatenate([[0], np.cumsum([len(s) for s in sets])]).astype(np.int64)
+    indices = np.array([i for s in sets for i in s], dtype=np.int32)
+    Q, pivots = np.full((len(indices), V.shape[1]), np.nan), np.full(len(indices), np.nan)
+    kernels.orthonormal_rows(V, indptr, indices, 0, len(sets), Q, pivots)
+    return indptr, Q, pivots
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 8))
+def test_orthonormal_rows_span_the_set_and_give_its_determinant(seed, n_components):
+    rng = np.random.default_rng(seed)
+    V = rng.normal(size=(9, n_components))
+    sets = [rng.choice(9, size=rng.integers(0, n_components + 1), replace=False) for _ in range(6)]
+    indptr, Q, pivots = bases(V, sets)
+    for number, A in enumerate(sets):
+        q = Q[indptr[number] : indptr[number + 1]]
+        np.testing.assert_allclose(q @ q.T, np.eye(len(A)), atol=1e-10)
+        np.testing.assert_allclose(V[A] @ q.T @ q, V[A], atol=1e-10)
+        logs = np.log(pivots[indptr[number] : indptr[number + 1]]).sum()
+        assert logs == pytest.approx(reference.log_det(V, A), abs=1e-6)
+
+
+def test_rows_stay_orthogonal_when_the_set_is_nearly_dependent():
+    rng = np.random.default_rng(3)
+    V = np.ones((6, 8)) + 1e-7 * rng.normal(size=(6, 8))
+    _, Q, pivots = bases(V, [range(6)])
+    np.testing.assert_allclose(Q @ Q.T, np.eye(6), atol=1e-12)
+    assert (pivots > 0).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_dependent_row_gets_pivot_zero_and_the_others_still_span(dtype):
+    rng = np.random.default_rng(1)
+    V = rng.normal(size=(4, 5)).astype(dtype)
+    V[1] = -2 * V[0]  # exact in binary
+    V[3] = 0
+    _, Q, pivots = bases(V, [[0, 1, 2, 3]])
+    assert (pivots > 0).tolist() == [True, False, True, False]
+    np.testing.assert_array_equal(Q[[1, 3]], 0)
+    np.testing.assert_allclose(V @ Q.T @ Q, V, atol=1e-5)
+
+
+@pytest.mark.parametrize("n_components", [3, 20, 80])
+def test_a_sum_of_other_rows_is_found_dependent(n_components):
+    rng = np.random.default_rng(n_components)
+    rows = rng.normal(size=(n_components - 1, n_components))
+    V = np.vstack([rows, rows.sum(axis=0)])
+    _, _, pivots = bases(V, [range(n_components)])
+    assert pivots[-1] == 0
+    assert (pivots[:-1] > 0).all()
+
+
+def test_only_the_asked_sets_are_written():
+    V = np.random.default_rng(0).normal(size=(5, 3))
+    indptr, indices = np.array([0, 1, 3, 4]), np.array([0, 1, 2, 3], dtype=np.int32)
+    Q, pivots = np.full((4, 3), 7.0), np.full(4, 7.0)
+    kernels.orthonormal_rows(V, indptr, indices, 1, 2, Q, pivots)
+    assert (pivots == 7.0).tolist() == [True, False, False, True]
+    assert (Q == 7.0).all(axis=1).tolist() == [True, False, False, True]
+
+
+def test_subtract_squares():
+    rng = np.random.default_rng(0)
+    indptr, products, scores = np.array([0, 2, 2, 5]), rng.normal(size=(5, 4)), rng.normal(size=(3, 4))
+    expected = scores - np.array([(products[a:b] ** 2).sum(axis=0) for a, b in itertools.pairwise(indptr)])
+    kernels.subtract_squares(scores, products, indptr)
+    np.testing.assert_allclose(scores, expected)
+
+
+def test_project_off():
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.normal(size=(5, 5)))[0]
+    residual = rng.normal(size=5)
+    expected = residual - basis[:3].T @ (basis[:3] @ residual)
+    kernels.project_off(residual, basis, 3)
+    np.testing.assert_allclose(residual, expected)
+
+
+def test_each_eigenvector_enters_on_its_own():
+    inclusion = np.array([0.0, 0.2, 0.7, 1.0])
+    rng, chosen, counts = np.random.default_rng(0), np.empty(4, dtype=np.int64), Counter()
+    for _ in range(4000):
+        count = kernels.choose_eigenvectors(inclusion, rng, chosen)
+        counts[tuple(chosen[:count])] += 1
+    law = {(3,): 0.8 * 0.3, (1, 3): 0.2 * 0.3, (2, 3): 0.8 * 0.7, (1, 2, 3): 0.2 * 0.7}
+    assert set(counts) <= set(law)
+    assert chi_square_p_value(np.array([counts[s] for s in law]), np.array(list(law.values()))) > 1e-4
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e120])
+@pytest.mark.parametrize("k", [1, 3, 4])
+def test_k_eigenvectors_in_proportion_to_their_product(k, scale):
+    values = np.array([0.1, 3.0, 0.7, 1.5, 0.4])
+    table = log_elementary_symmetric(values * scale, k)
+    rng, chosen, counts = np.random.default_rng(k), np.empty(k, dtype=np.int64), Counter()
+    for _ in range(4000):
+        assert kernels.choose_k_eigenvectors(np.log(values * scale), table, k, rng, chosen) == k
+        counts[tuple(sorted(chosen))] += 1
+    sets = list(itertools.combinations(range(5), k))
+    weights = np.array([np.prod(values[list(s)]) for s in sets])
+    assert sum(counts[s] for s in sets) == 4000
+    assert chi_square_p_value(np.array([counts[s] for s in sets]), weights / weights.sum()) > 1e-4
+
+
+def test_as_many_eigenvectors_as_there_are_must_all_enter():
+    """Even where rounding puts their log-probability a little below zero."""
+    values = np.logspace(-200, 200, 50)
+    table = log_elementary_symmetric(values, 50)
+    table += 0.1 * np.arange(51)[:, None]  # far more than rounding: each would enter with probability 0.9
+    chosen = np.full(50, -1, dtype=np.int64)
+    for seed in range(20):
+        kernels.choose_k_eigenvectors(np.log(values), table, 50, np.random.default_rng(seed), chosen)
+        assert chosen.tolist() == list(range(50))
+
+
+def test_items_of_a_projection_dpp():
+    """P(A) = det(Y_A Y_Aᵀ) for |A| = k: every subset of that size, counted."""
+    Y = np.linalg.qr(np.random.default_rng(5).normal(size=(6, 4)))[0]
+    chosen = np.array([0, 2, 3])
+    cumulative = np.cumsum(np.ascontiguousarray(Y.T) ** 2, axis=1)
+    rng, out, counts = np.random.default_rng(0), np.empty(3, dtype=np.int32), Counter()
+    for _ in range(6000):
+        kernels.sample_projection(Y, cumulative, chosen, 3, rng, out)
+        counts[tuple(sorted(out))] += 1
+    sets = list(itertools.combinations(range(6), 3))
+    law = np.array([np.linalg.det(Y[np.ix_(s, chosen)]) ** 2 for s in sets])
+    assert law.sum() == pytest.approx(1)
+    assert sum(counts[s] for s in sets) == 6000
+    assert chi_square_p_value(np.array([counts[s] for s in sets]), law) > 1e-4
+
+
+def test_items_of_weight_zero_are_never_drawn():
+    Y = np.zeros((5, 1))
+    Y[[1, 3], 0] = np.sqrt(0.5)
+    cumulative = np.cumsum(np.ascontiguousarray(Y.T) ** 2, axis=1)
+    out, chosen, rng = np.empty(1, dtype=np.int32), np.array([0]), np.random.default_rng(0)
+    drawn = set()
+    for _ in range(200):
+        kernels.sample_projection(Y, cumulative, chosen, 1, rng, out)
+        drawn.add(int(out[0]))
+    assert drawn == {1, 3}

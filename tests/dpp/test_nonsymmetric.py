@@ -1,0 +1,360 @@
+"""Kernels that repel and attract, in all their forms, against the dense matrix and enumeration of all subsets."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contradpp.dpp import resolvent, skew_conditioning
+from contradpp.dpp.compiled import skew_kernels
+from contradpp.dpp.kernel import LowRankKernel, Sets
+from contradpp.dpp.map import greedy_completion
+from contradpp.dpp.nonsymmetric import NonsymmetricKernel
+from contradpp.dpp.skew import Skew
+from contradpp.errors import ParameterError, RankError
+from exact import ExactDPP
+
+GIVEN = [(), (3,), (6, 0), (1, 2, 5)]
+FORMS = ["sparse", "low rank", "both", "symmetric", "mostly skew"]
+J = np.array([[0.0, 1.0], [-1.0, 0.0]])
+
+
+def codes(*items: int) -> np.ndarray:
+    return np.array(items, dtype=np.int32)
+
+
+def as_sets(lists) -> Sets:
+    lists = [list(s) for s in lists]
+    indptr = np.concatenate([[0], np.cumsum([len(s) for s in lists])]).astype(np.int64)
+    return Sets(indptr, np.array([i for s in lists for i in s], dtype=np.int32))
+
+
+def random_skew(rng: np.random.Generator, n: int, share: float = 0.4) -> np.ndarray:
+    """A random skew matrix in which item 2 has no partner."""
+    S = rng.normal(size=(n, n)) * (rng.random((n, n)) < share)
+    S -= S.T
+    if n > 2:
+        S[2] = S[:, 2] = 0
+    return S
+
+
+def made(form: str, seed: int = 0, n: int = 7) -> tuple[NonsymmetricKernel, np.ndarray]:
+    """A kernel of this form, and the dense L."""
+    rng = np.random.default_rng(seed)
+    V, B, S = rng.normal(size=(n, 4)), rng.normal(size=(n, 2)), random_skew(rng, n)
+    if form == "symmetric":
+        return NonsymmetricKernel(V), V @ V.T
+    if form == "sparse":
+        return NonsymmetricKernel(V, skew=scipy.sparse.csr_array(S)), V @ V.T + S
+    if form == "mostly skew":
+        V = 0.3 * V[:, :3]
+        return NonsymmetricKernel(V, skew=S), V @ V.T + S
+    X, G = np.hstack([V, B]), np.eye(6)
+    G[4:, 4:] = J
+    S = S if form == "both" else 0 * S
+    return NonsymmetricKernel(X, G, S), X @ G @ X.T + S
+
+
+def given_kernel(L: np.ndarray, A) -> np.ndarray:
+    """L − L_:A L_A⁻¹ L_A:, the definition."""
+    A = list(A)
+    return L - L[:, A] @ np.linalg.solve(L[np.ix_(A, A)], L[A]) if A else L
+
+
+def all_scores(kernel, sets, **options) -> np.ndarray:
+    return np.concatenate([block.scores for block in kernel.next_scores(sets, **options)])
+
+
+@pytest.fixture(params=FORMS)
+def pair(request):
+    return made(request.param)
+
+
+# -- Probabilities ---------------------------------------------------------------------------------
+
+
+def test_every_probability(pair):
+    kernel, L = pair
+    exact = ExactDPP(L)
+    np.testing.assert_allclose(np.exp(kernel.log_probability(as_sets(exact.sets))), exact.probabilities, atol=1e-12)
+    assert kernel.log_normalizer == pytest.approx(np.linalg.slogdet(np.eye(7) + L)[1], abs=1e-10)
+    np.testing.assert_allclose(kernel.squared_norms, np.diag(L), atol=1e-12)
+    assert kernel.expected_size == pytest.approx(exact.marginals().sum())
+
+
+@pytest.mark.parametrize("items", GIVEN)
+def test_marginals(pair, items):
+    kernel, L = pair
+    ours = kernel.marginals(codes(*items))
+    np.testing.assert_allclose(ours, ExactDPP(L).marginals(items), atol=1e-9)
+    assert (ours[list(items)] == 1).all()
+
+
+@pytest.mark.parametrize("items", GIVEN)
+def test_the_kernel_of_the_rest(pair, items):
+    kernel, L = pair
+    ours, rest = kernel.condition(codes(*items))
+    assert rest.tolist() == [i for i in range(7) if i not in items]
+    dense = ours.left @ ours.factors.T + ours.skew.matrix().toarray()
+    np.testing.assert_allclose(dense, given_kernel(L, items)[np.ix_(rest, rest)], atol=1e-9)
+
+
+def test_conditioning_twice_is_conditioning_on_both(pair):
+    kernel, _ = pair
+    both, _ = kernel.condition(codes(4, 1))
+    first, rest = kernel.condition(codes(4))
+    again, _ = first.condition(np.flatnonzero(rest == 1).astype(np.int32))
+    empty = codes()
+    np.testing.assert_allclose(both.marginals(empty), again.marginals(empty), atol=1e-10)
+
+
+def test_sizes(pair):
+    kernel, L = pair
+    ours = np.exp(kernel.log_size_distribution)
+    expected = ExactDPP(L).sizes()
+    np.testing.assert_allclose(ours, expected[: len(ours)], atol=1e-12)
+    np.testing.assert_allclose(expected[len(ours) :], 0)
+
+
+def test_attraction_and_repulsion_in_one_kernel():
+    """No symmetric kernel does the first of these."""
+    V = np.array([[0.5, 0.0], [0.45, 0.1], [0.0, 0.5]])
+    S = np.zeros((3, 3))
+    S[0, 2], S[2, 0] = 0.5, -0.5
+    kernel = NonsymmetricKernel(V, skew=S)
+    law = ExactDPP(V @ V.T + S)
+    p = kernel.marginals(codes())
+    together = {pair: sum(q for s, q in law.table.items() if set(pair) <= set(s)) for pair in ((0, 1), (0, 2))}
+    assert together[0, 2] > 1.2 * p[0] * p[2]
+    assert together[0, 1] < 0.8 * p[0] * p[1]
+    assert kernel.marginals(codes(0))[2] > p[2]
+    assert kernel.marginals(codes(0))[1] < p[1]
+
+
+def test_a_kernel_without_a_skew_part_is_the_low_rank_one(factors):
+    ours, theirs = NonsymmetricKernel(factors), LowRankKernel(factors)
+    sets = as_sets([[0], [1, 2], [6, 5, 4], []])
+    np.testing.assert_allclose(ours.log_probability(sets), theirs.log_probability(sets))
+    np.testing.assert_allclose(all_scores(ours, sets), all_scores(theirs, sets))
+    np.testing.assert_allclose(ours.log_size_distribution, theirs.log_size_distribution, atol=1e-9)
+    assert ours.rank == theirs.rank == 4
+    np.testing.assert_allclose(ours.likeness(2), theirs.likeness(2))
+
+
+def test_scale(pair):
+    kernel, L = pair
+    larger = kernel.scaled(2.5)
+    np.testing.assert_allclose(larger.left @ larger.factors.T + larger.skew.matrix().toarray(), 2.5 * L)
+    assert larger.expected_size > kernel.expected_size
+
+
+# -- Next items ------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(FORMS))
+def test_next_scores_are_ratios_of_determinants(seed, form):
+    kernel, L = made(form, seed)
+    lists = [s for k in range(3) for s in itertools.combinations(range(7), k)]
+    for row, A in zip(all_scores(kernel, as_sets(lists)), lists, strict=True):
+        assert (row[list(A)] == -np.inf).all()
+        others = np.setdiff1d(np.arange(7), A)
+        scale = np.abs(given_kernel(L, A)).max()
+        np.testing.assert_allclose(row[others], np.diag(given_kernel(L, A))[others], rtol=1e-6, atol=1e-8 * scale)
+
+
+def test_candidates_and_totals(pair):
+    kernel, _ = pair
+    sets, chosen = as_sets([[0], [5, 2], [], [6, 0, 1]]), np.array([0, 2, 6])
+    whole = all_scores(kernel, sets)
+    np.testing.assert_allclose(all_scores(kernel, sets, candidates=chosen), whole[:, chosen], atol=1e-12)
+    assert all_scores(kernel, sets, candidates=np.array([], dtype=np.int64)).shape == (4, 0)
+    np.testing.assert_allclose(kernel.next_totals(sets), np.maximum(whole, 0).sum(axis=1))
+
+
+def test_blocks_and_threads_do_not_change_the_scores(monkeypatch):
+    rng = np.random.default_rng(0)
+    S = random_skew(rng, 30)
+    sets = as_sets([rng.choice(30, size=rng.integers(0, 6), replace=False) for _ in range(600)])
+    kernel = NonsymmetricKernel(rng.normal(size=(30, 6)), skew=S)
+    whole, logs = all_scores(kernel, sets), kernel.log_det(sets)
+    kernel.n_jobs = 2
+    np.testing.assert_array_equal(kernel.log_det(sets), logs)
+    np.testing.assert_array_equal(all_scores(kernel, sets), whole)
+    monkeypatch.setattr(skew_conditioning, "ENTRIES_PER_BLOCK", 7)
+    np.testing.assert_allclose(all_scores(kernel, sets), whole, rtol=1e-10, atol=1e-12)
+
+
+def test_a_growing_set_is_asked_as_a_whole(pair):
+    kernel, _ = pair
+    grown = kernel.grow([3])
+    for code in (0, 6):
+        grown.add(code)
+        expected = all_scores(kernel, Sets.one(grown.codes))[0]
+        np.testing.assert_allclose(grown.scores[grown.open_to], expected[grown.open_to], rtol=1e-8, atol=1e-10)
+    before = grown.scores.copy()
+    grown.take_afresh()
+    np.testing.assert_allclose(grown.scores[grown.open_to], before[grown.open_to], rtol=1e-8, atol=1e-10)
+    assert len(grown) == 3
+    with pytest.raises(RankError):
+        grown.add(3)
+
+
+def test_greedy_completion(pair):
+    kernel, L = pair
+    chosen = [5]
+    while len(chosen) < 4:
+        scores = np.diag(given_kernel(L, chosen)).copy()
+        scores[chosen] = -1
+        chosen.append(int(np.argmax(scores)))
+    assert greedy_completion(kernel, codes(5), 4).tolist() == chosen
+
+
+# -- Sets of probability zero, and edges of floating point -------------------------------------------
+
+
+def test_only_pairs_can_be_drawn_from_a_purely_skew_kernel():
+    rng = np.random.default_rng(3)
+    S = random_skew(rng, 6, share=1.0)
+    kernel, exact = NonsymmetricKernel(np.zeros((6, 1)), skew=S), ExactDPP(S)
+    logs = kernel.log_probability(as_sets(exact.sets))
+    np.testing.assert_allclose(np.exp(logs), exact.probabilities, atol=1e-12)
+    assert np.isneginf(logs[[len(s) % 2 == 1 for s in exact.sets]]).all()
+    np.testing.assert_allclose(kernel.marginals(codes(0, 1)), exact.marginals((0, 1)), atol=1e-9)
+    grown = kernel.grow([0, 1])
+    with pytest.raises(RankError):
+        grown.add(4)
+    with pytest.raises(RankError, match="probability zero"):
+        kernel.condition(codes(0))
+
+
+def test_impossible_sets(factors):
+    twins = factors.copy()
+    twins[1] = -twins[0]
+    kernel = NonsymmetricKernel(twins)
+    assert kernel.log_det(as_sets([[0, 1], [0, 1, 2], [0, 1, 2, 3, 4]])).tolist() == [-np.inf] * 3
+    with pytest.raises(RankError, match=r"basket 1 has probability zero"):
+        all_scores(kernel, as_sets([[0], [0, 1]]))
+    for ask in (kernel.condition, kernel.marginals, kernel.grow):
+        with pytest.raises(RankError):
+            ask(codes(0, 1))
+    with pytest.raises(RankError, match="fewer than 4"):
+        all_scores(NonsymmetricKernel(factors), as_sets([[0, 1, 2, 3]]))
+    S = np.zeros((7, 7))
+    S[0, 1], S[1, 0] = 0.5, -0.5
+    linked = NonsymmetricKernel(twins, skew=S)
+    assert linked.log_det(Sets.one([0, 1]))[0] == pytest.approx(np.log(0.25))
+    assert linked.log_det(Sets.one([2, 3, 4, 5, 6]))[0] == -np.inf  # not linked, and more than the components
+
+
+def test_items_of_very_different_popularity():
+    """Scaling an item by t multiplies every determinant with it by t², however small t is."""
+    kernel, _ = made("sparse")
+    t = np.array([1.0, 1e-7, 1e5, 1.0, 1e-3, 1.0, 1e-9])
+    other = NonsymmetricKernel(kernel.factors * t[:, None], skew=kernel.skew.matrix().toarray() * np.outer(t, t))
+    sets = [s for k in (1, 2, 3, 4) for s in itertools.combinations(range(7), k)]
+    shift = [2 * np.log(t[list(s)]).sum() for s in sets]
+    np.testing.assert_allclose(other.log_det(as_sets(sets)) - shift, kernel.log_det(as_sets(sets)), atol=1e-8)
+
+
+def test_inverses_and_their_ridge():
+    kernel, L = made("both")
+    sets = as_sets([[0, 3, 5], [], [6]])
+    inverses = kernel.inverses(sets)
+    np.testing.assert_allclose(inverses.W[:9].reshape(3, 3), np.linalg.inv(L[np.ix_([0, 3, 5], [0, 3, 5])]))
+    expected = [*np.diag(np.linalg.inv(L[np.ix_([0, 3, 5], [0, 3, 5])])), 1 / L[6, 6]]
+    np.testing.assert_allclose(inverses.diagonals(sets), expected)
+    np.testing.assert_allclose(inverses.logs, kernel.log_det(sets), atol=1e-12)
+    ones = NonsymmetricKernel(np.ones((3, 1)))
+    assert not ones.inverses(as_sets([[0, 1]])).W.any()
+    with_ridge = ones.inverses(as_sets([[0, 1]]), ridge=0.5)
+    assert with_ridge.singular.tolist() == [0]
+    np.testing.assert_allclose(with_ridge.W.reshape(2, 2), np.linalg.inv([[1.5, 1.0], [1.0, 1.5]]))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12))
+def test_the_inverse_of_a_matrix(seed, n):
+    A = np.random.default_rng(seed).normal(size=(n, n))
+    sign, log = np.linalg.slogdet(A)
+    ours = A.copy()
+    ours_log = skew_kernels.invert(ours)
+    assert ours_log == (pytest.approx(log, abs=1e-9) if sign > 0 else -np.inf)
+    if sign > 0:
+        np.testing.assert_allclose(ours @ A, np.eye(n), atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 100.0])
+def test_both_ways_to_the_resolvent_agree(scale):
+    rng = np.random.default_rng(0)
+    X, S = rng.normal(size=(9, 3)), scale * random_skew(rng, 9, share=0.7)
+    S = np.delete(np.delete(S, 2, 0), 2, 1)
+    skew = Skew.of(S, 8)
+    expected = np.linalg.inv(np.eye(8) + S)
+    for way in (resolvent._by_cholesky, resolvent._by_lu):
+        log_det, RX, RtX, diagonal = way(skew, X[:8], True)
+        assert log_det == pytest.approx(np.linalg.slogdet(np.eye(8) + S)[1], abs=1e-9)
+        np.testing.assert_allclose(RX, expected @ X[:8], atol=1e-8)
+        np.testing.assert_allclose(RtX, expected.T @ X[:8], atol=1e-8)
+        np.testing.assert_allclose(diagonal, np.diag(expected), atol=1e-8)
+
+
+def test_a_huge_skew_part_keeps_the_identity():
+    """With three items S has a null space, on which only the identity is left: squared it would drown."""
+    S = 1e9 * np.array([[0, 1, 2], [-1, 0, 3], [-2, -3, 0]])
+    kernel = NonsymmetricKernel(np.zeros((3, 1)), skew=S)
+    assert kernel.log_normalizer == pytest.approx(np.log(1 + 14e18), abs=1e-6)
+
+
+def test_too_many_items_for_the_whole_law(monkeypatch):
+    kernel, _ = made("sparse")
+    monkeypatch.setattr(resolvent, "MOST_CONNECTED", 3)
+    monkeypatch.setattr(resolvent, "MOST_FOR_EIGENVALUES", 3)
+    with pytest.raises(ParameterError, match=r"6 items that have partners \(0 GiB\)"):
+        _ = kernel.log_normalizer
+    with pytest.raises(ParameterError, match="6 items that have partners"):
+        kernel.sampler()
+    with pytest.raises(ParameterError, match="all 7 items"):
+        _ = kernel.log_size_distribution
+    assert np.isfinite(all_scores(kernel, as_sets([[0]]))[0, 1:]).all()
+
+
+# -- What cannot be a kernel -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("skew", "match"),
+    [
+        (np.eye(3), "skew-symmetric"),
+        (np.zeros((2, 2)), "shape"),
+        (np.full((3, 3), np.nan), "finite"),
+        (np.zeros(3), "shape"),
+        ("abc", "real numbers"),
+        (np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]]), "skew-symmetric"),
+    ],
+)
+def test_bad_skew_parts(skew, match):
+    with pytest.raises(ParameterError, match=match):
+        NonsymmetricKernel(np.ones((3, 1)), skew=skew)
+
+
+@pytest.mark.parametrize("gain", [[[1.0, 0.0]], [[-1.0, 0.0], [0.0, 1.0]], [[np.nan, 0.0], [0.0, 1.0]]])
+def test_bad_gains(gain):
+    with pytest.raises(ParameterError, match="gain"):
+        NonsymmetricKernel(np.ones((3, 2)), gain)
+
+
+def test_a_skew_part_is_cleaned():
+    S = scipy.sparse.coo_array(([1.0, 1.0, -2.0, 0.0], ([0, 0, 1, 2], [1, 1, 0, 0])), shape=(3, 3))
+    skew = Skew.of(S, 3)
+    assert (skew.indptr.tolist(), skew.indices.tolist(), skew.values.tolist()) == ([0, 1, 2, 2], [1, 0], [2.0, -2.0])
+    assert skew.connected.tolist() == [0, 1]
+    nearly = np.array([[0, 1, 0], [-1 - 1e-13, 0, 0], [0, 0, 0]])
+    cleaned = Skew.of(nearly, 3).matrix().toarray()
+    np.testing.assert_array_equal(cleaned, -cleaned.T)
+    assert not Skew.of(None, 3).n_entries

@@ -1,0 +1,297 @@
+"""Baselines against their formulas, and one contract for every model that recommends."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import contradpp as cd
+from contradpp.errors import DataError, NotFittedError, ParameterError, UnknownItemError
+from contradpp.metrics.compare import compare
+
+ITEMS = list("abcdefgh")
+
+
+@pytest.fixture(scope="module")
+def train() -> cd.Baskets:
+    rng = np.random.default_rng(0)
+    lists = [rng.choice(ITEMS[:7], size=rng.integers(1, 5), replace=False).tolist() for _ in range(30)]
+    return cd.Baskets.from_lists(lists, items=ITEMS)  # h never occurs
+
+
+class FakeFactors:
+    """What `implicit` offers for BPR: factors with a column of ones for the item biases, and no fold-in."""
+
+    def fit(self, user_items, show_progress=True):
+        assert show_progress is False
+        n, m = user_items.shape
+        rng = np.random.default_rng(0)
+        self.user_factors = np.hstack([rng.normal(size=(n, 3)), np.ones((n, 1))]).astype(np.float32)
+        self.item_factors = rng.normal(size=(m, 4)).astype(np.float32)
+
+    def recommend(self, userid, user_items, N=10):
+        raise AssertionError("lists of one model cannot be compared: the adapter scores all items")
+
+    def recalculate_user(self, userid, user_items):
+        raise NotImplementedError("recalculate_user is not supported with this model")
+
+
+class FakeFoldIn(FakeFactors):
+    """As ALS: factors of new users from their items."""
+
+    def recalculate_user(self, userid, user_items):
+        assert len(userid) == user_items.shape[0]
+        return user_items @ self.item_factors * 2
+
+
+class FakeNeighbours:
+    """As the item-item models: a sparse similarity."""
+
+    similarity = None
+
+    def fit(self, user_items, show_progress=True):
+        self.similarity = (user_items.T @ user_items).tocsr()
+
+    def recommend(self, userid, user_items, N=10):
+        raise AssertionError
+
+
+MODELS = {
+    "dpp": lambda: cd.LowRankDPP(n_components=6, max_iter=3, random_state=0),
+    "popularity": cd.baselines.Popularity,
+    "knn": cd.baselines.ItemKNN,
+    "knn-few": lambda: cd.baselines.ItemKNN(neighbours=2, shrinkage=0),
+    "bm25": lambda: cd.baselines.ItemKNN(weights="bm25"),
+    "ease": lambda: cd.baselines.EASE(1.0),
+    "implicit-bpr": lambda: cd.baselines.Implicit(FakeFactors()),
+    "implicit-als": lambda: cd.baselines.Implicit(FakeFoldIn()),
+    "implicit-knn": lambda: cd.baselines.Implicit(FakeNeighbours()),
+}
+
+
+# -- One contract for all ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def fitted(request, train):
+    model = MODELS[request.param]()
+    assert model.fit(train) is model
+    return model
+
+
+def test_predict_next_is_a_distribution_over_the_rest(fitted):
+    batch = fitted.predict_next([["a", "b"], ["c"], []])
+    assert batch.shape == (3, 8)
+    assert (batch >= 0).all()
+    np.testing.assert_allclose(batch.sum(axis=1), 1)
+    assert batch[0, :2].tolist() == [0, 0]
+    np.testing.assert_allclose(fitted.predict_next(["a", "b"]), batch[0], atol=1e-12)
+
+
+def test_recommend_is_best_first_and_agrees_with_predict_next(fitted):
+    items, shares = fitted.recommend(["a", "b"], N=4)
+    assert items.shape == shares.shape == (4,)
+    assert not {"a", "b"} & set(items.tolist())
+    assert (np.diff(shares) <= 1e-15).all()
+    p = fitted.predict_next(["a", "b"])
+    np.testing.assert_allclose(shares, [p[ITEMS.index(item)] for item in items], atol=1e-12)
+    assert shares[0] == pytest.approx(p.max())
+    many, batch = fitted.recommend([["a", "b"], ["c"]], N=4)
+    assert many.shape == batch.shape == (2, 4)
+    assert many[0].tolist() == items.tolist()
+
+
+def test_recommend_gives_what_is_left(fitted):
+    items, shares = fitted.recommend(["a", "b"], N=50)
+    assert sorted(items.tolist()) == ITEMS[2:]
+    assert shares.sum() == pytest.approx(1)
+    ragged, zeros = fitted.recommend([["a", "b"], ["a"]], N=50)
+    assert ragged.shape == (2, 7)
+    assert ragged[0, -1] is None
+    assert zeros[0, -1] == 0
+
+
+def test_candidates_and_exclude(fitted):
+    items, shares = fitted.recommend(["a"], candidates=["a", "c", "d", "e"], exclude=["d"])
+    assert sorted(items.tolist()) == ["c", "e"]
+    p = fitted.predict_next(["a"])
+    np.testing.assert_allclose(shares, [p[ITEMS.index(item)] for item in items], atol=1e-12)
+    assert fitted.recommend(["a"], candidates=["a"])[0].size == 0
+
+
+def test_wrong_questions(fitted):
+    for n in (0, -1, 1.5, True):
+        with pytest.raises(ParameterError):
+            fitted.recommend(["a"], N=n)
+    with pytest.raises(UnknownItemError):
+        fitted.predict_next(["nothing"])
+    np.testing.assert_allclose(fitted.predict_next(["nothing", "a"], unknown="ignore"), fitted.predict_next(["a"]))
+
+
+def test_every_model_is_evaluated_by_the_same_code(fitted, train):
+    report = cd.evaluate(fitted, train, ks=(1, 7))
+    assert 0 <= report.mpr_fair <= report.mpr <= 100
+    assert report.precision[7] >= report.precision[1]
+    assert report.n_skipped == 0
+
+
+@pytest.mark.parametrize("make", [cd.baselines.Popularity, cd.baselines.ItemKNN, cd.baselines.EASE])
+def test_before_fit_and_without_data(make):
+    for ask in (lambda m: m.predict_next(["a"]), lambda m: m.recommend(["a"]), lambda m: cd.evaluate(m, [["a"]])):
+        with pytest.raises(NotFittedError, match="fit"):
+            ask(make())
+    with pytest.raises(DataError):
+        make().fit([])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: cd.baselines.Popularity(smoothing=-1),
+        lambda: cd.baselines.ItemKNN(neighbours=0),
+        lambda: cd.baselines.ItemKNN(shrinkage=math.nan),
+        lambda: cd.baselines.ItemKNN(weights="tf"),
+        lambda: cd.baselines.EASE(0),
+        lambda: cd.baselines.Implicit(object()),
+    ],
+)
+def test_bad_parameters(make, train):
+    with pytest.raises(ParameterError):
+        make().fit(train)
+
+
+def test_an_empty_basket_is_offered_the_most_popular(train):
+    order = np.argsort(-train.item_counts, kind="stable")
+    for name in ("popularity", "knn", "bm25", "ease"):
+        items, _ = MODELS[name]().fit(train).recommend([], N=8)
+        assert items.tolist() == [ITEMS[code] for code in order], name
+
+
+# -- Each by its formula -------------------------------------------------------------------------------
+
+
+def test_popularity_is_a_product_of_independent_items(train):
+    model = cd.baselines.Popularity(smoothing=0.5).fit(train)
+    p = (train.item_counts + 0.5) / 31
+    basket = ["b", "h", "e"]
+    wanted = sum(math.log(q) if item in basket else math.log(1 - q) for item, q in zip(ITEMS, p, strict=True))
+    assert model.score_samples(basket) == pytest.approx(wanted)
+    every = [list(s) for n in range(9) for s in itertools.combinations(ITEMS, n)]
+    assert np.exp(model.score_samples(every)).sum() == pytest.approx(1)
+    np.testing.assert_allclose(model.predict_next([]), p / p.sum())
+
+
+def test_popularity_without_smoothing_knows_the_impossible():
+    model = cd.baselines.Popularity(smoothing=0).fit(cd.Baskets.from_lists([["a", "b"], ["a"]], items="abc"))
+    logs = model.score_samples([["a"], ["a", "b"], ["b"], ["a", "c"], []])
+    np.testing.assert_allclose(logs, [math.log(0.5), math.log(0.5), -np.inf, -np.inf, -np.inf])
+    report = cd.evaluate(model, [["a", "b"], ["a", "c"]])
+    assert report.n_impossible == 1
+    assert report.log_likelihood == pytest.approx(math.log(0.5))
+
+
+def scores_by_rule(S: np.ndarray, train: cd.Baskets, basket: list[str]) -> np.ndarray:
+    """Σ S[a] with the popularity term, made a distribution as the interface says."""
+    codes = [ITEMS.index(item) for item in basket]
+    x = S[codes].sum(axis=0) + 1e-6 * np.abs(S).max() * train.item_counts / train.n_baskets
+    left = np.setdiff1d(np.arange(len(ITEMS)), codes)
+    x = x - min(x[left].min(), 0)
+    x[codes] = 0
+    return x / x.sum()
+
+
+@pytest.mark.parametrize("neighbours", [None, 2])
+@pytest.mark.parametrize("shrinkage", [0.0, 3.0])
+def test_item_knn_is_cosine_with_shrinkage(train, neighbours, shrinkage):
+    X = train.to_csr().toarray()
+    S = np.zeros((8, 8))
+    for i, j in itertools.permutations(range(8), 2):
+        together = X[:, i] @ X[:, j]
+        S[i, j] = together / (math.sqrt(X[:, i].sum() * X[:, j].sum()) + shrinkage) if together else 0.0
+    if neighbours:
+        for row in S:
+            row[np.argsort(-row, kind="stable")[neighbours:]] = 0.0
+    model = cd.baselines.ItemKNN(neighbours=neighbours, shrinkage=shrinkage).fit(train)
+    np.testing.assert_allclose(model.similarity_.toarray(), S)
+    # the popularity term refers to the largest weight, which is among the neighbours
+    np.testing.assert_allclose(model.predict_next(["a", "c"]), scores_by_rule(S, train, ["a", "c"]), atol=1e-15)
+
+
+def test_item_knn_with_bm25_weights(train):
+    X = train.to_csr().toarray()
+    counts = X.sum(axis=0)
+    idf = math.log(8) - np.log1p(X.sum(axis=1))
+    W = X * idf[:, None] * (1.2 + 1) / (1.2 * (1 - 0.75 + 0.75 * counts / counts.mean()) + 1)
+    S = W.T @ W
+    np.fill_diagonal(S, 0)
+    model = cd.baselines.ItemKNN(weights="bm25").fit(train)
+    np.testing.assert_allclose(model.similarity_.toarray(), S, atol=1e-12)
+
+
+def test_ease_is_its_closed_form(train):
+    X = train.to_csr().toarray()
+    P = np.linalg.inv(X.T @ X + 2.0 * np.eye(8))
+    B = -P / np.diag(P)
+    np.fill_diagonal(B, 0)
+    model = cd.baselines.EASE(2.0).fit(train)
+    np.testing.assert_allclose(model.weights_, B, atol=1e-12)
+    assert B.min() < 0
+    np.testing.assert_allclose(model.predict_next(["a", "c"]), scores_by_rule(B, train, ["a", "c"]), atol=1e-12)
+
+
+def test_ease_mirrors_every_strip_of_a_larger_matrix():
+    rng = np.random.default_rng(0)
+    shop = cd.Baskets.from_lists(
+        [rng.choice(1100, size=8, replace=False).tolist() for _ in range(300)], items=range(1100)
+    )
+    X = shop.to_csr().toarray()
+    P = np.linalg.inv(X.T @ X + 5.0 * np.eye(1100))
+    B = np.eye(1100) - P / np.diag(P)
+    np.testing.assert_allclose(cd.baselines.EASE(5.0).fit(shop).weights_, B, atol=1e-10)
+
+
+def test_implicit_models_are_scored_by_what_they_offer(train):
+    factors = cd.baselines.Implicit(FakeFactors()).fit(train)
+    Y = factors.model.item_factors.astype(float)
+    user = Y[[0, 2]].mean(axis=0)
+    user[3] = 1.0  # the column that goes with the item biases
+    raw = Y @ user
+    assert np.argsort(-factors.predict_next([])[:]).tolist() == np.argsort(-Y[:, 3]).tolist()
+    order = [ITEMS[code] for code in np.argsort(-raw) if code not in (0, 2)]
+    assert factors.recommend(["a", "c"])[0].tolist() == order
+    folded = cd.baselines.Implicit(FakeFoldIn()).fit(train)
+    raw = Y @ (2 * (Y[0] + Y[2]))
+    assert folded.recommend(["a", "c"])[0].tolist() == [ITEMS[c] for c in np.argsort(-raw) if c not in (0, 2)]
+
+
+def test_the_implicit_package_itself(train):
+    """ALS, BPR and neighbours of the real package, where it is installed."""
+    als = pytest.importorskip("implicit.als")
+    bpr = pytest.importorskip("implicit.bpr")
+    neighbours = pytest.importorskip("implicit.nearest_neighbours")
+    for model in (
+        als.AlternatingLeastSquares(factors=3, random_state=0),
+        bpr.BayesianPersonalizedRanking(factors=3, random_state=0),
+        neighbours.BM25Recommender(K=8),
+    ):
+        report = cd.evaluate(cd.baselines.Implicit(model).fit(train), train)
+        assert 30 < report.mpr_fair <= 100
+
+
+# -- Comparison ----------------------------------------------------------------------------------------
+
+
+def test_comparison_always_shows_popularity(train):
+    table = compare({"neighbours": cd.baselines.ItemKNN().fit(train)}, train, train=train, ks=(1, 3))
+    assert list(table.reports) == ["Popularity", "neighbours"]
+    assert table.reports["Popularity"].as_dict() == cd.evaluate(
+        cd.baselines.Popularity().fit(train), train, ks=(1, 3), train=train
+    ).as_dict()  # fmt: skip
+    for word in ("Popularity", "neighbours", "MPR", "p@3", "–"):
+        assert word in str(table)
+    own = {"best sellers": cd.baselines.Popularity(smoothing=1).fit(train)}
+    assert list(compare(own, train, train=train).reports) == ["best sellers"]
+    assert table.as_dict()["neighbours"]["auc"] is None

@@ -1,0 +1,143 @@
+"""The Numba kernels of evaluation against plain NumPy, and the closed form against one factorisation per item."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import contradpp as cd
+from contradpp.dpp.compiled import kernels, ranks
+from contradpp.dpp.conditioning import leave_one_out
+from contradpp.dpp.kernel import LowRankKernel, Sets
+from contradpp.metrics.kernel_scoring import KernelScorer
+from contradpp.metrics.linear_scoring import LinearScorer, StaticScorer
+from contradpp.metrics.scoring import count_rows, rank_one_by_one, without_each
+
+
+def random_sets(n_items: int, n_sets: int, largest: int, seed: int) -> Sets:
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, largest + 1, size=n_sets)
+    codes = [rng.choice(n_items, size=size, replace=False) for size in sizes]
+    return Sets(np.concatenate([[0], np.cumsum(sizes)]), np.concatenate(codes).astype(np.int32))
+
+
+def first_entries(sets: Sets) -> np.ndarray:
+    return sets.indptr[:-1].copy()
+
+
+def counts_of(scores: np.ndarray, code: int, inside: np.ndarray, tie: float) -> tuple[int, int]:
+    """The definition: who beats `code`, and who ties with it, among the items that are not inside."""
+    others = np.setdiff1d(np.arange(len(scores)), [code, *inside])
+    gap = scores[others] - scores[code]
+    return int((gap > tie).sum()), int((np.abs(gap) <= tie).sum())
+
+
+@pytest.mark.parametrize(("n_items", "rank"), [(9, 4), (300, 7), (700, 20)])
+def test_closed_form_is_leave_one_out(n_items, rank):
+    V = np.random.default_rng(0).normal(size=(n_items, rank))
+    kernel, sets = LowRankKernel(V), random_sets(n_items, 12, rank, seed=1)
+    out = KernelScorer(kernel, cd.Vocabulary(range(n_items))).leave_one_out(sets, first_entries(sets), 10, 1)
+    for s in range(sets.count):
+        codes = sets.indices[sets.indptr[s] : sets.indptr[s + 1]]
+        for a, row in enumerate(leave_one_out(kernel, codes)):
+            entry = sets.indptr[s] + a
+            wanted = counts_of(row, codes[a], codes, 1e-9)
+            assert (out.better[entry], out.equal[entry]) == wanted
+            if a == 0:
+                row[np.delete(codes, 0)] = -np.inf
+                best = np.argsort(-row, kind="stable")[: min(10, n_items - len(codes) + 1)]
+                assert out.top[s, : len(best)].tolist() == best.tolist()
+
+
+def test_directions_are_orthogonal_to_the_others_and_scores_are_the_inverse():
+    V, sets = np.random.default_rng(0).normal(size=(30, 8)), random_sets(30, 10, 8, seed=2)
+    n = len(sets.indices)
+    Q, pivots, weights, scores = np.empty((n, 8)), np.empty(n), np.empty((n, 8)), np.empty(n)
+    kernels.orthonormal_rows(V, sets.indptr, sets.indices, 0, sets.count, Q, pivots)
+    ranks.left_out_directions(V, sets.indptr, sets.indices, Q, weights, scores)
+    for s in range(sets.count):
+        rows = slice(sets.indptr[s], sets.indptr[s + 1])
+        V_A, k = V[sets.indices[rows]], sets.indptr[s + 1] - sets.indptr[s]
+        W = np.linalg.inv(V_A @ V_A.T)
+        np.testing.assert_allclose(scores[rows], 1 / np.diag(W), rtol=1e-8)
+        products = V_A @ (weights[rows, :k] @ Q[rows]).T  # column i: the others are orthogonal to direction i
+        np.testing.assert_allclose(products, np.diag(1 / np.sqrt(np.diag(W))), atol=1e-8)
+
+
+def test_dependent_and_nearly_dependent_sets_are_done_one_by_one():
+    """Twins in a basket have no closed form; near twins have one that rounding spoils."""
+    rng = np.random.default_rng(1)
+    V = rng.normal(size=(40, 6))
+    V[1] = V[0]
+    V[3] = V[2] + 1e-9 * rng.normal(size=6)
+    V[4] = 0.0
+    V[20:] = V[:20]  # everybody has a twin: ties everywhere
+    sets = Sets(np.array([0, 3, 6, 8, 10]), np.array([0, 1, 7, 2, 3, 9, 4, 5, 6, 7], dtype=np.int32))
+    out = KernelScorer(LowRankKernel(V), cd.Vocabulary(range(40))).leave_one_out(sets, first_entries(sets), 5, 2)
+    for s in range(sets.count):
+        codes = sets.indices[sets.indptr[s] : sets.indptr[s + 1]]
+        for a, code in enumerate(codes):
+            rest = np.delete(codes, a)
+            basis = np.linalg.svd(V[rest], full_matrices=False)
+            Q = basis.Vh[1e-12 * basis.S[0] < basis.S]
+            row = (V**2).sum(axis=1) - ((V @ Q.T) ** 2).sum(axis=1)
+            assert (out.better[sets.indptr[s] + a], out.equal[sets.indptr[s] + a]) == counts_of(row, code, rest, 1e-11)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 10_000])
+def test_blocks_and_threads_change_nothing(rows):
+    V = np.random.default_rng(0).integers(-1, 2, size=(600, 8)).astype(float)
+    sets = random_sets(600, 100, 8, seed=3)
+    scorer = KernelScorer(LowRankKernel(V), cd.Vocabulary(range(600)))
+    wanted = scorer.leave_one_out(sets, first_entries(sets), 10, 1)
+    got = scorer.leave_one_out(sets, first_entries(sets), 10, 2, rows=rows)
+    for a, b in zip(wanted, got, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert wanted.equal.sum() > 0
+
+
+@pytest.mark.parametrize("bias", [None, "random"])
+def test_linear_scores_lose_the_row_of_the_item_left_out(bias):
+    rng = np.random.default_rng(4)
+    S = rng.integers(-2, 3, size=(700, 700)) / 10  # tenths: sums of them tie only to rounding
+    b = np.zeros(700) if bias is None else rng.integers(0, 2, size=700) / 10
+    sets = random_sets(700, 30, 6, seed=5)
+    scorer = LinearScorer(cd.Vocabulary(range(700)), lambda codes: S[codes], None if bias is None else b)
+    out = scorer.leave_one_out(sets, first_entries(sets), 10, 2)
+    exact = np.round(10 * S), np.round(10 * b)
+    for s in range(sets.count):
+        codes = sets.indices[sets.indptr[s] : sets.indptr[s + 1]]
+        for a, code in enumerate(codes):
+            rest = np.delete(codes, a)
+            row = exact[1] + exact[0][rest].sum(axis=0)
+            entry = sets.indptr[s] + a
+            assert (out.better[entry], out.equal[entry]) == counts_of(row, code, rest, 0)
+            if a == 0:
+                row[rest] = -np.inf
+                assert out.top[s].tolist() == np.argsort(-row, kind="stable")[:10].tolist()
+
+
+def test_static_scores_are_a_linear_model_without_weights():
+    scores = np.random.default_rng(0).integers(0, 5, size=50).astype(float)
+    sets, items = random_sets(50, 40, 6, seed=6), cd.Vocabulary(range(50))
+    static = StaticScorer(items, scores, lambda _: np.zeros(0)).leave_one_out(sets, first_entries(sets), 10, 1)
+    linear = LinearScorer(items, lambda codes: np.zeros((len(codes), 50)), scores)
+    for a, b in zip(static, linear.leave_one_out(sets, first_entries(sets), 10, 1), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_sets_without_each_item():
+    rest = without_each(Sets(np.array([0, 3, 4]), np.array([5, 6, 7, 8], dtype=np.int32)))
+    parts = [rest.indices[a:b].tolist() for a, b in zip(rest.indptr[:-1], rest.indptr[1:], strict=True)]
+    assert parts == [[6, 7], [5, 7], [5, 6], []]
+
+
+def test_lists_end_where_nothing_is_left():
+    sets = Sets.one([0, 1, 2])
+    out = rank_one_by_one(lambda rest: np.tile([3.0, 2.0, 1.0, 0.0], (rest.count, 1)), sets, np.array([1]), 10, 4)
+    assert out.top.tolist() == [[1, 3, -1, -1, -1, -1, -1, -1, -1, -1]]
+
+
+def test_counts_of_rows_know_rounding():
+    better, equal = count_rows(np.array([[0.1 + 0.2, 0.3, 0.4, -np.inf]]), np.array([1], dtype=np.int32))
+    assert (better.tolist(), equal.tolist()) == ([1], [1])

@@ -1,0 +1,264 @@
+"""`evaluate` against definitions in plain Python: DPPs and baselines, with ties, skipped and impossible baskets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import contradpp as cd
+import naive_metrics as naive
+from contradpp._random import stream
+from contradpp.dpp.kernel import Sets
+from contradpp.errors import DataError, ParameterError
+from contradpp.learn.calibrate import uniform_sets
+from contradpp.metrics.report import Report
+from contradpp.metrics.scoring import PredictScorer, as_scorer
+
+KS = (1, 2, 3, 10)
+
+
+def random_baskets(n_items: int, n_baskets: int, largest: int, seed: int) -> cd.Baskets:
+    rng = np.random.default_rng(seed)
+    lists = [rng.choice(n_items, size=rng.integers(1, largest + 1), replace=False).tolist() for _ in range(n_baskets)]
+    return cd.Baskets.from_lists(lists, items=range(n_items))
+
+
+def normal_model(n_items: int = 12, rank: int = 5) -> cd.LowRankDPP:
+    V = np.round(64 * np.random.default_rng(3).normal(size=(n_items, rank))) / 64  # short fractions
+    return cd.LowRankDPP.from_factors(V)
+
+
+def tied_model() -> cd.LowRankDPP:
+    """Small integers, twins and a zero row: plenty of exact ties, and sets that are dependent."""
+    V = np.random.default_rng(5).integers(-1, 2, size=(12, 5)).astype(float)
+    V[7] = V[2]
+    V[8] = -V[3]
+    V[9] = 0.0
+    return cd.LowRankDPP.from_factors(V)
+
+
+def held_out(test: cd.Baskets, seed: int) -> list[int]:
+    """The item that the report holds out of each basket."""
+    draws = stream(seed, 0).random(test.n_baskets)
+    return [test.codes(b)[int(u * n)] if n else -1 for b, (u, n) in enumerate(zip(draws, test.sizes, strict=True))]
+
+
+def expected(scores: naive.Scores, test: cd.Baskets, rankable: list[int], seed: int) -> dict[str, float]:
+    """Every metric of ranking by its definition."""
+    chosen = held_out(test, seed)
+    values: dict[str, list[float]] = {name: [] for name in ("mpr", "mpr_fair", "ndcg", "diversity")}
+    values |= {f"precision@{k}": [] for k in KS}
+    lists = []
+    for b in rankable:
+        basket = test.codes(b).tolist()
+        ranks = dict(zip(basket, naive.leave_one_out(scores, basket), strict=True))
+        better, equal, others = ranks[chosen[b]]
+        values["mpr"].append(naive.percentile_rank(better, equal, others))
+        values["mpr_fair"].append(naive.fair(better, equal, others))
+        values["ndcg"].append(naive.ndcg(better, equal))
+        for k in KS:
+            values[f"precision@{k}"].append(100 * np.mean([naive.hit(x, y, k) for x, y, _ in ranks.values()]))
+        lists.append(naive.top(scores, tuple(code for code in basket if code != chosen[b]), 10))
+    baskets = [set(test.codes(b).tolist()) for b in range(test.n_baskets)]
+    values["diversity"] = [naive.intra_list(items, baskets) for items in lists]
+    out = {name: float(np.nanmean(entries)) for name, entries in values.items()}
+    out["coverage"] = len(set().union(*lists)) / test.n_items
+    out["personalization"] = naive.personalization(lists)
+    return out
+
+
+def agree(report: Report, wanted: dict[str, float]) -> None:
+    for name, value in wanted.items():
+        assert report.metrics[name] == pytest.approx(value, abs=1e-9), name
+
+
+@pytest.mark.parametrize("make", [normal_model, tied_model])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_dpp_metrics_are_their_definitions(make, seed):
+    model, test = make(), random_baskets(12, 40, largest=5, seed=seed)
+    report = cd.evaluate(model, test, ks=KS, random_state=seed)
+    agree(report, expected(naive.dpp(model.item_factors_), test, list(range(40)), seed))
+    assert report.n_skipped == 0
+
+
+def test_the_tied_model_does_tie():
+    report = cd.evaluate(tied_model(), random_baskets(12, 40, largest=5, seed=0), ks=KS)
+    assert report.mpr > report.mpr_fair + 1
+
+
+def test_ties_among_scores_that_rounding_tells_apart():
+    """Rotated twins: equal in exact arithmetic, different in the last bits."""
+    rng = np.random.default_rng(0)
+    V = rng.integers(-2, 3, size=(30, 6)).astype(float)
+    V[15:] = V[:15]
+    Q, _ = np.linalg.qr(rng.normal(size=(6, 6)))
+    test = random_baskets(30, 60, largest=6, seed=4)
+    plain = cd.evaluate(cd.LowRankDPP.from_factors(V), test)
+    turned = cd.evaluate(cd.LowRankDPP.from_factors(V @ Q * 0.37), test)
+    for name in ("mpr", "mpr_fair", "precision@1", "precision@10", "ndcg"):
+        assert turned.metrics[name] == pytest.approx(plain.metrics[name], abs=1e-9), name
+
+
+@pytest.mark.parametrize("kind", ["popularity", "knn", "bm25", "ease"])
+def test_baseline_metrics_are_their_definitions(kind):
+    rng = np.random.default_rng(2)
+    train = cd.Baskets.from_lists(
+        [rng.choice(11, size=rng.integers(1, 5), replace=False).tolist() for _ in range(25)], items=range(12)
+    )  # item 11 never occurs: ties
+    model = {
+        "popularity": cd.baselines.Popularity(),
+        "knn": cd.baselines.ItemKNN(neighbours=3),
+        "bm25": cd.baselines.ItemKNN(weights="bm25"),
+        "ease": cd.baselines.EASE(2.0),
+    }[kind].fit(train)
+    test = random_baskets(12, 40, largest=6, seed=1)
+
+    def scores(given: tuple[int, ...]) -> list[float]:
+        # rounding of sums in another order must not part what ties
+        return np.round(model._scores(Sets.one(list(given)))[0], 13).tolist()
+
+    report = cd.evaluate(model, test, ks=KS)
+    agree(report, expected(scores, test, list(range(40)), 0))
+    if kind != "popularity":
+        assert np.isnan([report.auc, report.auc_paired, report.log_likelihood]).all()
+
+
+def test_likelihood_and_auc_are_their_definitions():
+    model, test = normal_model(), random_baskets(12, 60, largest=7, seed=3)
+    report = cd.evaluate(model, test, random_state=9)
+    logs = model.score_samples(test)
+    sets = uniform_sets(test.sizes, 12, stream(9, 1))
+    random = model.score_samples(cd.Baskets(test.indptr, sets, test.items))
+    possible = np.isfinite(logs)
+    assert report.n_impossible == (~possible).sum() > 0
+    assert report.n_skipped == (test.sizes > 5).sum() > 0
+    assert report.log_likelihood == pytest.approx(logs[possible].mean())
+    assert report.auc == pytest.approx(naive.auc(logs, random))
+    paired = [(p > q) + 0.5 * (p == q) for p, q in zip(logs, random, strict=True)]
+    assert report.auc_paired == pytest.approx(np.mean(paired))
+    agree(report, {k: v for k, v in expected(naive.dpp(model.item_factors_), test,
+          np.flatnonzero(test.sizes <= 5).tolist(), 9).items() if k in ("mpr", "coverage")})  # fmt: skip
+
+
+def test_a_constant_model_is_a_coin():
+    """All scores alike: the paper's MPR is 100, the fair one as good as 50, and p@k is k of the items left."""
+    model = cd.baselines.Popularity().fit([[i] for i in range(20)])
+    test = cd.Baskets.from_lists([[0, 1], [2, 3], [4, 5]], items=range(20))
+    report = cd.evaluate(model, test, ks=(1, 5))
+    assert report.mpr == 100
+    assert report.mpr_fair == pytest.approx(100 * (19 + 1) / 2 / 19)
+    assert report.precision == pytest.approx({1: 100 / 19, 5: 500 / 19})
+
+
+def test_empty_unknown_and_oversize_baskets_are_counted():
+    model = normal_model(8, 3)
+    report = cd.evaluate(model, [[0, 1], [], [0, 1, 2, 3, 4], ["new"], ["new", 2, 3]])
+    assert (report.n_baskets, report.n_skipped, report.n_unknown, report.n_impossible) == (5, 3, 2, 1)
+    assert np.isfinite([report.mpr, report.auc, report.log_likelihood]).all()
+    logs = model.score_samples([[0, 1], [], [2, 3]])
+    assert report.log_likelihood == pytest.approx(logs.mean())
+
+
+def test_nothing_to_rank_gives_nan_not_an_error():
+    report = cd.evaluate(normal_model(8, 2), [[0, 1, 2], []])
+    assert np.isnan([report.mpr, report.precision[1], report.ndcg, report.diversity]).all()
+    assert report.coverage == 0
+    assert str(report)
+
+
+def test_bad_arguments():
+    model = normal_model()
+    with pytest.raises(DataError):
+        cd.evaluate(model, [])
+    for ks in [(0,), (), (1.5,), (True,)]:
+        with pytest.raises(ParameterError):
+            cd.evaluate(model, [[0, 1]], ks=ks)
+    with pytest.raises(ParameterError, match="predict_next"):
+        cd.evaluate(object(), [[0, 1]])
+
+
+@pytest.mark.parametrize("kind", ["dpp", "knn", "popularity", "generic"])
+def test_results_do_not_depend_on_threads(kind):
+    test = random_baskets(40, 300, largest=6, seed=1)
+    model = {"dpp": normal_model(40, 8), "knn": cd.baselines.ItemKNN(), "popularity": cd.baselines.Popularity()}.get(
+        kind, normal_model(40, 8)
+    )
+    model = model if isinstance(model, cd.LowRankDPP) else model.fit(test)
+    if kind == "generic":
+        model = Stranger(model)
+    one, two = (cd.evaluate(model, test, n_jobs=n) for n in (1, 2))
+    assert one.as_dict() == two.as_dict()
+
+
+class Stranger:
+    """A model that offers no more than the protocol asks for."""
+
+    def __init__(self, model) -> None:
+        self.items_ = model.items_
+        self.predict_next = model.predict_next
+
+
+def test_any_model_with_predict_next_can_be_evaluated():
+    model, test = normal_model(), random_baskets(12, 40, largest=5, seed=6)
+    assert isinstance(as_scorer(Stranger(model)), PredictScorer)
+    fast, slow = cd.evaluate(model, test), cd.evaluate(Stranger(model), test)
+    assert np.isnan(slow.auc)
+    agree(slow, {name: value for name, value in fast.metrics.items() if "auc" not in name and "log" not in name})
+
+
+def test_float32_factors_give_the_same_ranks():
+    V = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
+    test = random_baskets(50, 100, largest=8, seed=2)
+    single = cd.evaluate(cd.LowRankDPP.from_factors(V), test)
+    double = cd.evaluate(cd.LowRankDPP.from_factors(V.astype(np.float64)), test)
+    assert single.mpr == double.mpr
+    assert single.precision == double.precision
+
+
+def test_items_may_be_in_another_order_than_the_models():
+    model = cd.LowRankDPP.from_factors(np.random.default_rng(0).normal(size=(4, 3)), items=list("abcd"))
+    lists = [["d", "a"], ["b", "c"], ["c"]]
+    coded = cd.Baskets.from_lists(lists, items="abcd")
+    assert cd.evaluate(model, lists).as_dict() == cd.evaluate(model, coded).as_dict()
+
+
+def test_report_as_text_and_json():
+    report = cd.evaluate(normal_model(), random_baskets(12, 30, largest=5, seed=0), ks=(1, 3))
+    content = json.loads(json.dumps(report.as_dict()))
+    assert content["precision"]["3"] == report.precision[3]
+    assert content["intervals"]["mpr"][0] <= content["mpr"] <= content["intervals"]["mpr"][1]
+    assert [row["group"] for row in content["by_popularity"]][-1] == "all"
+    for word in ("MPR", "p@3", "basket size", "popularity", "95 %"):
+        assert word in str(report)
+    without = cd.evaluate(cd.baselines.EASE().fit([[1, 2]]), [[1, 2]]).as_dict()
+    assert without["auc"] is None
+    json.dumps(without, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import contradpp.metrics.metrics\nimport contradpp as cd",
+        "from contradpp.metrics.metrics import hits\nimport contradpp as cd\nfrom contradpp.metrics import plots",
+        "import contradpp as cd\nfrom contradpp.metrics.compare import compare\nfrom contradpp.metrics import lists",
+    ],
+)
+def test_evaluate_is_the_function_whatever_is_imported_and_when(code):
+    check = "\nfrom contradpp.metrics.metrics import ndcg\nassert cd.evaluate.__name__ == 'evaluate', cd.evaluate"
+    check += "\nassert callable(cd.evaluate)\nassert cd.baselines.Popularity"
+    done = subprocess.run([sys.executable, "-c", code + check], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_small_baskets_can_be_left_out():
+    model = cd.LowRankDPP.from_factors(np.random.default_rng(0).normal(size=(4, 4)))
+    baskets = cd.Baskets.from_lists([[0], [1], [2, 3], [1, 2, 3]], items=range(4))
+    larger = cd.evaluate(model, baskets, min_size=2)
+    assert larger.n_baskets == 2
+    assert larger.metrics == cd.evaluate(model, baskets.subset([2, 3])).metrics
+    with pytest.raises(DataError, match="5 or more items"):
+        cd.evaluate(model, baskets, min_size=5)
