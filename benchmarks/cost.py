@@ -16,8 +16,8 @@ import numpy as np
 
 from contradpp._random import stream
 from contradpp._threads import blas_threads
-from contradpp.dpp.kernel import Sets
-from contradpp.learn.negatives import EMPTY, Dynamic, Negatives
+from contradpp.data.sets import EMPTY, Sets
+from contradpp.learn.negatives import Dynamic, Negatives
 from contradpp.learn.objectives import Batch, ConditionalLikelihood, Contrastive, Objective
 from contradpp.learn.optimizers import RowAdam
 from contradpp.learn.start import popularity, start_factors

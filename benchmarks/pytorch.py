@@ -66,7 +66,7 @@ print(time.perf_counter() - started)
 def our_seconds(path: str) -> float:
     """The time of the same steps with our objective and optimiser."""
     from contradpp._threads import blas_threads
-    from contradpp.dpp.kernel import Sets, take_sets
+    from contradpp.data.sets import Sets, take_sets
     from contradpp.learn.negatives import Negatives
     from contradpp.learn.objectives import Batch, Contrastive
     from contradpp.learn.optimizers import RowAdam
@@ -93,9 +93,8 @@ def our_seconds(path: str) -> float:
 def write_problem(path: Path, n_batches: int, K: int = 76) -> int:
     """Batches of 1,000 positives and 500 dynamic negatives; returns the number of sets."""
     from contradpp._random import stream
-    from contradpp.dpp.kernel import Sets, take_sets
+    from contradpp.data.sets import Sets, concatenate, take_sets
     from contradpp.learn.negatives import Dynamic
-    from contradpp.learn.objectives import concatenate
     from contradpp.learn.start import popularity, start_factors
     from contradpp.learn.state import State
     from contradpp.research.bench import shop

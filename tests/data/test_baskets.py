@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from contradpp.data import csr
+from contradpp.data import sets as csr
 from contradpp.data.baskets import Baskets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError, UnknownItemError

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from contradpp.data.sets import Sets
 from contradpp.distributed.collective import Mesh, listen
 from contradpp.distributed.drawing import OwnedDynamic, chance
 from contradpp.distributed.owners import Owners
 from contradpp.distributed.sharded import OwnedState
-from contradpp.dpp.kernel import Sets
 from learn.test_negatives import POPULARITY, M, N, as_sets, dynamic_law, p_value
 
 V = np.random.default_rng(2).normal(size=(M, 4))

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
+from contradpp.data.sets import Sets
 from contradpp.dpp import conditioning
-from contradpp.dpp.kernel import LowRankKernel, Sets
+from contradpp.dpp.kernel import LowRankKernel
 from contradpp.errors import RankError
 from exact import ExactDPP
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
+from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.dpp import kernel as module
-from contradpp.dpp.kernel import LowRankKernel, Sets, runs, take_sets
+from contradpp.dpp.kernel import LowRankKernel
 from contradpp.errors import ParameterError
 from exact import ExactDPP
 

@@ -10,9 +10,10 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contradpp.data.sets import Sets
 from contradpp.dpp import resolvent, skew_conditioning
 from contradpp.dpp.compiled import skew_kernels
-from contradpp.dpp.kernel import LowRankKernel, Sets
+from contradpp.dpp.kernel import LowRankKernel
 from contradpp.dpp.map import greedy_completion
 from contradpp.dpp.nonsymmetric import NonsymmetricKernel
 from contradpp.dpp.skew import Skew

@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from contradpp.data.sets import Sets
 from contradpp.dpp import skew_sampling
-from contradpp.dpp.kernel import Sets
 from contradpp.dpp.nonsymmetric import NonsymmetricKernel
 from contradpp.dpp.skew_sampling import SAMPLES_PER_BLOCK, SkewSampler, factorise, scale_for_size
 from contradpp.errors import ParameterError, RankError

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import reference
-from contradpp.dpp.kernel import LowRankKernel, Sets
+from contradpp.data.sets import Sets
+from contradpp.dpp.kernel import LowRankKernel
 from contradpp.dpp.ranking import best_next, top_n
 
 NOTHING = np.array([], dtype=np.int32)

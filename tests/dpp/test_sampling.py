@@ -8,8 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from contradpp.data.sets import Sets
 from contradpp.dpp import conditioning
-from contradpp.dpp.kernel import LowRankKernel, Sets
+from contradpp.dpp.kernel import LowRankKernel
 from contradpp.dpp.sampling import SAMPLES_PER_BLOCK, Sampler
 from contradpp.errors import ParameterError, RankError
 from exact import ExactDPP, chi_square_p_value

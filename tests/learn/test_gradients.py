@@ -9,8 +9,8 @@ import pytest
 
 import reference
 import reference_gradients
-from contradpp.dpp.kernel import Sets
-from contradpp.learn.negatives import EMPTY, Negatives
+from contradpp.data.sets import EMPTY, Sets
+from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, ConditionalLikelihood, Contrastive, NoiseContrastive
 from contradpp.learn.state import State
 

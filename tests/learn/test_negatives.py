@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from contradpp.dpp.kernel import Sets
+from contradpp.data.sets import Sets
 from contradpp.learn.negatives import Dynamic, Explicit, NotInTraining, Product
 from contradpp.learn.state import State
 from exact import ExactDPP, chi_square_p_value

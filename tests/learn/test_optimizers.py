@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import reference_gradients
-from contradpp.dpp.kernel import Sets
+from contradpp.data.sets import Sets
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, Contrastive, Gradient
 from contradpp.learn.optimizers import Nesterov, RobbinsMonro, RowAdam

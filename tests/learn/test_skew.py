@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import reference_gradients
-from contradpp.dpp.kernel import Sets
-from contradpp.learn.negatives import EMPTY, Negatives
+from contradpp.data.sets import EMPTY, Sets
+from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch
 from contradpp.learn.partners import Partners, co_occurrences, find_partners, strongest
 from contradpp.learn.skew import SkewConditionalLikelihood, SkewState

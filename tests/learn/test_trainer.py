@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.dpp.kernel import Sets
+from contradpp.data.sets import EMPTY, Sets
 from contradpp.errors import ConvergenceError
-from contradpp.learn.negatives import EMPTY
 from contradpp.learn.objectives import Contrastive
 from contradpp.learn.optimizers import RowAdam
 from contradpp.learn.schedule import Plateau, Steady

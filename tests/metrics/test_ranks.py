@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import contradpp as cd
+from contradpp.data.sets import Sets
 from contradpp.dpp.compiled import kernels, ranks
 from contradpp.dpp.conditioning import leave_one_out
-from contradpp.dpp.kernel import LowRankKernel, Sets
+from contradpp.dpp.kernel import LowRankKernel
 from contradpp.metrics.kernel_scoring import KernelScorer
 from contradpp.metrics.linear_scoring import LinearScorer, StaticScorer
 from contradpp.metrics.scoring import count_rows, rank_one_by_one, without_each

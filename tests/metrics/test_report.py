@@ -12,7 +12,7 @@ import pytest
 import contradpp as cd
 import naive_metrics as naive
 from contradpp._random import stream
-from contradpp.dpp.kernel import Sets
+from contradpp.data.sets import Sets
 from contradpp.errors import DataError, ParameterError
 from contradpp.learn.calibrate import uniform_sets
 from contradpp.metrics.report import Report

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.dpp.kernel import Sets
+from contradpp.data.sets import Sets
 from contradpp.metrics.scoring import PredictScorer, as_scorer, rank_one_by_one
 from contradpp.metrics.skew_scoring import SkewScorer
 

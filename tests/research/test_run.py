@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.dpp.kernel import LowRankKernel, Sets
+from contradpp.data.sets import Sets
+from contradpp.dpp.kernel import LowRankKernel
 from contradpp.errors import ConvergenceError
 from contradpp.learn.calibrate import auc
 from contradpp.research import run as runner

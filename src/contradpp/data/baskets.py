@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState
-from contradpp.data.csr import checked_csr, frozen, pointers, without_duplicates
+from contradpp.data.sets import checked_csr, frozen, pointers, without_duplicates
 from contradpp.data.splits import split_positions
 from contradpp.data.summary import Summary, summarise
 from contradpp.data.vocabulary import Vocabulary, plain

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.data.sets import Sets, take_sets
 from contradpp.distributed.collective import total
 from contradpp.distributed.owners import Owners, scrambled
 from contradpp.distributed.sharded import OwnedState, fetch, own_sets
-from contradpp.dpp.kernel import Sets, take_sets
 from contradpp.learn.negatives import room_for_children
 from contradpp.learn.state import State
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from contradpp._random import root_seed, stream
 from contradpp._threads import resolve_n_jobs
+from contradpp.data.sets import EMPTY, Sets
 from contradpp.distributed.collective import Collective, gather
 from contradpp.distributed.drawing import OwnedDynamic
 from contradpp.distributed.local import LocalKeeper, LocalState, Meetings
@@ -23,12 +24,11 @@ from contradpp.distributed.sharded import Dealt, OwnedObjective, OwnedState, log
 from contradpp.distributed.shards import Shard, ShardedData
 from contradpp.distributed.shared import SharedState
 from contradpp.distributed.summed import SummedObjective, counted_together
-from contradpp.dpp.kernel import Sets
 from contradpp.errors import ClusterError, DataError, ParameterError, RankError
 from contradpp.learn.calibrate import discrimination_scale, likelihood_scale, uniform_sets
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper, fingerprint
-from contradpp.learn.negatives import EMPTY, Dynamic, NegativeSource
+from contradpp.learn.negatives import Dynamic, NegativeSource
 from contradpp.learn.objectives import Divisible
 from contradpp.learn.optimizers import RowAdam
 from contradpp.learn.settings import DENSE_ITEMS, Settings, Watched, one_of, whole

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.data.sets import Sets, take_sets
 from contradpp.distributed.collective import gather_arrays, total
 from contradpp.distributed.owners import Owners, Route
-from contradpp.dpp.kernel import Sets, take_sets
 from contradpp.learn.negatives import Negatives, NegativeSource
 from contradpp.learn.objectives import Batch, Divisible, Gradient
 from contradpp.learn.settings import Settings, Watched

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from contradpp.data.assemble import Assembler
 from contradpp.data.baskets import Baskets
+from contradpp.data.sets import Sets, take_sets
 from contradpp.data.tables import add_batches, layout_of
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.distributed.collective import Collective, bytes_of, gather, gather_arrays, total
 from contradpp.dpp import persist
-from contradpp.dpp.kernel import Sets, take_sets
 from contradpp.errors import DataError, ModelFileError
 from contradpp.learn.trainer import TrainingData
 

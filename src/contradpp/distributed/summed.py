@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.data.sets import Sets, take_sets
 from contradpp.distributed.collective import Collective, gather_arrays
-from contradpp.dpp.kernel import Sets, take_sets
 from contradpp.learn.objectives import Batch, Divisible, Gradient
 from contradpp.learn.partners import co_occurrences
 from contradpp.learn.state import State

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular
 
 from contradpp._threads import blas_threads
+from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.dpp.interface import Block, Kernel
-from contradpp.dpp.kernel import Array, LowRankKernel, Sets, runs, take_sets
+from contradpp.dpp.kernel import Array, LowRankKernel
 from contradpp.dpp.linalg import safe_cholesky
 from contradpp.errors import RankError
 

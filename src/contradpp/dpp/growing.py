@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from contradpp.dpp.kernel import Array, LowRankKernel, Sets
+from contradpp.data.sets import Sets
+from contradpp.dpp.kernel import Array, LowRankKernel
 from contradpp.dpp.linalg import DEPENDENT
 from contradpp.errors import RankError
 

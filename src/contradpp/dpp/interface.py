@@ -8,7 +8,8 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from contradpp.dpp.kernel import Array, Sets
+from contradpp.data.sets import Sets
+from contradpp.dpp.kernel import Array
 
 
 class Block(NamedTuple):

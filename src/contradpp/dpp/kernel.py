@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 
 from contradpp._threads import run_blocks
+from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.dpp.linalg import log_elementary_symmetric
 from contradpp.errors import ParameterError
 
@@ -21,29 +22,6 @@ Array = NDArray[np.float64]
 SETS_PER_BLOCK = 256
 ENTRIES_PER_CHUNK = 2**17  # the orthonormal rows of a chunk are all that is in memory at once
 _LARGEST = {np.dtype(np.float64): 1e100, np.dtype(np.float32): 1e15}
-
-
-class Sets(NamedTuple):
-    """Several sets of item codes as a CSR: set s holds `indices[indptr[s]:indptr[s + 1]]`."""
-
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
-
-    @property
-    def count(self) -> int:  # type: ignore[override]
-        """How many sets there are."""
-        return len(self.indptr) - 1
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """How many items each set has."""
-        return np.diff(self.indptr)
-
-    @staticmethod
-    def one(codes: ArrayLike) -> Sets:
-        """A single set."""
-        indices = np.asarray(codes, dtype=np.int32).reshape(-1)
-        return Sets(np.array([0, len(indices)], dtype=np.int64), indices)
 
 
 class Bases(NamedTuple):
@@ -205,26 +183,6 @@ class LowRankKernel:
         scale = lengths * lengths[code]
         cosines: Array = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
         return np.minimum(cosines, 1.0)
-
-
-def take_sets(sets: Sets, which: NDArray[np.int64]) -> Sets:
-    """The sets at these positions."""
-    if len(which) == sets.count and (which == np.arange(sets.count)).all():
-        return sets
-    sizes = sets.sizes[which]
-    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    source = np.repeat(sets.indptr[which] - indptr[:-1], sizes) + np.arange(indptr[-1])
-    return Sets(indptr, sets.indices[source])
-
-
-def runs(indptr: NDArray[np.int64], entries: int, *, most: int | None = None) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive sets with at most so many entries (a larger set is one of its own), and `most` sets."""
-    first, n = 0, len(indptr) - 1
-    while first < n:
-        last = int(np.searchsorted(indptr, indptr[first] + entries, side="right")) - 1
-        last = min(max(last, first + 1), n if most is None else first + most, n)
-        yield first, last
-        first = last
 
 
 def checked_factors(factors: ArrayLike) -> NDArray[np.floating]:

@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigvals, eigvalsh
 
 from contradpp._threads import run_blocks
+from contradpp.data.sets import Sets
 from contradpp.dpp.interface import Block, Growing, Sampling
-from contradpp.dpp.kernel import SETS_PER_BLOCK, Array, Sets, checked_factors
+from contradpp.dpp.kernel import SETS_PER_BLOCK, Array, checked_factors
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError
 

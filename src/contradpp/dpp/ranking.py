@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp.interface import Kernel
-from contradpp.dpp.kernel import Array, Sets, take_sets
+from contradpp.dpp.kernel import Array
 
 
 def best_next(

@@ -8,7 +8,8 @@ from scipy.linalg import solve_triangular
 
 from contradpp._random import stream
 from contradpp._threads import run_blocks
-from contradpp.dpp.kernel import LowRankKernel, Sets
+from contradpp.data.sets import Sets
+from contradpp.dpp.kernel import LowRankKernel
 from contradpp.dpp.linalg import log_elementary_symmetric, safe_cholesky
 from contradpp.errors import ParameterError, RankError
 

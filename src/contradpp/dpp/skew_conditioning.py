@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import blas_threads
+from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.dpp.conditioning import refuse_full, rule_out_members
 from contradpp.dpp.interface import Block
-from contradpp.dpp.kernel import Array, Sets, runs, take_sets
+from contradpp.dpp.kernel import Array
 from contradpp.errors import RankError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from contradpp.dpp.kernel import Array, Sets
+from contradpp.data.sets import Sets
+from contradpp.dpp.kernel import Array
 from contradpp.errors import RankError
 
 if TYPE_CHECKING:

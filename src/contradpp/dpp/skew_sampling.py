@@ -16,7 +16,8 @@ from scipy.linalg import solve_triangular
 
 from contradpp._random import stream
 from contradpp._threads import blas_threads, run_blocks
-from contradpp.dpp.kernel import Array, Sets
+from contradpp.data.sets import Sets
+from contradpp.dpp.kernel import Array
 from contradpp.dpp.resolvent import refuse_too_many
 from contradpp.errors import ParameterError, RankError
 

@@ -9,12 +9,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.kernel import Sets, take_sets
+from contradpp.data.sets import EMPTY, Sets, take_sets
 from contradpp.learn.state import State
 
 Array = NDArray[np.float64]
 SETS_PER_BLOCK = 128
-EMPTY = Sets(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
-from contradpp.dpp.kernel import Sets
+from contradpp.data.sets import Sets, concatenate, sums_over_sets
 from contradpp.dpp.products import gram, times
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.state import State
@@ -258,17 +258,3 @@ def spread(weights: Array, possible: NDArray[np.bool_]) -> Array:
     kept = np.where(possible, weights, 0.0)
     size = np.abs(kept).sum()
     return kept * (np.abs(weights).sum() / size) if size > 0 else kept
-
-
-def sums_over_sets(values: Array, sets: Sets) -> Array:
-    """The sum over each set of a value per entry."""
-    owner = np.repeat(np.arange(sets.count), sets.sizes)
-    return np.bincount(owner, weights=values, minlength=sets.count).astype(np.float64)
-
-
-def concatenate(first: Sets, second: Sets) -> Sets:
-    """The sets of both, one after the other."""
-    if second.count == 0:
-        return first
-    indptr = np.concatenate([first.indptr, first.indptr[-1] + second.indptr[1:]])
-    return Sets(indptr, np.concatenate([first.indices, second.indices]))

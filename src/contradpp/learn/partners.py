@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
-from contradpp.dpp.kernel import Sets
+from contradpp.data.sets import Sets
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]

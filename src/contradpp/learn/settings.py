@@ -10,16 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.kernel import Sets, take_sets
+from contradpp.data.sets import Sets, sums_over_sets, take_sets
 from contradpp.errors import ParameterError
 from contradpp.learn.negatives import Dynamic, Explicit, NegativeSource, NotInTraining, Product
-from contradpp.learn.objectives import (
-    ConditionalLikelihood,
-    Contrastive,
-    NoiseContrastive,
-    Objective,
-    sums_over_sets,
-)
+from contradpp.learn.objectives import ConditionalLikelihood, Contrastive, NoiseContrastive, Objective
 from contradpp.learn.optimizers import Nesterov, Optimizer, RobbinsMonro, RowAdam
 from contradpp.learn.schedule import Plateau, RelativeChange, Schedule
 from contradpp.learn.start import popularity

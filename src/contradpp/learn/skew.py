@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from contradpp._random import stream
 from contradpp._threads import run_blocks
-from contradpp.dpp.kernel import Sets
+from contradpp.data.sets import Sets, sums_over_sets
 from contradpp.dpp.products import gram, times
 from contradpp.errors import ParameterError
-from contradpp.learn.objectives import Batch, Gradient, contrast_of, sums_over_sets
+from contradpp.learn.objectives import Batch, Gradient, contrast_of
 from contradpp.learn.optimizers import RowAdam
 from contradpp.learn.partners import Partners
 from contradpp.learn.state import State

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
-from contradpp.dpp.kernel import Sets, take_sets
+from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp.nonsymmetric import NonsymmetricKernel
 from contradpp.errors import ParameterError
 from contradpp.learn.negatives import room_for_children

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from contradpp._threads import run_blocks
-from contradpp.dpp.kernel import Sets
+from contradpp.data.sets import Sets
 from contradpp.dpp.products import gram, times
 from contradpp.learn.checkpoint import Snapshot, array_of
 

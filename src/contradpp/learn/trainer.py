@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from contradpp._random import stream
 from contradpp._threads import blas_threads
-from contradpp.dpp.kernel import Sets, take_sets
+from contradpp.data.sets import EMPTY, Sets, concatenate, take_sets
 from contradpp.errors import ConvergenceError, NumericalError
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper, Resumable, Snapshot, array_of
-from contradpp.learn.negatives import EMPTY, Negatives, NegativeSource
-from contradpp.learn.objectives import Batch, Objective, concatenate
+from contradpp.learn.negatives import Negatives, NegativeSource
+from contradpp.learn.objectives import Batch, Objective
 from contradpp.learn.optimizers import Optimizer
 from contradpp.learn.schedule import Schedule, Verdict
 from contradpp.learn.state import State

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from contradpp.data.baskets import Baskets
-from contradpp.dpp.kernel import Sets
+from contradpp.data.sets import Sets
 from contradpp.errors import NumericalError, ParameterError
 from contradpp.metrics.implicit_adapter import Implicit
 from contradpp.metrics.interface import Baseline, sparse_rows

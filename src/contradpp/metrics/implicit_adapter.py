@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from contradpp.data.baskets import Baskets
-from contradpp.dpp.kernel import Sets
+from contradpp.data.sets import Sets
 from contradpp.errors import ParameterError
 from contradpp.metrics.interface import Baseline, sparse_rows
 from contradpp.metrics.linear_scoring import LinearScorer

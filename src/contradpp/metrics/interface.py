@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.data.baskets import Baskets
+from contradpp.data.sets import Sets, take_sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.kernel import Sets, take_sets
 from contradpp.dpp.ranking import top_n
 from contradpp.errors import DataError, NotFittedError, ParameterError
 from contradpp.metrics.scoring import SCORES_PER_BLOCK, Array

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import blas_threads, run_blocks
+from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.kernel import LowRankKernel, Sets, runs, take_sets
+from contradpp.dpp.kernel import LowRankKernel
 from contradpp.metrics.scoring import TIE, Array, Counts, Outcome, rank_one_by_one, start_lists
 
 # A tile of the product (rows × columns) stays in the cache of one core until it has been compared.

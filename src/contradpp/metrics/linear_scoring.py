@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
+from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.kernel import Sets, runs, take_sets
 from contradpp.metrics.scoring import SCORES_PER_BLOCK, TIE, Array, Counts, Outcome, start_lists
 
 

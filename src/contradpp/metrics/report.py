@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from contradpp._random import RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
-from contradpp.dpp.kernel import Sets, take_sets
+from contradpp.data.sets import Sets, take_sets
 from contradpp.errors import DataError, ParameterError
 from contradpp.metrics import bootstrap, breakdown, lists, metrics, plots
 from contradpp.metrics.interface import as_baskets

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from contradpp._random import stream
 from contradpp.data.baskets import Baskets
-from contradpp.dpp.kernel import Sets
+from contradpp.data.sets import Sets
 from contradpp.errors import ParameterError
 from contradpp.metrics import lists, metrics
 from contradpp.metrics.scoring import Outcome, Scorer

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
 from contradpp.data.baskets import Baskets
+from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.kernel import LowRankKernel, Sets, runs, take_sets
+from contradpp.dpp.kernel import LowRankKernel
 from contradpp.dpp.nonsymmetric import NonsymmetricKernel
 from contradpp.dpp.ranking import top_n
 from contradpp.errors import ParameterError

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import blas_threads, run_blocks
+from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.kernel import Sets, runs, take_sets
 from contradpp.dpp.nonsymmetric import Inverses, NonsymmetricKernel
 from contradpp.dpp.skew_conditioning import scores_given
 from contradpp.errors import ParameterError

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from contradpp._random import RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets
+from contradpp.data.sets import EMPTY, Sets, take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import persist
-from contradpp.dpp.kernel import LowRankKernel, Sets, take_sets
+from contradpp.dpp.kernel import LowRankKernel
 from contradpp.errors import DataError, ParameterError, RankError
 from contradpp.learn.calibrate import discrimination_scale, likelihood_scale, uniform_sets
 from contradpp.learn.callbacks import Callback, ProgressBar
 from contradpp.learn.checkpoint import Keeper
-from contradpp.learn.negatives import EMPTY
 from contradpp.learn.schedule import Steady
 from contradpp.learn.settings import Settings, Watched, number, one_of, whole
 from contradpp.learn.start import popularity, start_factors

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState
+from contradpp.data.sets import Sets
 from contradpp.dpp import persist
 from contradpp.dpp.interface import Kernel
-from contradpp.dpp.kernel import Array, Sets, checked_factors
+from contradpp.dpp.kernel import Array, checked_factors
 from contradpp.dpp.nonsymmetric import NonsymmetricKernel
 from contradpp.dpp.ranking import top_n
 from contradpp.dpp.skew import Skew

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.data.baskets import Baskets
+from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.kernel import Sets
 from contradpp.errors import ContradppError, DataError, ParameterError, UnknownItemError
 
 

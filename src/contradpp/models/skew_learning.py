@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from contradpp._random import root_seed, stream
 from contradpp._threads import resolve_n_jobs
+from contradpp.data.sets import take_sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.kernel import take_sets
 from contradpp.dpp.nonsymmetric import NonsymmetricKernel
 from contradpp.errors import ParameterError
 from contradpp.learn.calibrate import best_scale

@@ -21,7 +21,8 @@ from contradpp._random import stream
 from contradpp._threads import blas_threads
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
-from contradpp.dpp.kernel import LowRankKernel, take_sets
+from contradpp.data.sets import take_sets
+from contradpp.dpp.kernel import LowRankKernel
 from contradpp.dpp.sampling import Sampler
 from contradpp.errors import ContradppError, DownloadError
 from contradpp.learn.start import start_factors

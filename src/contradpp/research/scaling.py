@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from contradpp._random import stream
 from contradpp.data.baskets import Baskets
-from contradpp.dpp.kernel import LowRankKernel, Sets, take_sets
+from contradpp.data.sets import Sets, take_sets
+from contradpp.dpp.kernel import LowRankKernel
 from contradpp.learn.calibrate import auc, discrimination_scale, likelihood_scale, uniform_sets
 from contradpp.metrics.report import Report
 

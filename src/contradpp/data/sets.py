@@ -1,8 +1,9 @@
-"""Arrays of a CSR of item codes: checked, without duplicates, not to be written to."""
+"""Sets of item codes as a CSR, and every operation on them: taking, joining, sums, runs, checks."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,17 +13,46 @@ from contradpp.errors import DataError
 _BLOCK = 1 << 22  # entries searched for duplicates at a time
 
 
+class Sets(NamedTuple):
+    """Several sets of item codes as a CSR: set s holds `indices[indptr[s]:indptr[s + 1]]`."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        """How many sets there are."""
+        return len(self.indptr) - 1
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """How many items each set has."""
+        return np.diff(self.indptr)
+
+    @staticmethod
+    def one(codes: ArrayLike) -> Sets:
+        """A single set."""
+        indices = np.asarray(codes, dtype=np.int32).reshape(-1)
+        return Sets(np.array([0, len(indices)], dtype=np.int64), indices)
+
+
+EMPTY = Sets(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
+
+
 def pointers(sizes: ArrayLike) -> NDArray[np.int64]:
+    """The indptr of sets of these sizes."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written to."""
     array = array.view()
     array.flags.writeable = False
     return array
 
 
 def checked_csr(indptr: ArrayLike, indices: ArrayLike, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The arrays of a CSR of item codes, or `DataError` with what is wrong with them."""
     pointers, codes = np.asarray(indptr), np.asarray(indices)
     for name, array in (("indptr", pointers), ("indices", codes)):
         if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
@@ -58,3 +88,37 @@ def without_duplicates(
     if not again.any():
         return indptr, indices
     return pointers(left), indices[~again]
+
+
+def take_sets(sets: Sets, which: NDArray[np.int64]) -> Sets:
+    """The sets at these positions."""
+    if len(which) == sets.count and (which == np.arange(sets.count)).all():
+        return sets
+    sizes = sets.sizes[which]
+    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    source = np.repeat(sets.indptr[which] - indptr[:-1], sizes) + np.arange(indptr[-1])
+    return Sets(indptr, sets.indices[source])
+
+
+def runs(indptr: NDArray[np.int64], entries: int, *, most: int | None = None) -> Iterator[tuple[int, int]]:
+    """Runs of consecutive sets with at most so many entries (a larger set is one of its own), and `most` sets."""
+    first, n = 0, len(indptr) - 1
+    while first < n:
+        last = int(np.searchsorted(indptr, indptr[first] + entries, side="right")) - 1
+        last = min(max(last, first + 1), n if most is None else first + most, n)
+        yield first, last
+        first = last
+
+
+def sums_over_sets(values: NDArray[np.float64], sets: Sets) -> NDArray[np.float64]:
+    """The sum over each set of a value per entry."""
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    return np.bincount(owner, weights=values, minlength=sets.count).astype(np.float64)
+
+
+def concatenate(first: Sets, second: Sets) -> Sets:
+    """The sets of both, one after the other."""
+    if second.count == 0:
+        return first
+    indptr = np.concatenate([first.indptr, first.indptr[-1] + second.indptr[1:]])
+    return Sets(indptr, np.concatenate([first.indices, second.indices]))
