@@ -82,7 +82,7 @@ def worker_kills(n: int) -> bool:
     import pyarrow.parquet as pq
 
     rng = np.random.default_rng(0)
-    script = Path(__file__).parents[1] / "tests" / "scale" / "on_ray.py"
+    script = Path(__file__).parents[1] / "tests" / "distributed" / "on_ray.py"
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "baskets"
         place.mkdir()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from experiments.made_up import fake_result
 
 from contradpp.cli.main import main
 from contradpp.research import paper, reproduce
+from research.made_up import fake_result
 
 
 @pytest.fixture

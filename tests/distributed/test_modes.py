@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scale.crew import one_machine, task_of, together
 
 import contradpp as cd
 from contradpp.distributed import learning, local, sharded
@@ -17,6 +16,7 @@ from contradpp.distributed.learning import refuse_unsupported
 from contradpp.distributed.ray import put_together, take_over
 from contradpp.errors import ClusterError, ParameterError
 from contradpp.learn import settings
+from distributed.crew import one_machine, task_of, together
 
 K = {"n_components": 30, "oversize": "drop", "batch_size": 100}
 

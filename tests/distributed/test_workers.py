@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scale.crew import COLUMNS, one_machine, task_of, together
 
 import contradpp as cd
 from contradpp.distributed.collective import _HELLO, _LENGTH, Alone, Mesh, gather, gather_arrays, listen, total
@@ -24,6 +23,7 @@ from contradpp.distributed.learning import refuse_unsupported
 from contradpp.distributed.shards import FileOf, Shard, assign, list_files, read_file
 from contradpp.distributed.worker import Worker
 from contradpp.errors import CheckpointError, ClusterError, ContradppError, DataError, ParameterError, RankError
+from distributed.crew import COLUMNS, one_machine, task_of, together
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

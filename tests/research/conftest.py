@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from experiments.made_up import fake_result
 
 import contradpp as cd
 from contradpp.research import paper, reproduce, run
+from research.made_up import fake_result
 
 PROBABILITIES = np.arange(8, 0, -1) / 36
 

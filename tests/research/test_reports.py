@@ -8,7 +8,6 @@ import re
 
 import numpy as np
 import pytest
-from experiments.made_up import fake_result
 
 from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.research import paper, reproduce
@@ -17,6 +16,7 @@ from contradpp.research.published import Number
 from contradpp.research.render import Table, markdown_table, number
 from contradpp.research.store import Store
 from contradpp.research.summary import Collected, Selection, by_size, statistic, value_of
+from research.made_up import fake_result
 
 
 def test_every_target_runs_and_writes_its_files(tmp_path, tiny):
