@@ -19,7 +19,7 @@ from contradpp._threads import blas_threads
 from contradpp.data.sets import EMPTY, Sets
 from contradpp.learn.negatives import Dynamic, Negatives
 from contradpp.learn.objectives import Batch, ConditionalLikelihood, Contrastive, Objective
-from contradpp.learn.optimizers import RowAdam
+from contradpp.learn.optimizers import Adam
 from contradpp.learn.start import popularity, start_factors
 from contradpp.learn.state import State
 
@@ -40,7 +40,7 @@ def microseconds(objective: str, *, M: int = 10_000, K: int = 64, size: int = 10
     share = popularity(counts, BATCH)
     state = State(start_factors("popularity", counts, BATCH, K, stream(0)))
     # As training chooses it: all rows up to 4,096 items, else rows on their turn.
-    optimizer = RowAdam(1.0 / np.maximum(counts, 1.0), K, dense=M <= 4096)
+    optimizer = Adam(1.0 / np.maximum(counts, 1.0), K, dense=M <= 4096)
     source = Dynamic(share)
     goal: Objective = ConditionalLikelihood(share) if objective == "exact" else Contrastive(1.0)
     times = []

@@ -69,7 +69,7 @@ def our_seconds(path: str) -> float:
     from contradpp.data.sets import Sets, take_sets
     from contradpp.learn.negatives import Negatives
     from contradpp.learn.objectives import Batch, Contrastive
-    from contradpp.learn.optimizers import RowAdam
+    from contradpp.learn.optimizers import Adam
     from contradpp.learn.state import State
 
     data = np.load(path)
@@ -81,7 +81,7 @@ def our_seconds(path: str) -> float:
         negatives = Negatives(take_sets(sets, other), -data["y"][other], len(other) / len(liked))
         batches.append(Batch(take_sets(sets, liked), data["y"][liked], negatives))
     state = State(data["V"].copy())
-    objective, optimizer = Contrastive(1.0), RowAdam(np.zeros(len(state.V)), state.V.shape[1])
+    objective, optimizer = Contrastive(1.0), Adam(np.zeros(len(state.V)), state.V.shape[1])
     with blas_threads(1):
         optimizer.step(state, objective.gradient(state, batches[0]), 1.0)
         started = time.perf_counter()

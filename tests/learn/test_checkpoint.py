@@ -86,7 +86,7 @@ def test_a_broken_run_goes_on_to_the_same_bytes(parameters, tmp_path):
 @pytest.mark.parametrize("objective", ["dynamic", "exact", "mle"])
 def test_every_step_can_be_the_last_of_a_process(objective, tmp_path, monkeypatch):
     """One step a process, rows put off and sums kept in step included, as with a catalogue too large to be dense."""
-    monkeypatch.setattr("contradpp.learn.settings.DENSE_ITEMS", 10)
+    monkeypatch.setattr("contradpp.learn.plan.DENSE_ITEMS", 10)
     parameters = {"objective": objective, "max_iter": 3}
     whole = model_of(**parameters).fit(BASKETS)
     path, steps = tmp_path / "c", whole.history_[-1]["step"]
@@ -188,13 +188,12 @@ def test_a_whole_file_with_wrong_contents_is_refused(tmp_path):
     tensors, body = persist.read_model(path)
     changes = {
         "state.V": np.zeros((1, 5)),
-        "state.norm_blocks": np.zeros(0),
-        "optimizer._rows": np.zeros((30, 4)),
-        "optimizer._momentum": np.zeros((30, 5), dtype=np.float32),
-        "supply.indices": tensors["supply.indices"] + 1000,
-        "supply.indptr": tensors["supply.indptr"][::-1].copy(),
-        "outcome.best": np.zeros(3),
-        "position.objectives": np.zeros(77),
+        "state._norm_blocks": np.zeros(0),
+        "optimizer.rows": np.zeros((30, 4)),
+        "optimizer.momentum": np.zeros((30, 5), dtype=np.float32),
+        "supply.drawn.indices": tensors["supply.drawn.indices"] + 1000,
+        "supply.drawn.indptr": tensors["supply.drawn.indptr"][::-1].copy(),
+        "outcome.V": np.zeros(3),
     }
     for name, array in changes.items():
         persist.write_model(path, tensors | {name: array}, body)

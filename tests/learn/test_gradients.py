@@ -11,7 +11,7 @@ import reference
 import reference_gradients
 from contradpp.data.sets import EMPTY, Sets
 from contradpp.learn.negatives import Negatives
-from contradpp.learn.objectives import Batch, ConditionalLikelihood, Contrastive, NoiseContrastive
+from contradpp.learn.objectives import Batch, ConditionalLikelihood, Contrastive, NoiseContrastive, with_normalizer
 from contradpp.learn.state import State
 
 POSITIVES = [[0, 1, 5], [2], [6, 3, 1, 0], [4, 2]]
@@ -30,6 +30,11 @@ def batch_of(labels=LABELS, negatives=NEGATIVES, weights=None, ratio=0.75) -> Ba
     n = len(negatives)
     weights = np.full(n, 1 / max(n, 1)) if weights is None else np.asarray(weights)
     return Batch(as_sets(POSITIVES), np.asarray(labels), Negatives(as_sets(negatives) if n else EMPTY, weights, ratio))
+
+
+def gradient_of(objective, state: State, batch: Batch):
+    """The gradient with the normaliser's part."""
+    return with_normalizer(state, objective.gradient(state, batch))
 
 
 def dense(V: np.ndarray, gradient) -> np.ndarray:
@@ -76,7 +81,7 @@ def contrastive_definition(contrast: float, labels=LABELS):
 @pytest.mark.parametrize(("contrast", "number"), [(1.0, 1.0), (0.3, 0.3), (None, 0.75), (0.0, 0.0)])
 def test_contrastive(V, contrast, number, labels):
     """Contrast 1, a share, counted (|A⁻|/|A⁺| = 3/4 here), and none, which is maximum likelihood."""
-    gradient = Contrastive(contrast).gradient(State(V), batch_of(labels))
+    gradient = gradient_of(Contrastive(contrast), State(V), batch_of(labels))
     phi = contrastive_definition(number, labels)
     assert gradient.objective == pytest.approx(phi(V), rel=1e-10)
     assert_close(dense(V, gradient), central_differences(phi, V))
@@ -84,7 +89,7 @@ def test_contrastive(V, contrast, number, labels):
 
 @pytest.mark.parametrize("labels", [LABELS, CONTINUOUS], ids=["plain", "continuous"])
 def test_maximum_likelihood(V, labels):
-    gradient = Contrastive(1.0).gradient(State(V), batch_of(labels, negatives=[]))
+    gradient = gradient_of(Contrastive(1.0), State(V), batch_of(labels, negatives=[]))
     assert gradient.objective == pytest.approx(
         sum(y * reference.log_probability(V, A) for y, A in zip(labels, POSITIVES, strict=True))
     )
@@ -99,7 +104,7 @@ def test_maximum_likelihood(V, labels):
 
 def test_weights_of_negatives(V):
     weights = np.array([0.6, 0.1, 0.3])
-    gradient = Contrastive(1.0).gradient(State(V), batch_of(weights=weights))
+    gradient = gradient_of(Contrastive(1.0), State(V), batch_of(weights=weights))
     y = np.concatenate([LABELS, -weights])
     assert gradient.objective == pytest.approx(reference_gradients.weighted_objective(V, POSITIVES + NEGATIVES, y))
 
@@ -108,7 +113,7 @@ def test_weights_of_negatives(V):
 def test_noise_contrastive(V, odds, labels):
     log_empty, ratio = -3.0, 0.75
     batch = batch_of(labels)
-    gradient = NoiseContrastive(odds, log_empty).gradient(State(V), batch)
+    gradient = gradient_of(NoiseContrastive(odds, log_empty), State(V), batch)
     everything = POSITIVES + NEGATIVES
     positive = np.arange(len(everything)) < len(POSITIVES)
     # |A⁺| times the paper's sum: a label per positive, 1/|A⁺| for a negative
@@ -133,8 +138,8 @@ def test_noise_beyond_the_rank_has_its_exact_limit(V, odds):
     oversize = [0, 1, 2, 3, 4]
     weights = np.full(4, 0.25)
     objective = NoiseContrastive(odds, -3.0)
-    with_it = objective.gradient(State(V), batch_of(negatives=[*NEGATIVES, oversize], weights=weights, ratio=1.0))
-    without = objective.gradient(State(V), batch_of(weights=weights[:3], ratio=1.0))
+    with_it = gradient_of(objective, State(V), batch_of(negatives=[*NEGATIVES, oversize], weights=weights, ratio=1.0))
+    without = gradient_of(objective, State(V), batch_of(weights=weights[:3], ratio=1.0))
     assert with_it.objective == pytest.approx(without.objective, rel=1e-12)
     np.testing.assert_allclose(dense(V, with_it), dense(V, without), rtol=1e-10, atol=1e-13)
 
@@ -142,14 +147,14 @@ def test_noise_beyond_the_rank_has_its_exact_limit(V, odds):
 @pytest.mark.parametrize("spread", [300.0, -300.0])
 def test_noise_of_extreme_odds_stays_finite(V, spread):
     """Coefficients are computed in log space: p_n(A)/P(A) of e^±600 neither overflows nor makes NaN."""
-    gradient = NoiseContrastive(np.full(M, spread), -5.0).gradient(State(V), batch_of())
+    gradient = gradient_of(NoiseContrastive(np.full(M, spread), -5.0), State(V), batch_of())
     assert np.isfinite(gradient.objective)
     assert np.isfinite(dense(V, gradient)).all()
 
 
 @pytest.mark.parametrize("labels", [LABELS, CONTINUOUS], ids=["plain", "continuous"])
 def test_exact(V, removal, labels):
-    gradient = ConditionalLikelihood(removal).gradient(State(V), batch_of(labels, negatives=[]))
+    gradient = gradient_of(ConditionalLikelihood(removal), State(V), batch_of(labels, negatives=[]))
     shares = [y * removal[A] / removal[A].sum() for y, A in zip(labels, POSITIVES, strict=True)]
 
     def phi(V):
@@ -164,7 +169,7 @@ def test_exact(V, removal, labels):
 
 @pytest.mark.parametrize(("contrast", "number"), [(1.0, 1.0), (0.5, 0.5), (None, 0.75)])
 def test_exact_with_negatives_of_the_user(V, removal, contrast, number):
-    gradient = ConditionalLikelihood(removal, contrast).gradient(State(V), batch_of())
+    gradient = gradient_of(ConditionalLikelihood(removal, contrast), State(V), batch_of())
     y = np.concatenate([LABELS, np.full(3, -number / 3)])
 
     def phi(V):
@@ -181,10 +186,10 @@ def test_exact_with_negatives_of_the_user(V, removal, contrast, number):
 
 
 def test_contrast_one_touches_only_the_batch(V):
-    gradient = Contrastive(1.0).gradient(State(V), batch_of())
+    gradient = gradient_of(Contrastive(1.0), State(V), batch_of())
     assert gradient.right is None
     assert sorted(gradient.rows) == [0, 1, 2, 3, 4, 5, 6]
-    assert Contrastive(0.9).gradient(State(V), batch_of()).right is not None
+    assert gradient_of(Contrastive(0.9), State(V), batch_of()).right is not None
 
 
 def test_expected_dynamic_gradient_is_that_of_the_conditional_likelihood(V, removal):
@@ -195,29 +200,31 @@ def test_expected_dynamic_gradient_is_that_of_the_conditional_likelihood(V, remo
             rest = [a for a in A if a != i]
             volumes = np.array([0.0 if j in rest else np.exp(reference.log_det(V, [*rest, j])) for j in range(M)])
             for j in np.flatnonzero(volumes):
-                gradient = Contrastive(1.0).gradient(
-                    State(V), Batch(as_sets([A]), np.ones(1), Negatives(as_sets([[*rest, int(j)]]), np.ones(1)))
+                gradient = gradient_of(
+                    Contrastive(1.0),
+                    State(V),
+                    Batch(as_sets([A]), np.ones(1), Negatives(as_sets([[*rest, int(j)]]), np.ones(1))),
                 )
                 expected += 0.25 * share * volumes[j] / volumes.sum() * dense(V, gradient)
-    exact = ConditionalLikelihood(removal).gradient(State(V), batch_of(negatives=[]))
+    exact = gradient_of(ConditionalLikelihood(removal), State(V), batch_of(negatives=[]))
     assert_close(expected, dense(V, exact), 1e-9)
-    uniform = ConditionalLikelihood(np.ones(M)).gradient(State(V), batch_of(negatives=[]))
+    uniform = gradient_of(ConditionalLikelihood(np.ones(M)), State(V), batch_of(negatives=[]))
     assert np.abs(dense(V, uniform) - expected).max() > 1e-2  # the removal's law matters
 
 
 def test_impossible_sets_leave_the_weights_of_the_others_whole(V):
     """A negative beyond the rank has no gradient; its weight goes to the others, so that the normaliser cancels."""
-    gradient = Contrastive(1.0).gradient(
-        State(V), batch_of(negatives=[*NEGATIVES, [0, 1, 2, 3, 4]], weights=np.full(4, 0.25))
+    gradient = gradient_of(
+        Contrastive(1.0), State(V), batch_of(negatives=[*NEGATIVES, [0, 1, 2, 3, 4]], weights=np.full(4, 0.25))
     )
-    same = Contrastive(1.0).gradient(State(V), batch_of())
+    same = gradient_of(Contrastive(1.0), State(V), batch_of())
     assert gradient.right is None
     np.testing.assert_allclose(dense(V, gradient), dense(V, same), atol=1e-12)
 
 
 def test_empty_sets_have_only_the_normaliser(V):
     batch = Batch(as_sets([[], [0, 1]]), np.array([0.5, 0.5]), Negatives.none())
-    gradient = Contrastive(1.0).gradient(State(V), batch)
+    gradient = gradient_of(Contrastive(1.0), State(V), batch)
     assert gradient.objective == pytest.approx(
         0.5 * (reference.log_probability(V, []) + reference.log_probability(V, [0, 1]))
     )
@@ -231,12 +238,12 @@ def test_threads_and_many_sets(n_jobs):
     lists = [rng.choice(30, size=rng.integers(1, 6), replace=False).tolist() for _ in range(300)]
     y = rng.normal(size=300) / 300
     batch = Batch(as_sets(lists), y, Negatives.none())
-    gradient = dense(V, Contrastive(1.0).gradient(State(V, n_jobs=n_jobs), batch))
+    gradient = dense(V, gradient_of(Contrastive(1.0), State(V, n_jobs=n_jobs), batch))
     by_sets = sum(w * reference_gradients.log_det_gradient(V, A) for w, A in zip(y, lists, strict=True))
     assert_close(gradient, by_sets - y.sum() * reference_gradients.log_normalizer_gradient(V), 1e-9)
-    np.testing.assert_array_equal(gradient, dense(V, Contrastive(1.0).gradient(State(V, n_jobs=1), batch)))
+    np.testing.assert_array_equal(gradient, dense(V, gradient_of(Contrastive(1.0), State(V, n_jobs=1), batch)))
     exact = ConditionalLikelihood(np.ones(30))
-    ours, one = (dense(V, exact.gradient(State(V, n_jobs=n), batch)) for n in (n_jobs, 1))
+    ours, one = (dense(V, gradient_of(exact, State(V, n_jobs=n), batch)) for n in (n_jobs, 1))
     np.testing.assert_array_equal(ours, one)
     shares = [w * np.full(len(A), 1 / len(A)) for w, A in zip(y, lists, strict=True)]
     assert_close(
@@ -261,6 +268,6 @@ def test_orthogonal_rotation_turns_the_gradient(V, removal):
         [Contrastive(1.0), Contrastive(0.4), NoiseContrastive(odds, -2.0), ConditionalLikelihood(removal)],
         [LABELS, CONTINUOUS],
     ):
-        straight = dense(V, objective.gradient(State(V), batch_of(labels)))
-        turned = dense(V @ Q, objective.gradient(State(V @ Q), batch_of(labels)))
+        straight = dense(V, gradient_of(objective, State(V), batch_of(labels)))
+        turned = dense(V @ Q, gradient_of(objective, State(V @ Q), batch_of(labels)))
         np.testing.assert_allclose(turned, straight @ Q, atol=1e-10)

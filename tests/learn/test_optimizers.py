@@ -8,8 +8,8 @@ import pytest
 import reference_gradients
 from contradpp.data.sets import Sets
 from contradpp.learn.negatives import Negatives
-from contradpp.learn.objectives import Batch, Contrastive, Gradient
-from contradpp.learn.optimizers import Nesterov, RobbinsMonro, RowAdam
+from contradpp.learn.objectives import Batch, Contrastive, Gradient, with_normalizer
+from contradpp.learn.optimizers import Adam, Nesterov, RobbinsMonro
 from contradpp.learn.state import State
 
 M, K = 7, 3
@@ -36,9 +36,13 @@ def likelihood_gradient(V) -> np.ndarray:
     return by_sets - Y.sum() * reference_gradients.log_normalizer_gradient(V)
 
 
+def likelihood(state: State) -> Gradient:
+    return with_normalizer(state, Contrastive(1.0).gradient(state, BATCH))
+
+
 def take_steps(optimizer, state: State, n: int, rate: float = 1.0) -> None:
     for _ in range(n):
-        optimizer.step(state, Contrastive(1.0).gradient(optimizer.look(state), BATCH), rate)
+        optimizer.step(state, likelihood(optimizer.look(state)), rate)
     optimizer.settle(state)
 
 
@@ -116,7 +120,7 @@ def sparse(rows, rng) -> Gradient:
 
 def test_adam_without_penalty_leaves_other_rows_alone(V):
     state = State(V.copy())
-    optimizer = RowAdam(np.zeros(M), K)
+    optimizer = Adam(np.zeros(M), K)
     optimizer.step(state, sparse([1, 4], np.random.default_rng(0)), 1.0)
     optimizer.settle(state)
     others = [0, 2, 3, 5, 6]
@@ -131,7 +135,7 @@ def test_adam_settles_what_was_put_off(V):
 
     def run(*, settle_every_step: bool) -> np.ndarray:
         state, rng = State(V.copy()), np.random.default_rng(1)
-        optimizer = RowAdam(penalty, K)
+        optimizer = Adam(penalty, K)
         optimizer.step(state, sparse(range(M), rng), 1.0)
         for step in range(30):
             optimizer.step(state, sparse([0, 1] if step % 3 else [2, 3], rng), 0.7 if step > 10 else 1.0)
@@ -153,7 +157,7 @@ def test_adam_settles_what_was_put_off(V):
 
 def test_settling_twice_is_settling_once(V):
     state, rng = State(V.copy()), np.random.default_rng(1)
-    optimizer = RowAdam(np.full(M, 0.4), K)
+    optimizer = Adam(np.full(M, 0.4), K)
     for _ in range(5):
         optimizer.step(state, sparse([0, 3], rng), 1.0)
     optimizer.settle(state)
@@ -165,7 +169,7 @@ def test_settling_twice_is_settling_once(V):
 def test_adam_moves_log_norm_and_direction_by_their_own_steps(V):
     """The first step of Adam has the size of the step in each part, whatever the gradient's length."""
     state = State(V.copy())
-    optimizer = RowAdam(np.zeros(M), K, norm_step=0.01, direction_step=0.2)
+    optimizer = Adam(np.zeros(M), K, norm_step=0.01, direction_step=0.2)
     optimizer.step(state, sparse(range(M), np.random.default_rng(6)), 1.0)
     ratio = np.linalg.norm(state.V, axis=1) / np.linalg.norm(V, axis=1)
     np.testing.assert_allclose(np.abs(np.log(ratio)), 0.01, rtol=1e-6)
@@ -175,9 +179,9 @@ def test_adam_moves_log_norm_and_direction_by_their_own_steps(V):
 
 def test_adam_ascends(V):
     """Each optimiser raises the likelihood from the same start."""
-    for optimizer in (RowAdam(np.zeros(M), K), RobbinsMonro(np.zeros(M)), Nesterov(np.zeros(M), batch_scale=3.0)):
+    for optimizer in (Adam(np.zeros(M), K), RobbinsMonro(np.zeros(M)), Nesterov(np.zeros(M), batch_scale=3.0)):
         state = State(V.copy())
-        start = Contrastive(1.0).gradient(state, BATCH).objective
+        start = likelihood(state).objective
         take_steps(optimizer, state, 40)
         assert Contrastive(1.0).gradient(State(state.V), BATCH).objective > start + 0.01
 
@@ -186,7 +190,7 @@ def test_a_row_of_zeros_stays_finite():
     V = np.zeros((M, K))
     V[0] = 1.0
     state, rng = State(V), np.random.default_rng(0)
-    optimizer = RowAdam(np.full(M, 0.3), K)
+    optimizer = Adam(np.full(M, 0.3), K)
     for _ in range(5):
         optimizer.step(state, sparse(range(M), rng), 1.0)
     optimizer.settle(state)
@@ -199,7 +203,7 @@ def test_adam_where_penalty_and_data_cancel():
     state = State(V.copy())
     penalty = np.full(M, 0.2)
     rows = np.arange(M, dtype=np.int32)
-    RowAdam(penalty, K).step(state, Gradient(rows, 2 * 0.2 * V, None, 0.0), 1.0)  # v·g = 2 penalty ‖v‖²
+    Adam(penalty, K).step(state, Gradient(rows, 2 * 0.2 * V, None, 0.0), 1.0)  # v·g = 2 penalty ‖v‖²
     assert np.isfinite(state.V).all()
     np.testing.assert_allclose(state.V, V, rtol=0.05)
 
@@ -207,7 +211,7 @@ def test_adam_where_penalty_and_data_cancel():
 def test_rounding_beside_a_row_is_no_direction(V):
     """An item only ever bought alone has a gradient along its row; what rounding leaves beside it is not a step."""
     state = State(V.copy())
-    optimizer = RowAdam(np.zeros(len(V)), V.shape[1], dense=False)
+    optimizer = Adam(np.zeros(len(V)), V.shape[1], dense=False)
     for step in range(20):
         noise = 1e-16 * np.random.default_rng(step).standard_normal((1, V.shape[1]))
         along = state.V[[2]] / (state.V[2] @ state.V[2])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.errors import ParameterError
 from contradpp.learn.start import popularity, start_factors
 
 
@@ -33,8 +32,3 @@ def test_uniform_start_is_the_papers():
     assert 1.99 < V.max() <= 2.0
     assert V.mean() == pytest.approx(1.5, abs=0.02)
     assert V.var() == pytest.approx(1 / 12, abs=0.005)
-
-
-def test_unknown_start():
-    with pytest.raises(ParameterError, match="init must be"):
-        start_factors("zeros", np.ones(3), 3, 2, np.random.default_rng(0))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import contradpp as cd
 import reference
 from contradpp.errors import DataError, NotFittedError, ParameterError, RankError, UnknownItemError
+from contradpp.learn.fit import Learned
 from exact import ExactDPP, chi_square_p_value
 
 GIVEN = [(), (3,), (6, 0), (1, 2, 5)]
@@ -258,7 +259,7 @@ def test_one_and_two_threads_agree():
     for n_jobs in (1, 2):
         model = cd.LowRankDPP.from_factors(V)
         model.n_jobs = n_jobs
-        assert model._kernel.n_jobs == n_jobs
+        assert model.kernel.n_jobs == n_jobs
         answers.append(
             [
                 model.score_samples(lists),
@@ -481,8 +482,8 @@ def test_the_callers_factors_stay_theirs(factors):
 def test_new_parameters_forget_the_old_ones(model, factors):
     model.sample(3, random_state=0)
     model.log_normalizer_  # noqa: B018
-    model._adopt(2 * factors, model.items_)
     fresh = cd.LowRankDPP.from_factors(2 * factors)
+    model.take(Learned(fresh.kernel, model.items_, np.ones(7), 1.0))
     assert model.log_normalizer_ == fresh.log_normalizer_
     assert model.sample(50, random_state=0) == fresh.sample(50, random_state=0)
 

@@ -191,7 +191,7 @@ def test_files_without_counts(tmp_path):
     path = tmp_path / "model.safetensors"
     cd.LowRankDPP.from_factors(0.7 * np.eye(3), items="abc").save(path)
     loaded = cd.load(path)
-    assert not hasattr(loaded, "item_counts_")
+    assert loaded.item_counts_ is None
     loaded.partial_fit([["a", "d"]])
 
 

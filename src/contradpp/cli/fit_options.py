@@ -14,7 +14,7 @@ from contradpp.cli.models import DEFAULT_MODEL, MODELS, default_of
 from contradpp.cli.output import json_option
 from contradpp.errors import ParameterError
 from contradpp.learn.checkpoint import DEFAULT_EVERY, parse_every
-from contradpp.learn.settings import OBJECTIVES
+from contradpp.learn.params import OBJECTIVES
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _NUMBER = click.FloatRange(min=0.0)

@@ -8,7 +8,7 @@ import click
 
 from contradpp.cli.inputs import baskets_from
 from contradpp.cli.output import Column, heading, json_option, say, show_json, show_table
-from contradpp.learn.settings import OBJECTIVES
+from contradpp.learn.params import OBJECTIVES
 from contradpp.research.tuning import METRICS, MODELS, Trial
 from contradpp.research.tuning import tune as run
 

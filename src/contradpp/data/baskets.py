@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState
-from contradpp.data.sets import checked_csr, frozen, pointers, without_duplicates
+from contradpp.data.sets import Sets, checked_csr, frozen, pointers, without_duplicates
 from contradpp.data.splits import split_positions
 from contradpp.data.summary import Summary, summarise
 from contradpp.data.vocabulary import Vocabulary, plain
@@ -217,6 +217,11 @@ class Baskets(Sequence[list[Hashable]]):
     def __repr__(self) -> str:
         return f"Baskets({self.n_baskets:,} baskets, {self.n_items:,} items)"
 
+    @property
+    def sets(self) -> Sets:
+        """The CSR of codes."""
+        return Sets(self.indptr, self.indices)
+
     def to_csr(self) -> Any:
         """The baskets as a SciPy CSR array of ones (n_baskets × n_items)."""
         from scipy.sparse import csr_array
@@ -285,6 +290,11 @@ class Baskets(Sequence[list[Hashable]]):
         if max_size is not None:
             fits &= sizes <= max_size
         return kept.subset(fits).compact()
+
+    def clip(self, size: int) -> Baskets:
+        """The baskets, each cut to its first `size` items."""
+        position = np.arange(len(self.indices)) - np.repeat(self.indptr[:-1], self.sizes)
+        return Baskets._trusted(pointers(np.minimum(self.sizes, size)), self.indices[position < size], self.items)
 
     def compact(self) -> Baskets:
         """The same baskets with a vocabulary of only the items that occur."""

@@ -13,6 +13,7 @@ from scipy.linalg import eigh
 from contradpp._threads import run_blocks
 from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.dpp.linalg import log_elementary_symmetric
+from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -133,6 +134,15 @@ class LowRankKernel:
         sums = np.add.reduceat(totals, np.minimum(chosen.indptr[:-1], len(pivots))) if len(fits) else totals[:0]
         logs[fits] = np.where(chosen.sizes > 0, sums, 0.0)
         return logs
+
+    plain = True
+
+    @property
+    def skew(self) -> Skew:
+        return Skew.empty(self.n_items)
+
+    def scaled(self, factor: float) -> LowRankKernel:
+        return LowRankKernel(self.factors * np.sqrt(factor), n_jobs=self.n_jobs)
 
     def log_probability(self, sets: Sets) -> Array:
         """log P(A) for every set."""

@@ -132,6 +132,10 @@ class NonsymmetricKernel:
         root = float(np.sqrt(factor))
         return NonsymmetricKernel(self.factors * root, self.gain, self.skew.scaled(factor), n_jobs=self.n_jobs)
 
+    def take(self, items: NDArray[np.int64]) -> NonsymmetricKernel:
+        """The kernel of these items (ascending) alone."""
+        return NonsymmetricKernel(self.factors[items], self.gain, self.skew.take(items), n_jobs=self.n_jobs)
+
     # -- Sets --------------------------------------------------------------------------------------
 
     def inverses(self, sets: Sets, *, ridge: float = 0.0, n_jobs: int | None = None) -> Inverses:

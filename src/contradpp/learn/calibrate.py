@@ -3,13 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq, minimize_scalar
+from scipy.stats import rankdata
 
+from contradpp.data.sets import Sets
 from contradpp.errors import ParameterError
+from contradpp.learn.plan import Validation
 
 Array = NDArray[np.float64]
+MOST_TO_FACTORISE = 4000  # items whose determinant, a dense factorisation, sets the scale where there is an S
+
+
+def calibrated(kernel: Any, how: str | None, validation: Validation, rng: np.random.Generator) -> Any:
+    """The kernel at the scale that `how` asks for, set on these sets."""
+    sets, weights = validation
+    if how is None or not (weights > 0).any():
+        return kernel
+    if how == "discrimination":
+        sizes = sets.sizes.astype(np.float64)
+        others = Sets(sets.indptr, uniform_sets(sets.sizes, kernel.n_items, rng))
+        c = discrimination_scale(kernel.log_det(sets), sizes, kernel.log_det(others), sizes)
+        return kernel.scaled(c * c)
+    mean = float(np.average(sets.sizes, weights=weights))
+    if not kernel.skew.n_entries:
+        return kernel.scaled(likelihood_scale(kernel.eigen[0], mean) ** 2)
+    heaviest = np.sort(np.argsort(-kernel.squared_norms, kind="stable")[:MOST_TO_FACTORISE])
+    rest, part = np.delete(kernel.squared_norms, heaviest), kernel.take(heaviest)
+
+    def log_normalizer(c: float) -> float:
+        """log det(I + cL); beyond the heaviest items as if each were bought on its own."""
+        return float(part.scaled(c).log_normalizer + np.log1p(c * rest).sum())
+
+    return kernel.scaled(best_scale(log_normalizer, mean))
 
 
 def likelihood_scale(eigenvalues: Array, mean_size: float) -> float:
@@ -18,8 +47,6 @@ def likelihood_scale(eigenvalues: Array, mean_size: float) -> float:
     The derivative of mean log P with respect to log c is 2 mean|A| − 2 Σ c²λ/(1 + c²λ): at the best c the
     expected size of the model is that of the data.
     """
-    from scipy.optimize import brentq
-
     values = eigenvalues[eigenvalues > 0]
     if mean_size <= 0 or not len(values):
         return 1.0
@@ -41,8 +68,6 @@ def best_scale(log_normalizer: Callable[[float], float], mean_size: float) -> fl
 
     mean log P = mean|A| log c − log det(I + c L) + constant; every value of the determinant may be dear.
     """
-    from scipy.optimize import minimize_scalar
-
     found = minimize_scalar(
         lambda t: log_normalizer(float(np.exp(t))) - mean_size * t, bounds=(-5.0, 3.0), method="bounded",
         options={"xatol": 0.1},
@@ -75,8 +100,6 @@ def discrimination_scale(log_dets: Array, sizes: Array, other_log_dets: Array, o
 
 def auc(positive: Array, negative: Array) -> float:
     """The probability that a positive score is above a negative one, ties counted half."""
-    from scipy.stats import rankdata
-
     ranks = rankdata(np.concatenate([positive, negative]))
     n, m = len(positive), len(negative)
     return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))

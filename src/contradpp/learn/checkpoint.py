@@ -13,42 +13,88 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, fields
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import RandomState, root_seed
+from contradpp.data.sets import Sets
 from contradpp.dpp import persist
 from contradpp.errors import CheckpointError, ModelFileError, ParameterError
 
 log = logging.getLogger("contradpp")
 KIND = "training checkpoint"
-VERSION = 1
+VERSION = 2
 DEFAULT_EVERY = "60s"
 Snapshot = dict[str, Any]  # arrays, and values that JSON can hold
 
 
-class Resumable(Protocol):
-    """Something whose present condition can be taken down and set again."""
+def kept(*, shape: Callable[[Any], tuple[int, ...]] | None = None, **options: Any) -> Any:
+    """A dataclass field that checkpoints keep: an array, a value that JSON can hold, `Sets`, or None.
 
-    def snapshot(self) -> Snapshot:
-        """All that changes in training: arrays (not copied) and values that JSON can hold."""
-        ...
-
-    def restore(self, kept: Snapshot) -> None:
-        """Become as `snapshot` found it."""
-        ...
+    `shape` says, given the whole object, what shape an array must have where the present value does not.
+    """
+    return field(metadata={"kept": True, "shape": shape}, **options)
 
 
-def array_of(kept: Snapshot, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
+def snapshot(part: Any) -> Snapshot:
+    """The kept fields of a dataclass object, arrays not copied."""
+    found: Snapshot = {}
+    for name, value in ((item.name, getattr(part, item.name)) for item in _kept_fields(part)):
+        if isinstance(value, Sets):
+            found |= {f"{name}.indptr": value.indptr, f"{name}.indices": value.indices}
+        elif value is not None:
+            found[name] = value
+    return found
+
+
+def restore(part: Any, found: Snapshot) -> None:
+    """Set the kept fields as `snapshot` found them; ValueError or KeyError if they cannot have been so."""
+    for item in _kept_fields(part):
+        present = getattr(part, item.name)
+        if isinstance(present, Sets):
+            value: Any = _sets_of(found, item.name, part.n_items)
+        elif isinstance(present, np.ndarray):
+            present[:] = array_of(found, item.name, present.shape, present.dtype)
+            continue
+        elif item.name not in found:
+            value = None
+        elif item.metadata["shape"] is not None:
+            value = array_of(found, item.name, item.metadata["shape"](part)).copy()
+        else:
+            value = found[item.name] if present is None else type(present)(found[item.name])
+        setattr(part, item.name, value)
+
+
+def _kept_fields(part: Any) -> list[Any]:
+    return [item for item in fields(part) if item.metadata.get("kept")]
+
+
+def array_of(found: Snapshot, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> NDArray[Any]:
     """An array of a snapshot, which must have this shape and type: compiled kernels do not look again."""
-    array = kept[name]
+    array = found[name]
     if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
         raise ValueError(f"{name} is not an array of shape {shape}")
     return array
+
+
+def _sets_of(found: Snapshot, name: str, n_items: int) -> Sets:
+    indptr, indices = (np.array(found[f"{name}.{part}"]) for part in Sets._fields)
+    good = indptr.dtype == np.int64 and indices.dtype == np.int32 and indptr.ndim == indices.ndim == 1
+    good = (
+        good
+        and len(indptr) > 0
+        and indptr[0] == 0
+        and indptr[-1] == len(indices)
+        and bool((np.diff(indptr) >= 0).all())
+    )
+    if not good or (len(indices) and not 0 <= indices.min() <= indices.max() < n_items):
+        raise ValueError(f"{name} holds no sets of items")
+    return Sets(indptr, indices)
 
 
 class Keeper:
@@ -101,9 +147,9 @@ class Keeper:
         if self._kept is not None:
             check_same(self.path, self._kept[1]["identity"], self._identity)
 
-    def begin(self, parts: Mapping[str, Resumable]) -> bool:
+    def begin(self, parts: Mapping[str, Any]) -> bool:
         """Set the parts as the checkpoint has them, if there is one to go on from; else write the first."""
-        self._tidy()
+        remove_leftovers(self.path)
         if self._kept is None:
             try:
                 self._write(parts)
@@ -113,22 +159,14 @@ class Keeper:
         tensors, body = self._kept
         self._kept = None
         try:
-            tensors = self._complete(tensors, body)
             for name, part in parts.items():
                 arrays = {key.removeprefix(f"{name}."): tensors[key] for key in tensors if key.startswith(f"{name}.")}
-                part.restore(body["parts"][name] | arrays)
+                restore(part, body["parts"][name] | arrays)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise damaged(self.path, f"{type(error).__name__}: {error}") from error
         return True
 
-    def _tidy(self) -> None:
-        remove_leftovers(self.path)
-
-    def _complete(self, tensors: persist.Tensors, body: Mapping[str, Any]) -> persist.Tensors:  # noqa: ARG002
-        """All tensors of the checkpoint, from those in the file itself."""
-        return tensors
-
-    def step(self, n_steps: int, parts: Mapping[str, Resumable]) -> None:
+    def step(self, n_steps: int, parts: Mapping[str, Any]) -> None:
         """Write a checkpoint if it is time for one."""
         if self._due(n_steps):
             self.write(n_steps, parts)
@@ -138,7 +176,7 @@ class Keeper:
             return n_steps - self._written_step >= self._steps
         return self._seconds is not None and time.monotonic() - self._written_at >= self._seconds
 
-    def write(self, n_steps: int, parts: Mapping[str, Resumable]) -> None:
+    def write(self, n_steps: int, parts: Mapping[str, Any]) -> None:
         """Write a checkpoint; where that fails, the last one stays and training goes on."""
         try:
             self._write(parts)
@@ -146,13 +184,13 @@ class Keeper:
             log.warning("no checkpoint at step %s: %s. The previous one stays; training goes on", n_steps, error)
         self._written_at, self._written_step = time.monotonic(), n_steps
 
-    def _write(self, parts: Mapping[str, Resumable]) -> None:
+    def _write(self, parts: Mapping[str, Any]) -> None:
         tensors: persist.Tensors = {}
         values: dict[str, dict[str, Any]] = {}
         for name, part in parts.items():
-            kept = part.snapshot()
-            tensors |= {f"{name}.{key}": value for key, value in kept.items() if isinstance(value, np.ndarray)}
-            values[name] = {key: value for key, value in kept.items() if not isinstance(value, np.ndarray)}
+            found = snapshot(part)
+            tensors |= {f"{name}.{key}": value for key, value in found.items() if isinstance(value, np.ndarray)}
+            values[name] = {key: value for key, value in found.items() if not isinstance(value, np.ndarray)}
         info = {"model": KIND, "checkpoint_version": VERSION, "identity": self._identity, "parts": values}
         persist.write_model(self.path, tensors, info)
 

@@ -9,7 +9,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.sets import EMPTY, Sets, take_sets
+from contradpp._threads import run_blocks
+from contradpp.data.sets import EMPTY, Sets, concatenate, take_sets
+from contradpp.dpp import compiled
 from contradpp.learn.state import State
 
 Array = NDArray[np.float64]
@@ -51,7 +53,10 @@ class NegativeSource(Protocol):
 
 @dataclass(frozen=True)
 class Dynamic:
-    """The paper's Algorithm 1: an item of a positive replaced by one that the current model finds likely.
+    """The paper's Algorithm 1: an item i of a positive replaced by j ∝ P(A∖i ∪ j) under the current model, exactly.
+
+    A symmetric kernel bounds every score by d_j + ‖v_j‖², so that j is found by rejection, whatever the catalogue's
+    size. Where items attract there is no such bound, and all items are scored.
 
     Parameters
     ----------
@@ -65,19 +70,35 @@ class Dynamic:
         self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
     ) -> Sets:
         """See `NegativeSource`."""
-        from contradpp.dpp.compiled import draws
-
         parents, out = room_for_children(positives, n, rng, weights)
+        if not state.symmetric or len(state.log_d):
+            self._by_scores(state, take_sets(positives, parents), out, rng)
+            return out
         cumulative = np.cumsum(state.norm_blocks)
 
         def work(first: int, last: int, own: np.random.Generator) -> None:
-            draws.dynamic_negatives(
+            compiled.draws.dynamic_negatives(
                 state.V, state.squared_norms, cumulative, state.block, self.popularity, positives.indptr,
                 positives.indices, parents[first:last], out.indptr[first : last + 1], own, out.indices,
             )  # fmt: skip
 
-        _in_blocks(work, out, rng, state)
+        _in_blocks(work, out, rng, state.n_jobs)
         return out
+
+    def _by_scores(self, state: State, chosen: Sets, out: Sets, rng: np.random.Generator) -> None:
+        owner = np.repeat(np.arange(chosen.count), chosen.sizes)
+        # The one with the smallest −log u / weight is each with probability ∝ its weight.
+        luck = rng.exponential(size=len(owner)) / self.popularity[chosen.indices]
+        removed = np.lexsort((luck, owner))[chosen.indptr[:-1]]
+        kept = np.ones(len(owner), dtype=bool)
+        kept[removed] = False
+        rest = Sets(chosen.indptr - np.arange(chosen.count + 1), chosen.indices[kept])
+        new = np.empty(chosen.count, dtype=np.int32)
+        for first, last, scores in state.kernel.next_scores(rest):
+            totals = np.cumsum(np.maximum(scores, 0.0), axis=1)
+            marks = rng.random(last - first) * totals[:, -1]
+            new[first:last] = np.minimum((totals <= marks[:, None]).sum(axis=1), totals.shape[1] - 1)
+        out.indices[:] = np.insert(rest.indices, rest.indptr[1:], new)
 
 
 @dataclass(frozen=True)
@@ -112,17 +133,15 @@ class Explicit:
         weights: Array | None = None,
     ) -> Sets:
         """See `NegativeSource`."""
-        from contradpp.dpp.compiled import draws
-
         parents, out = room_for_children(positives, n, rng, weights)
 
         def work(first: int, last: int, own: np.random.Generator) -> None:
-            draws.explicit_negatives(
+            compiled.draws.explicit_negatives(
                 self.popularity, self.training.count, *self._postings, positives.indptr, positives.indices,
                 parents[first:last], out.indptr[first : last + 1], own, out.indices,
             )  # fmt: skip
 
-        _in_blocks(work, out, rng, state)
+        _in_blocks(work, out, rng, state.n_jobs)
         return out
 
 
@@ -154,12 +173,10 @@ class Product:
         weights: Array | None = None,  # noqa: ARG002
     ) -> Sets:
         """See `NegativeSource`."""
-        from contradpp.dpp.compiled import draws
-
         sizes = np.zeros(n, dtype=np.int64)
         order = np.argsort(-self.probabilities, kind="stable").astype(np.int32)
         capacity = int(2 * n * (1 + self.probabilities.sum())) + 64
-        indices = draws.product_sets(self.probabilities, order, rng, n, sizes, capacity)
+        indices = compiled.draws.product_sets(self.probabilities, order, rng, n, sizes, capacity)
         return Sets(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), indices)
 
     def log_odds(self) -> Array:
@@ -192,8 +209,7 @@ class NotInTraining:
             if drawn.count >= n:
                 break
             more = self._true(self.source.draw(state, positives, n - drawn.count, rng, weights))
-            indptr = np.concatenate([drawn.indptr, drawn.indptr[-1] + more.indptr[1:]])
-            drawn = Sets(indptr, np.concatenate([drawn.indices, more.indices]))
+            drawn = concatenate(drawn, more)
         return drawn
 
     def _true(self, sets: Sets) -> Sets:
@@ -202,15 +218,13 @@ class NotInTraining:
 
 
 def _in_blocks(
-    work: Callable[[int, int, np.random.Generator], None], out: Sets, rng: np.random.Generator, state: State
+    work: Callable[[int, int, np.random.Generator], None], out: Sets, rng: np.random.Generator, n_jobs: int
 ) -> None:
     """Call `work(first, last, stream)` for blocks of the sets to be filled, each with a stream of its own."""
     n_blocks = -(-out.count // SETS_PER_BLOCK)
     streams = rng.spawn(n_blocks)
     starts = np.minimum(np.arange(n_blocks + 1) * SETS_PER_BLOCK, out.count)
-    state.in_blocks(
-        lambda block: work(starts[block], starts[block + 1], streams[block]), [(out.indices, out.indptr[starts])]
-    )
+    run_blocks(lambda block: work(starts[block], starts[block + 1], streams[block]), n_blocks, n_jobs)
 
 
 def room_for_children(

@@ -1,7 +1,8 @@
 """The objectives: what is maximised, each a small piece over weighted sets.
 
-Every one is φ(V) = Σ_A y_A [log det L_A − log det(I + L)] (the paper's Eq. 2), and they differ in the sets and
-the weights y_A. The gradient has two parts: rows of the batch's items, and V times a K×K matrix.
+Every one is φ = Σ_A y_A [log det L_A − log det(I + L)] (the paper's Eq. 2), and they differ in the sets and the weights
+y_A. A gradient is that of the first part, which is a sum over sets and so can be computed in shares, with Σ y_A beside
+it; `with_normalizer` adds the second part.
 """
 
 from __future__ import annotations
@@ -14,22 +15,28 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
 from contradpp.data.sets import Sets, concatenate, sums_over_sets
+from contradpp.dpp import compiled
 from contradpp.dpp.products import gram, times
+from contradpp.errors import ParameterError
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.state import State
 
 Array = NDArray[np.float64]
+MOST_TO_INVERT = 2000  # items up to which (I + L)⁻¹ is computed at every step where there is an S
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """∂φ/∂V = (`values` in the rows `rows`, zero elsewhere) + V `right`, and φ itself on this batch."""
+    """∂φ/∂V = (`values` in the rows `rows`, zero elsewhere) + scale_i v_i `right`, and φ itself on this batch."""
 
     rows: NDArray[np.int32]
     values: Array  # (len(rows), K)
     right: Array | None  # (K, K), or None for zero
     objective: float
+    total: float = 0.0  # Σ y_A: log det(I + L) times it is still to be taken off
     pairs: Array | None = None  # with respect to `state.pairs`, where there are any
+    log_d: Array | None = None  # with respect to `state.log_d`, where there is a diagonal
+    scale: Array | None = None  # (M,), or None for one
 
 
 @dataclass(frozen=True)
@@ -46,27 +53,10 @@ class Batch:
 
 
 class Objective(Protocol):
-    """A function of the factors and a batch, with its gradient."""
+    """A function of the parameters and a batch, with its gradient."""
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
-        """The gradient of φ on this batch."""
-        ...
-
-
-class Divisible(Objective, Protocol):
-    """An objective whose gradient is the sum of those of a batch's parts."""
-
-    @property
-    def needs_dual(self) -> bool:
-        """Whether the gradient needs C = Vᵀ V."""
-        ...
-
-    def for_parts(self, batch: Batch, n_components: int) -> tuple[Divisible, Batch]:
-        """The objective of parts of this batch, and the batch to divide: what depends on all sets is settled."""
-        ...
-
-    def of_rows(self, rows: NDArray[np.integer]) -> Objective:
-        """The same where items are numbered by their place in `rows`."""
+        """The gradient of φ on this batch, but for the normaliser."""
         ...
 
 
@@ -75,44 +65,19 @@ class Contrastive:
     """φ_CE: the mean log-likelihood of the positives less `contrast` times that of the negatives.
 
     Without negatives it is φ_MLE. With contrast = 1 the normaliser cancels and only rows of the batch move.
-    Contrast None is the counted form of the paper's appendix, |A⁻|/|A⁺|. `cancels` says of a part that the normaliser
-    does so in the whole batch.
+    Contrast None is the counted form of the paper's appendix, |A⁻|/|A⁺|.
     """
 
     contrast: float | None
-    cancels: bool = False
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
         """See `Objective`."""
-        sets = batch.together()
-        rows, log_dets = set_gradients(state, sets)
-        possible = np.isfinite(log_dets)
-        n_positive = batch.positives.count
-        y = np.concatenate(
-            [
-                spread(batch.weights, possible[:n_positive]),
-                -contrast_of(self.contrast, batch) * spread(batch.negatives.weights, possible[n_positive:]),
-            ]
-        )
-        return weighted_gradient(state, sets, rows, log_dets, y, normalized=not self.cancels)
-
-    @property
-    def needs_dual(self) -> bool:
-        """See `Divisible`."""
-        return not self.cancels
-
-    def for_parts(self, batch: Batch, n_components: int) -> tuple[Contrastive, Batch]:
-        """See `Divisible`: the weights of sets beyond the rank go to all others, not only to those of their part."""
-        positive = spread(batch.weights, batch.positives.sizes <= n_components)
-        negative = spread(batch.negatives.weights, batch.negatives.sets.sizes <= n_components)
-        weight = contrast_of(self.contrast, batch)
-        total, size = positive.sum() - weight * negative.sum(), np.abs(positive).sum() + weight * negative.sum()
-        divided = Batch(batch.positives, positive, replace(batch.negatives, weights=negative))
-        return replace(self, cancels=bool(abs(total) <= 1e-12 * size)), divided
-
-    def of_rows(self, rows: NDArray[np.integer]) -> Contrastive:  # noqa: ARG002
-        """See `Divisible`."""
-        return self
+        sets, n = batch.together(), batch.positives.count
+        parts = set_gradients(state, sets)
+        possible = np.isfinite(parts.log_dets)
+        negative = spread(batch.negatives.weights, possible[n:])
+        y = np.concatenate([spread(batch.weights, possible[:n]), -contrast_of(self.contrast, batch) * negative])
+        return weighted_gradient(state, sets, parts, y)
 
 
 @dataclass(frozen=True)
@@ -136,26 +101,18 @@ class NoiseContrastive:
     def gradient(self, state: State, batch: Batch) -> Gradient:
         """See `Objective`."""
         sets = batch.together()
-        rows, log_dets = set_gradients(state, sets)
+        parts = set_gradients(state, sets)
         positive = np.arange(sets.count) < batch.positives.count
         scale = np.concatenate([batch.weights, batch.negatives.ratio * batch.negatives.weights])
-        scale[positive & ~np.isfinite(log_dets)] = 0.0  # an impossible positive has no gradient
+        scale[positive & ~np.isfinite(parts.log_dets)] = 0.0  # an impossible positive has no gradient
         log_noise = self.log_empty + sums_over_sets(self.log_odds[sets.indices], sets)
-        logit = log_dets - state.log_normalizer - log_noise - np.log(batch.negatives.ratio)
+        logit = parts.log_dets - Normalizer.of(state).log - log_noise - np.log(batch.negatives.ratio)
         used = scale != 0
         y = np.where(used, scale * (positive - expit(logit)), 0.0)
         value = float(scale[used] @ log_expit(np.where(positive, logit, -logit)[used]))
-        return replace(weighted_gradient(state, sets, rows, log_dets, y), objective=value)
-
-    needs_dual = True
-
-    def for_parts(self, batch: Batch, n_components: int) -> tuple[NoiseContrastive, Batch]:  # noqa: ARG002
-        """See `Divisible`."""
-        return self, batch
-
-    def of_rows(self, rows: NDArray[np.integer]) -> NoiseContrastive:
-        """See `Divisible`."""
-        return replace(self, log_odds=self.log_odds[rows])
+        gradient = weighted_gradient(state, sets, parts, y)
+        # The value is whole already: what the normaliser will take off it is added here.
+        return replace(gradient, objective=value + gradient.total * Normalizer.of(state).log)
 
 
 @dataclass(frozen=True)
@@ -177,73 +134,169 @@ class ConditionalLikelihood:
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
         """See `Objective`."""
-        from contradpp.dpp.compiled import gradients
-
-        sets = batch.together()
+        sets, K = batch.together(), state.V.shape[1]
         y = np.concatenate([batch.weights, -contrast_of(self.contrast, batch) * batch.negatives.weights])
         owner = np.repeat(np.arange(sets.count), sets.sizes)
         share = self.removal[sets.indices]
         g = y[owner] * share / sums_over_sets(share, sets)[owner]
         rows, slots = state.number_rows(sets)
-        V_rows = state.V[rows]
-        VC = times(V_rows, state.dual, state.n_jobs)
-        K = state.V.shape[1]
-        G, F = np.empty((len(sets.indices), K)), np.empty((len(sets.indices), K))
+        terms, places = state.terms(rows), Places(state, sets)
+        F, B = places.rows(), places.rows() if not state.symmetric else np.empty((0, K))
         sigmas, values = np.empty(sets.count), np.empty(sets.count)
-        before = (VC, slots, float(np.trace(state.dual)))
-        results = {"per_entry": (G, F), "per_set": (sigmas, values)}
-        state.over_sets(gradients.conditional_gradients, sets, g, before=before, **results)
+        after = (g, places.G, F, B, places.diagonal, places.pairs, sigmas, values)
+        kernels = compiled.gradients
+        state.over_sets(kernels.conditional_gradients, sets, (terms, slots, places.links), after)
         ones = np.ones(sets.count)
-        row_values, row_products = np.empty_like(V_rows), np.empty_like(V_rows)
-        gradients.gather_rows(G, sets.indptr, slots, ones, row_values)
-        gradients.gather_rows(F, sets.indptr, slots, ones, row_products)
-        row_values += times(row_products, 2.0 * state.dual, state.n_jobs)
-        C_bar = gram(V_rows, row_products, state.n_jobs)
-        right = C_bar + C_bar.T
+        gradient = places.gather(rows, slots, ones)
+        products = np.empty((len(rows), K))
+        kernels.gather_rows(F, sets.indptr, slots, ones, products)
+        gradient.values[:] += times(products, state.dual, state.n_jobs)
+        right = gram(state.V[rows], products, state.n_jobs)
         right[np.diag_indices(K)] -= 2 * sigmas.sum()
-        return Gradient(rows, row_values, right, float(values.sum()))
-
-    needs_dual = True
-
-    def for_parts(self, batch: Batch, n_components: int) -> tuple[ConditionalLikelihood, Batch]:  # noqa: ARG002
-        """See `Divisible`."""
-        return self, batch
-
-    def of_rows(self, rows: NDArray[np.integer]) -> ConditionalLikelihood:
-        """See `Divisible`."""
-        return replace(self, removal=self.removal[rows])
+        if gradient.log_d is not None:
+            gradient.log_d[:] -= sigmas.sum() * np.exp(state.log_d)
+        if not state.symmetric:
+            gradient = through_partners(state, gradient, sets, slots, B)
+        return replace(gradient, right=right, objective=float(values.sum()))
 
 
-def set_gradients(state: State, sets: Sets) -> tuple[Array, Array]:
-    """L_A⁻¹ V_A for every entry (nnz, K), and log det L_A for every set."""
-    from contradpp.dpp.compiled import gradients
+def through_partners(state: State, gradient: Gradient, sets: Sets, slots: NDArray[np.int32], B: Array) -> Gradient:
+    """The gradient with what the adjoint B of the rows of S V says: rows of partners, too, and of pairs."""
+    kernels, pattern, rows = compiled.gradients, state.partners, gradient.rows
+    near, near_slots = state.number_rows(pattern.with_partners(rows))  # the batch's items come first
+    pairs = np.zeros(len(state.pairs)) if gradient.pairs is None else gradient.pairs
+    adjoint, values = np.empty_like(gradient.values), np.zeros((len(near), state.V.shape[1]))
+    kernels.gather_rows(B, sets.indptr, slots, np.ones(sets.count), adjoint)
+    values[: len(rows)] = gradient.values
+    kernels.spread_to_partners(state.parameters, pattern.pair, rows, adjoint, near_slots[len(rows) :], values, pairs)
+    return replace(gradient, rows=near, values=values, pairs=pairs)
 
-    rows = np.empty((len(sets.indices), state.V.shape[1]))
-    log_dets = np.empty(sets.count)
-    state.over_sets(gradients.log_det_gradients, sets, per_entry=(rows,), per_set=(log_dets,))
-    return rows, log_dets
+
+class Places:
+    """Room for the results of a gradient kernel, a place for every entry: rows, d, and the partners of each."""
+
+    def __init__(self, state: State, sets: Sets) -> None:
+        self.state, self.sets = state, sets
+        degrees = np.diff(state.partners.indptr)[sets.indices] if not state.symmetric else np.empty(0, dtype=np.int64)
+        self.links: NDArray[np.int64] = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+        self.G = self.rows()
+        self.diagonal = np.empty(len(sets.indices) if len(state.log_d) else 0)
+        self.pairs = np.empty(self.links[-1])
+        self.log_dets = np.empty(sets.count)
+
+    def rows(self) -> Array:
+        """A row for every entry."""
+        return np.empty((len(self.sets.indices), self.state.V.shape[1]))
+
+    def gather(self, rows: NDArray[np.int32], slots: NDArray[np.int32], y: Array) -> Gradient:
+        """The sums over sets weighted by y: by item, and by pair."""
+        kernels, state, sets = compiled.gradients, self.state, self.sets
+        values, pairs, log_d = np.empty((len(rows), state.V.shape[1])), None, None
+        kernels.gather_rows(self.G, sets.indptr, slots, y, values)
+        if not state.symmetric:
+            pairs, pattern = np.zeros(len(state.pairs)), state.partners
+            kernels.gather_pairs(
+                self.pairs, self.links, pattern.indptr, pattern.pair, sets.indptr, sets.indices, y, pairs
+            )
+        if len(state.log_d):
+            weights = self.diagonal * np.repeat(y, sets.sizes)
+            sums = np.bincount(sets.indices, weights=weights, minlength=state.n_items).astype(np.float64)
+            log_d = sums * np.exp(state.log_d)
+        return Gradient(rows, values, None, 0.0, pairs=pairs, log_d=log_d)
 
 
-def weighted_gradient(
-    state: State, sets: Sets, entry_rows: Array, log_dets: Array, y: Array, *, normalized: bool = True
-) -> Gradient:
-    """The gradient of Σ y_A log P(A): 2 y_A L_A⁻¹ V_A in the rows of A, −2 (Σ y_A) V (I + C)⁻¹ in all.
+def set_gradients(state: State, sets: Sets) -> Places:
+    """The gradient of log det L_A for every set, entry by entry, and log det L_A."""
+    places = Places(state, sets)
+    after = (places.G, places.diagonal, places.pairs, places.log_dets)
+    state.over_sets(compiled.gradients.log_det_gradients, sets, (places.links,), after)
+    return places
 
-    Where the weights cancel, as in CE with contrast 1, there is no second part. Sets of weight zero do not
-    count, whatever their determinant.
-    """
-    from contradpp.dpp.compiled import gradients
 
-    rows, slots = state.number_rows(sets)
-    values = np.empty((len(rows), state.V.shape[1]))
-    gradients.gather_rows(entry_rows, sets.indptr, slots, 2.0 * y, values)
-    used = y != 0
-    objective = float(y[used] @ log_dets[used])
-    total = float(y.sum())
-    if not normalized or abs(total) <= 1e-12 * np.abs(y).sum():
-        return Gradient(rows, values, None, objective)
-    right = -2.0 * total * state.normalizer_factor()
-    return Gradient(rows, values, right, objective - total * state.log_normalizer)
+def weighted_gradient(state: State, sets: Sets, places: Places, y: Array) -> Gradient:
+    """The gradient of Σ y_A log det L_A. Sets of weight zero do not count, whatever their determinant."""
+    gradient = places.gather(*state.number_rows(sets), y)
+    used, total = y != 0, float(y.sum())
+    if abs(total) <= 1e-12 * np.abs(y).sum():
+        total = 0.0  # as in CE with contrast 1
+    return replace(gradient, objective=float(y[used] @ places.log_dets[used]), total=total)
+
+
+@dataclass(frozen=True)
+class Normalizer:
+    """log det(I + L), and its gradient: scale_i v_i `right` in V, or all of it (`dense`), in log d and in the pairs."""
+
+    log: float
+    right: Array | None = None
+    scale: Array | None = None
+    dense: Array | None = None
+    log_d: Array | None = None
+    pairs: Array | None = None
+
+    @staticmethod
+    def of(state: State, *, gradient: bool = False) -> Normalizer:
+        """Of the present parameters."""
+        return (_symmetric_normalizer if state.symmetric else _dense_normalizer)(state, gradient)
+
+
+def _symmetric_normalizer(state: State, gradient: bool) -> Normalizer:
+    """With E = (I + D)⁻¹ and A = I + VᵀEV: log det(I + D) + log det A; the gradient in V is 2 E V A⁻¹."""
+    E = None if not len(state.log_d) else 1.0 / (1.0 + np.exp(state.log_d))
+    A = np.eye(state.V.shape[1]) + (state.dual if E is None else gram(state.V * E[:, None], state.V, state.n_jobs))
+    log = float(np.linalg.slogdet(A)[1]) - (0.0 if E is None else float(np.log(E).sum()))
+    if not gradient:
+        return Normalizer(log)
+    inverse = np.linalg.inv(np.linalg.cholesky(A))
+    inverse = inverse.T @ inverse
+    if E is None:
+        return Normalizer(log, right=2.0 * inverse)
+    R = E - E**2 * np.einsum("ik,ik->i", times(state.V, inverse, state.n_jobs), state.V)  # the diagonal of (I + L)⁻¹
+    return Normalizer(log, right=2.0 * inverse, scale=E, log_d=R * np.exp(state.log_d))
+
+
+def _dense_normalizer(state: State, gradient: bool) -> Normalizer:
+    """With R = (I + L)⁻¹: (R + Rᵀ) V in all rows, R_ii by d, and s_ij R_ji for every entry of S."""
+    M, p = state.n_items, state.parameters
+    if M > MOST_TO_INVERT:
+        raise ParameterError(
+            f"likelihood needs a dense inverse at every step: up to {MOST_TO_INVERT:,} items, got {M:,}; "
+            "use objective='exact', or 'dynamic' with contrast=1"
+        )
+    row = np.repeat(np.arange(M), np.diff(p.starts))
+    A = np.eye(M) + p.V @ p.V.T
+    A[row, p.partners] += p.skew
+    if len(p.d):
+        A[np.diag_indices(M)] += p.d
+    log = float(np.linalg.slogdet(A)[1])
+    if not gradient:
+        return Normalizer(log)
+    R = np.linalg.inv(A)
+    pairs = np.bincount(state.partners.pair, weights=p.skew * R[p.partners, row], minlength=len(state.pairs))
+    log_d = np.diagonal(R) * p.d if len(p.d) else None
+    return Normalizer(log, dense=(R + R.T) @ p.V, log_d=log_d, pairs=pairs.astype(np.float64))
+
+
+def with_normalizer(state: State, gradient: Gradient) -> Gradient:
+    """The gradient less `total` × that of log det(I + L)."""
+    total = gradient.total
+    if total == 0.0:
+        return gradient
+    whole = Normalizer.of(state, gradient=True)
+    rows, values = gradient.rows, gradient.values
+    if whole.dense is not None:
+        rows, values = np.arange(state.n_items, dtype=np.int32), -total * whole.dense
+        values[gradient.rows] += gradient.values
+    right = gradient.right
+    if whole.right is not None:
+        right = -total * whole.right if right is None else right - total * whole.right
+    return Gradient(
+        rows, values, right, gradient.objective - total * whole.log, scale=whole.scale,
+        pairs=_less(gradient.pairs, total, whole.pairs), log_d=_less(gradient.log_d, total, whole.log_d),
+    )  # fmt: skip
+
+
+def _less(values: Array | None, total: float, others: Array | None) -> Array | None:
+    return values if values is None or others is None else values - total * others
 
 
 def contrast_of(contrast: float | None, batch: Batch) -> float:

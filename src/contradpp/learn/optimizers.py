@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
+from contradpp.dpp import compiled
 from contradpp.dpp.products import times
-from contradpp.learn.checkpoint import Resumable, Snapshot, array_of
+from contradpp.learn.checkpoint import kept
 from contradpp.learn.objectives import Gradient
 from contradpp.learn.state import State
 
@@ -18,8 +19,8 @@ Array = NDArray[np.float64]
 ROWS_PER_BLOCK = 1024
 
 
-class Optimizer(Resumable, Protocol):
-    """Changes `state.V` by one step along a gradient, and applies the popularity penalty."""
+class Optimizer(Protocol):
+    """Changes the parameters by one step along a gradient, and applies the popularity penalty."""
 
     def look(self, state: State) -> State:
         """The state at which the gradient of this step should be taken."""
@@ -34,12 +35,18 @@ class Optimizer(Resumable, Protocol):
         ...
 
 
+def shared_part(state: State, gradient: Gradient, rows: Any = None) -> Array:
+    """The part of a gradient that all rows have, scale_i v_i `right`, for some rows or all."""
+    which = slice(None) if rows is None else rows
+    shared = times(state.V[which], gradient.right, state.n_jobs)  # type: ignore[arg-type]  # the caller has looked
+    if gradient.scale is not None:
+        shared *= gradient.scale[which, None]
+    return shared
+
+
 def dense_gradient(state: State, gradient: Gradient, penalty: Array, scale: float = 1.0) -> Array:
     """scale × ∂φ/∂V − 2 penalty_i v_i as one matrix (M, K), with penalty = α/μ."""
-    if gradient.right is None:
-        dense = np.zeros_like(state.V)
-    else:
-        dense = times(state.V, scale * gradient.right, state.n_jobs)
+    dense = np.zeros_like(state.V) if gradient.right is None else scale * shared_part(state, gradient)
     dense[gradient.rows] += scale * gradient.values
     dense -= 2.0 * penalty[:, None] * state.V
     return dense
@@ -47,7 +54,7 @@ def dense_gradient(state: State, gradient: Gradient, penalty: Array, scale: floa
 
 @dataclass
 class Nesterov:
-    """Stochastic gradient ascent with Nesterov momentum, as LowRankDPP.jl and the paper use it.
+    """Stochastic gradient ascent with Nesterov momentum, as LowRankDPP.jl and the paper use it; V only.
 
     δ ← β δ + (1 − β) ε ∇φ(V + β δ), V ← V + δ. The gradient is summed over the minibatch: `batch_scale` is
     the number of sets in a full one. β = 0.95 and ε = 5e-3 for 50 steps, then β = 0 and ε = 1e-5 / (1 + t/50).
@@ -59,57 +66,47 @@ class Nesterov:
     step_size: float = 5e-3
     fixed_steps: int = 50
     later_step_size: float = 1e-5
-    _t: int = 0
-    _velocity: Array | None = field(default=None, repr=False)
+    t: int = kept(default=0)
+    velocity: Array | None = kept(default=None, repr=False)
 
     def look(self, state: State) -> State:
         """V + β δ."""
-        if self._velocity is None or self._beta == 0:
+        if self.velocity is None or self._beta == 0:
             return state
-        return state.at(state.V + self._beta * self._velocity)
+        return state.at(state.V + self._beta * self.velocity)
 
     @property
     def _beta(self) -> float:
-        return self.momentum if self._t < self.fixed_steps else 0.0
+        return self.momentum if self.t < self.fixed_steps else 0.0
 
     def step(self, state: State, gradient: Gradient, rate: float) -> None:
         """See `Optimizer`."""
-        size = self.step_size if self._t < self.fixed_steps else self.later_step_size / (1 + self._t / self.fixed_steps)
+        size = self.step_size if self.t < self.fixed_steps else self.later_step_size / (1 + self.t / self.fixed_steps)
         ahead = self.look(state)
         delta = (1 - self._beta) * rate * size * dense_gradient(ahead, gradient, self.penalty, self.batch_scale)
-        if self._velocity is not None:
-            delta += self._beta * self._velocity
-        self._velocity = delta
+        if self.velocity is not None:
+            delta += self._beta * self.velocity
+        self.velocity = delta
         state.V += delta
         state.changed()
-        self._t += 1
+        self.t += 1
 
     def settle(self, state: State) -> None:
         """Nothing is put off."""
-
-    def snapshot(self) -> Snapshot:
-        """See `Resumable`."""
-        return {"t": self._t} | ({} if self._velocity is None else {"velocity": self._velocity})
-
-    def restore(self, kept: Snapshot) -> None:
-        """See `Resumable`."""
-        self._t = int(kept["t"])
-        velocity = kept.get("velocity")
-        self._velocity = None if velocity is None else velocity.copy()
 
 
 @dataclass
 class RobbinsMonro:
     """Projected stochastic gradient ascent with steps η/(1 + t/τ): Σ η_t = ∞, Σ η_t² < ∞ (the paper's Theorem 1).
 
-    After each step, rows longer than `radius` are scaled back to it.
+    After each step, rows longer than `radius` are scaled back to it. V only.
     """
 
     penalty: Array
     radius: float = 10.0
     step_size: float = 0.5
     decay: float = 100.0
-    _t: int = 0
+    t: int = kept(default=0)
 
     def look(self, state: State) -> State:
         """V itself."""
@@ -117,131 +114,135 @@ class RobbinsMonro:
 
     def step(self, state: State, gradient: Gradient, rate: float) -> None:
         """See `Optimizer`."""
-        size = rate * self.step_size / (1 + self._t / self.decay)
+        size = rate * self.step_size / (1 + self.t / self.decay)
         state.V += size * dense_gradient(state, gradient, self.penalty)
         lengths = np.linalg.norm(state.V, axis=1)
         long = (lengths > self.radius) & np.isfinite(lengths)  # an overflow is for the guard in the loop
         state.V[long] *= (self.radius / lengths[long])[:, None]
         state.changed()
-        self._t += 1
+        self.t += 1
 
     def settle(self, state: State) -> None:
         """Nothing is put off."""
 
-    def snapshot(self) -> Snapshot:
-        """See `Resumable`."""
-        return {"t": self._t}
-
-    def restore(self, kept: Snapshot) -> None:
-        """See `Resumable`."""
-        self._t = int(kept["t"])
-
 
 @dataclass
-class RowAdam:
-    """Adam over rows, with a step size of its own for the logarithm of a row's norm and for its direction.
+class Adam:
+    """Adam over rows of V, and over log d and the pairs' log |s_ij|, each with a step size of its own.
 
-    The second moment is one number a row for each of the two. Rows without a gradient keep their state.
-    The penalty moves along its exact flow, ‖v‖² ← ‖v‖² / (1 + 2 c ‖v‖²), which for a row that was not touched for
-    many steps can be applied at once when it is next touched: c counts the time since then.
+    A row moves in the logarithm of its norm and in its direction; the second moment is one number a row for each of
+    the two. Rows without a gradient keep their state. The penalty moves along its exact flow,
+    ‖v‖² ← ‖v‖² / (1 + 2 c ‖v‖²), which for a row that was not touched for many steps can be applied at once when it is
+    next touched: c counts the time since then.
 
-    The part of a gradient that all rows share, V times a K×K matrix, is computed for all rows (dense), or put off:
-    a row that is touched again after n steps gets n times its present value. Then no step touches a row outside
-    the batch, at the price of a gradient that is up to date only to first order.
+    The part of a gradient that all rows share is computed for all rows (dense), or put off: a row that is touched
+    again after n steps gets n times its present value. Then no step touches a row outside the batch, at the price of
+    a gradient that is up to date only to first order.
 
     Parameters
     ----------
     penalty : array (M,)
         α/μ_i.
+    n_components, n_diagonal, n_pairs : int
+        The sizes of the parameters.
     dense : bool
         Whether the shared part is computed for all rows.
-    norm_step, direction_step : float
-        Step sizes: of log ‖v_i‖, and of the direction in radians.
+    norm_step, direction_step, diagonal_step, pair_step : float
+        Step sizes: of log ‖v_i‖, of the direction in radians, of log d_i and of log |s_ij|.
     """
 
     penalty: Array
     n_components: int
+    n_diagonal: int = 0
+    n_pairs: int = 0
     dense: bool = True
     norm_step: float = 0.005
     direction_step: float = 0.1
+    diagonal_step: float = 0.02
+    pair_step: float = 0.02
     beta1: float = 0.9
     beta2: float = 0.99
-    _clock: float = 0.0
-    _t: int = 0
+    clock: float = kept(default=0.0)
+    t: int = kept(default=0)
+    momentum: Array = kept(init=False)
+    # Columns: first and second moment of log-norm, second moment of direction, steps taken, last clock.
+    rows: Array = kept(init=False)
+    seen: NDArray[np.bool_] = kept(init=False)  # rows that ever took a step: the others owe nothing
+    touched: NDArray[np.int64] = kept(init=False)  # the step of the last touch
+    pair_moments: Array = kept(init=False)  # (2, n_pairs): first and second
+    diagonal_moments: Array = kept(init=False)
 
     def __post_init__(self) -> None:
         M = len(self.penalty)
-        self._momentum = np.zeros((M, self.n_components))
-        # Columns: first and second moment of log-norm, second moment of direction, steps taken, last clock.
-        self._rows = np.zeros((M, 5))
-        self._seen = np.zeros(M, dtype=bool)  # rows that ever took a step: the others owe nothing
-        self._touched = np.zeros(0 if self.dense else M, dtype=np.int64)  # the step of the last touch
+        self.momentum, self.rows = np.zeros((M, self.n_components)), np.zeros((M, 5))
+        self.seen = np.zeros(M, dtype=bool)
+        self.touched = np.zeros(0 if self.dense else M, dtype=np.int64)
+        self.pair_moments, self.diagonal_moments = np.zeros((2, self.n_pairs)), np.zeros((2, self.n_diagonal))
+
+    @classmethod
+    def for_state(cls, state: State, penalty: Array, **settings: Any) -> Self:
+        """For the parameters of a state."""
+        return cls(penalty, state.V.shape[1], n_diagonal=len(state.log_d), n_pairs=len(state.pairs), **settings)
 
     def look(self, state: State) -> State:
-        """V itself."""
+        """The parameters themselves."""
         return state
 
     def step(self, state: State, gradient: Gradient, rate: float) -> None:
         """See `Optimizer`."""
-        self._clock += rate
-        self._t += 1
-        if gradient.right is not None and self.dense:
-            self._move_all(state, gradient, gradient.right, rate)
-            return
+        self.clock += rate
+        self.t += 1
+        rows, values, old = self._row_values(state, gradient)
+        self._move_vector(state.pairs, gradient.pairs, self.pair_moments, rate * self.pair_step)
+        self._move_vector(state.log_d, gradient.log_d, self.diagonal_moments, rate * self.diagonal_step)
+        self._move_rows(state, rows, values, rate)
+        if len(rows) == state.n_items:
+            state.changed()
+        else:
+            state.rows_changed(rows, old)
+
+    def _row_values(self, state: State, gradient: Gradient) -> tuple[NDArray[np.int32], Array, Array | None]:
+        """Which rows move, their gradients, and what they were."""
         rows, values = gradient.rows, gradient.values
+        if gradient.right is not None and self.dense:
+            everything = shared_part(state, gradient)
+            everything[rows] += values
+            return np.arange(len(state.V), dtype=np.int32), everything, None
         old = state.before(rows)
         if gradient.right is not None:
-            shared = times(state.V[rows] if old is None else old, gradient.right, state.n_jobs)
-            shared *= (self._t - self._touched[rows])[:, None]
+            shared = shared_part(state, gradient, rows)
+            shared *= (self.t - self.touched[rows])[:, None]
             values = np.add(values, shared, out=shared)
-            self._touched[rows] = self._t
-        self._move(state, rows, values, rate)
-        state.rows_changed(rows, old)
+            self.touched[rows] = self.t
+        return rows, values, old
 
-    def _move_all(self, state: State, gradient: Gradient, right: Array, rate: float) -> None:
-        values = times(state.V, right, state.n_jobs)
-        values[gradient.rows] += gradient.values
-        self._move(state, np.arange(len(state.V), dtype=np.int32), values, rate)
-        state.changed()
-
-    def _move(self, state: State, rows: NDArray[np.int32], values: Array, rate: float) -> None:
-        from contradpp.dpp.compiled import steps
-
-        self._seen[rows] = True
+    def _move_rows(self, state: State, rows: NDArray[np.int32], values: Array, rate: float) -> None:
+        self.seen[rows] = True
 
         def work(block: int) -> None:
             part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
-            steps.adam_rows(
-                state.V, rows[part], values[part], self._momentum, self._rows, self.penalty, self._clock,
+            compiled.steps.adam_rows(
+                state.V, rows[part], values[part], self.momentum, self.rows, self.penalty, self.clock,
                 rate * self.norm_step, rate * self.direction_step, self.norm_step, self.beta1, self.beta2,
             )  # fmt: skip
 
         run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), state.n_jobs)
 
-    def settle(self, state: State, rows: NDArray[np.int64] | None = None) -> None:
-        """Apply the penalty that untouched rows still owe, so that V is what a dense computation would give.
+    def _move_vector(self, values: Array, gradient: Array | None, moments: Array, size: float) -> None:
+        """One step of plain Adam."""
+        if gradient is None:
+            return
+        first, second = moments
+        first *= self.beta1
+        first += (1 - self.beta1) * gradient
+        second *= self.beta2
+        second += (1 - self.beta2) * gradient**2
+        scale = size / (1 - self.beta1**self.t)
+        values += scale * first / (np.sqrt(second / (1 - self.beta2**self.t)) + 1e-12)
 
-        With `rows`, to those only; they must have taken a step.
-        """
-        from contradpp.dpp.compiled import steps
-
-        rows = np.flatnonzero(self._seen) if rows is None else rows
+    def settle(self, state: State) -> None:
+        """Apply the penalty that untouched rows still owe, so that V is what a dense computation would give."""
+        rows = np.flatnonzero(self.seen)
         old = state.before(rows)
-        steps.settle_rows(state.V, rows, self._rows, self.penalty, self._clock, self.norm_step, self.beta2)
+        compiled.steps.settle_rows(state.V, rows, self.rows, self.penalty, self.clock, self.norm_step, self.beta2)
         state.rows_changed(rows, old)
-
-    def settled(self, rows: NDArray[np.int64]) -> None:
-        """Say that these rows owe nothing: they are as another optimiser has settled them."""
-        self._rows[rows, 4] = self._clock
-
-    def snapshot(self) -> Snapshot:
-        """See `Resumable`: all that is private, that of subclasses too."""
-        return {name: value for name, value in vars(self).items() if name.startswith("_")}
-
-    def restore(self, kept: Snapshot) -> None:
-        """See `Resumable`."""
-        for name, mine in self.snapshot().items():
-            if isinstance(mine, np.ndarray):
-                mine[:] = array_of(kept, name, mine.shape, mine.dtype)
-            else:
-                setattr(self, name, type(mine)(kept[name]))

@@ -83,6 +83,9 @@ class Partners:
         return cls(indptr, column[order].astype(np.int32), pair[order].astype(np.int32), sign[order], start)
 
 
+NO_PARTNERS = Partners(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0))
+
+
 def co_occurrences(sets: Sets, weights: Array, n_items: int) -> Any:
     """Xᵀ X, in how many sets any two items are together (sparse, M × M); a set counts as it weighs."""
     from scipy import sparse

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 import numpy as np
 
-from contradpp.learn.checkpoint import Resumable, Snapshot
+from contradpp.learn.checkpoint import kept
 
 
 class Verdict(Enum):
@@ -19,7 +19,7 @@ class Verdict(Enum):
     CONVERGED = "converged"
 
 
-class Schedule(Resumable, Protocol):
+class Schedule(Protocol):
     """Turns scores into step sizes and an end."""
 
     rate: float
@@ -49,54 +49,37 @@ class Plateau:
     patience: int = 2
     reductions: int = 3
     factor: float = 0.3
-    rate: float = 1.0
-    _best: float = field(default=-np.inf, init=False)
-    _waited: int = field(default=0, init=False)
-    _reduced: int = field(default=0, init=False)
+    rate: float = kept(default=1.0)
+    best: float = kept(default=-np.inf, init=False)
+    waited: int = kept(default=0, init=False)
+    reduced: int = kept(default=0, init=False)
 
     def judge(self, score: float) -> Verdict:
         """See `Schedule`."""
-        if self._best == -np.inf or score > self._best + self.tol * abs(self._best):
-            self._best = max(score, self._best)
-            self._waited = 0
+        if self.best == -np.inf or score > self.best + self.tol * abs(self.best):
+            self.best = max(score, self.best)
+            self.waited = 0
             return Verdict.GO_ON
-        self._waited += 1
-        if self._waited < self.patience:
+        self.waited += 1
+        if self.waited < self.patience:
             return Verdict.GO_ON
-        if self._reduced == self.reductions:
+        if self.reduced == self.reductions:
             return Verdict.CONVERGED
-        self._reduced += 1
-        self._waited = 0
+        self.reduced += 1
+        self.waited = 0
         self.rate *= self.factor
         return Verdict.SLOW_DOWN
-
-    def snapshot(self) -> Snapshot:
-        """See `Resumable`."""
-        return {"rate": self.rate, "best": self._best, "waited": self._waited, "reduced": self._reduced}
-
-    def restore(self, kept: Snapshot) -> None:
-        """See `Resumable`."""
-        self.rate, self._best = float(kept["rate"]), float(kept["best"])
-        self._waited, self._reduced = int(kept["waited"]), int(kept["reduced"])
 
 
 @dataclass
 class Steady:
     """The same steps until the rounds are used up: continued learning has no plateau to wait for."""
 
-    rate: float = 1.0
+    rate: float = kept(default=1.0)
 
     def judge(self, score: float) -> Verdict:  # noqa: ARG002
         """See `Schedule`."""
         return Verdict.GO_ON
-
-    def snapshot(self) -> Snapshot:
-        """See `Resumable`."""
-        return {"rate": self.rate}
-
-    def restore(self, kept: Snapshot) -> None:
-        """See `Resumable`."""
-        self.rate = float(kept["rate"])
 
 
 @dataclass
@@ -104,19 +87,11 @@ class RelativeChange:
     """End when the score changes by at most `tol` of itself: the rule of LowRankDPP.jl and the paper."""
 
     tol: float
-    rate: float = 1.0
-    _last: float = field(default=np.nan, init=False)
+    rate: float = kept(default=1.0)
+    last: float = kept(default=np.nan, init=False)
 
     def judge(self, score: float) -> Verdict:
         """See `Schedule`."""
-        change = abs(score - self._last)
-        self._last = score
+        change = abs(score - self.last)
+        self.last = score
         return Verdict.CONVERGED if change <= self.tol * abs(score) else Verdict.GO_ON
-
-    def snapshot(self) -> Snapshot:
-        """See `Resumable`."""
-        return {"rate": self.rate, "last": self._last}
-
-    def restore(self, kept: Snapshot) -> None:
-        """See `Resumable`."""
-        self.rate, self._last = float(kept["rate"]), float(kept["last"])

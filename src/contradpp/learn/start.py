@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.errors import ParameterError
-
 Array = NDArray[np.float64]
-PIECE = 1 << 16  # rows drawn at a time
 Counts = NDArray[np.float64] | NDArray[np.int64]  # labels other than one make them fractions
 
 
@@ -22,14 +21,7 @@ def popularity(counts: Counts, n_baskets: float) -> Array:
     return share
 
 
-def start_factors(
-    init: str,
-    counts: Counts,
-    n_baskets: float,
-    n_components: int,
-    rng: np.random.Generator,
-    rows: NDArray[np.int64] | None = None,
-) -> Array:
+def start_factors(init: str, counts: Counts, n_baskets: float, n_components: int, rng: np.random.Generator) -> Array:
     """The first V (M, K).
 
     Parameters
@@ -37,32 +29,25 @@ def start_factors(
     init : {"popularity", "uniform"}
         "popularity": row i has norm sqrt(p̂_i / (1 − p̂_i)), which starts at the popularity ranking, and a
         random direction. "uniform": entries from U(1, 2), as LowRankDPP.jl and the paper.
-    rows : array, optional
-        Only these, sorted: where V as a whole would not fit.
     """
-    if init not in ("popularity", "uniform"):
-        raise ParameterError(f"init must be 'popularity' or 'uniform', got {init!r}")
-    V = _drawn(init, rng, (len(counts), n_components), rows)
+    shape = (len(counts), n_components)
     if init == "uniform":
-        return V
+        return rng.uniform(1.0, 2.0, size=shape)
+    V = rng.standard_normal(shape)
     lengths = np.sqrt(np.einsum("ik,ik->i", V, V))
-    p = popularity(counts if rows is None else counts[rows], n_baskets)
+    p = popularity(counts, n_baskets)
     V *= (np.sqrt(p / (1 - p)) / lengths)[:, None]  # in place: V may be most of the memory
     return V
 
 
-def _drawn(init: str, rng: np.random.Generator, shape: tuple[int, int], rows: NDArray[np.int64] | None) -> Array:
-    """Entries at random; with `rows`, those rows of the same matrix, drawn piece by piece."""
-
-    def draw(n: int) -> Array:
-        size = (n, shape[1])
-        return rng.uniform(1.0, 2.0, size=size) if init == "uniform" else rng.standard_normal(size)
-
-    if rows is None:
-        return draw(shape[0])
-    found = np.empty((len(rows), shape[1]))
-    for first in range(0, shape[0], PIECE):
-        piece = draw(min(PIECE, shape[0] - first))
-        low, high = np.searchsorted(rows, (first, first + PIECE))
-        found[low:high] = piece[rows[low:high] - first]
-    return found
+def enlarged_factors(kernel: Any, counts: Counts, n_baskets: float, rng: np.random.Generator) -> Array:
+    """The factors of a kernel with rows for new items: as long as their popularity and the kernel's scale ask."""
+    old = kernel.factors.astype(np.float64)
+    fresh = start_factors("popularity", counts, n_baskets, old.shape[1], rng)
+    share = popularity(counts, n_baskets)[: len(old)]
+    lengths = np.sqrt(kernel.squared_norms)
+    seen = lengths > 0
+    stretch = np.exp(np.mean(np.log(lengths[seen] / np.sqrt(share / (1 - share))[seen]))) if seen.any() else 1.0
+    fresh *= stretch
+    fresh[: len(old)] = old
+    return fresh

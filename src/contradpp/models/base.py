@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Hashable, Iterable
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -35,8 +34,10 @@ class BaseDPP:
     """
 
     n_components: int
-    n_jobs: int | None
     items_: Vocabulary
+    _kernel: Kernel | None = None
+    _n_jobs: int | None = None
+    _sampler: Sampling | None = None  # made when first asked for
     _classes: ClassVar[dict[str, type[BaseDPP]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -61,51 +62,58 @@ class BaseDPP:
     def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
         """A model with this kernel, and the parameters that belong to its shape."""
         model = cls(n_components=kernel.n_components)  # type: ignore[call-arg]
-        model._adopt_kernel(kernel, Vocabulary(range(kernel.n_items)) if items is None else as_vocabulary(items))
+        model._adopt(kernel, Vocabulary(range(kernel.n_items)) if items is None else as_vocabulary(items))
         return model
 
-    def _adopt(self, factors: NDArray[np.floating], items: Vocabulary) -> None:
-        """Take over learned factors."""
-        self._adopt_kernel(LowRankKernel(factors), items)
-
-    def _adopt_kernel(self, kernel: Kernel, items: Vocabulary) -> None:
+    def _adopt(self, kernel: Kernel, items: Vocabulary) -> None:
         """Take over a kernel, and forget what was derived from earlier ones."""
         if len(items) != kernel.n_items:
             raise ParameterError(f"factors have {kernel.n_items} rows, but there are {len(items)} items")
         kernel.n_jobs = resolve_n_jobs(self.n_jobs)
         self.items_ = items
-        self.__dict__["_kernel"] = kernel
-        self.__dict__.pop("_sampler", None)
+        self._kernel = kernel
+        self._sampler = None
 
     @property
-    def _kernel(self) -> Kernel:
-        kernel: Kernel | None = self.__dict__.get("_kernel")
-        if kernel is None:
+    def is_fitted(self) -> bool:
+        """Whether there are parameters to ask."""
+        return self._kernel is not None
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel, ready for questions about sets of codes."""
+        if self._kernel is None:
             name = type(self).__name__
             raise NotFittedError(f"this {name} has no parameters yet: call fit first, or from_factors")
-        kernel.n_jobs = resolve_n_jobs(self.n_jobs)  # so that a changed n_jobs counts at once
-        return kernel
-
-    @cached_property
-    def _sampler(self) -> Sampling:
-        return self._kernel.sampler()
+        return self._kernel
 
     @property
     def item_factors_(self) -> NDArray[np.floating]:
         """The factors of the kernel, a row per item (M, K)."""
-        return self._kernel.factors
+        return self.kernel.factors
 
     @property
     def log_normalizer_(self) -> float:
         """log det(I + L)."""
-        return self._kernel.log_normalizer
+        return self.kernel.log_normalizer
+
+    @property
+    def n_jobs(self) -> int | None:
+        """Threads; None for all cores."""
+        return self._n_jobs
+
+    @n_jobs.setter
+    def n_jobs(self, value: int | None) -> None:
+        if self._kernel is not None:
+            self._kernel.n_jobs = resolve_n_jobs(value)
+        self._n_jobs = value
 
     # -- Probabilities -----------------------------------------------------------------------------
 
     def score_samples(self, baskets: Any, *, unknown: str = "error") -> Array:
         """log P(A) of every basket; −inf for a set that the model holds impossible, as any beyond its rank."""
         queries = as_queries(baskets, self._known, unknown=unknown)
-        logs = self._kernel.log_probability(queries.sets)
+        logs = self.kernel.log_probability(queries.sets)
         return logs[0] if queries.single else logs
 
     def score(self, baskets: Any, y: Any = None, *, unknown: str = "error") -> float:  # noqa: ARG002
@@ -117,16 +125,16 @@ class BaseDPP:
 
     def size_distribution(self) -> Array:
         """P(|Y| = k) for k = 0..K."""
-        return np.exp(self._kernel.log_size_distribution)
+        return np.exp(self.kernel.log_size_distribution)
 
     def marginals(self, given: Iterable[Any] = (), *, unknown: str = "error") -> Array:
         """P(i ∈ Y | given ⊆ Y) for every item i, in the order of `items_`; 1 for the given."""
-        return self._kernel.marginals(as_codes(given, self._known, unknown=unknown))
+        return self.kernel.marginals(as_codes(given, self._known, unknown=unknown))
 
     def condition(self, given: Iterable[Any], *, unknown: str = "error") -> Self:
         """The DPP over the remaining items, given that these are in the set."""
         codes = self._some_left(as_codes(given, self._known, unknown=unknown))
-        kernel, rest = self._kernel.condition(codes)
+        kernel, rest = self.kernel.condition(codes)
         model = type(self)._of_kernel(kernel, [self.items_[code] for code in rest.tolist()])
         model.items_ = model.items_.with_names(self.items_.names)
         model.n_jobs = self.n_jobs
@@ -141,8 +149,8 @@ class BaseDPP:
         `RankError`, because every larger set has probability zero.
         """
         queries = as_queries(baskets, self._known, unknown=unknown)
-        out = np.empty((queries.sets.count, self._kernel.n_items))
-        for block in self._kernel.next_scores(queries.sets):
+        out = np.empty((queries.sets.count, self.kernel.n_items))
+        for block in self.kernel.next_scores(queries.sets):
             scores = np.maximum(block.scores, 0.0)
             totals = scores.sum(axis=1, keepdims=True)
             if not totals.all():
@@ -179,13 +187,13 @@ class BaseDPP:
             None if candidates is None else np.sort(as_codes(candidates, self._known, unknown=unknown)).astype(np.int64)
         )
         banned = as_codes(() if exclude is None else exclude, self._known, unknown=unknown)
-        codes, probabilities = best_next(self._kernel, queries.sets, int(N), candidates=pool, banned=banned)
+        codes, probabilities = best_next(self.kernel, queries.sets, int(N), candidates=pool, banned=banned)
         items = as_ids(codes, self.items_)
         return (items[0], probabilities[0]) if queries.single else (items, probabilities)
 
     def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
         """A basket to which items are added one by one, with suggestions after each at the cost of one pass over V."""
-        return GrowingBasket(self._kernel, self._known, basket)
+        return GrowingBasket(self.kernel, self._known, basket)
 
     def complete(
         self, basket: Iterable[Any], size: int, *, exclude: Iterable[Any] | None = None, unknown: str = "error"
@@ -193,11 +201,11 @@ class BaseDPP:
         """The greedy most likely set of `size` items that contains the basket: the basket first, then additions."""
         given = as_codes(basket, self._known, unknown=unknown)
         check_count(size, "size", least=len(given), why=" (it counts the basket)" if len(given) else "")
-        if size > self._kernel.n_items:
-            raise ParameterError(f"size={size} is more than the {self._kernel.n_items} items of the catalogue")
-        allowed = np.ones(self._kernel.n_items, dtype=bool)
+        if size > self.kernel.n_items:
+            raise ParameterError(f"size={size} is more than the {self.kernel.n_items} items of the catalogue")
+        allowed = np.ones(self.kernel.n_items, dtype=bool)
         allowed[as_codes(() if exclude is None else exclude, self._known, unknown=unknown)] = False
-        chosen = greedy_completion(self._kernel, given, int(size), allowed=allowed)
+        chosen = greedy_completion(self.kernel, given, int(size), allowed=allowed)
         return [self.items_[code] for code in chosen.tolist()]
 
     def similar_items(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
@@ -207,7 +215,7 @@ class BaseDPP:
         """
         check_count(N)
         code = self._known.code(item)
-        likeness = self._kernel.likeness(code)
+        likeness = self.kernel.likeness(code)
         likeness[code] = -np.inf
         best = top_n(likeness[None], min(int(N), len(likeness) - 1))[0]
         return as_ids(best, self.items_), likeness[best]
@@ -239,14 +247,16 @@ class BaseDPP:
             why = " (it counts the given items)" if len(fixed) else ""
             check_count(size, "size", least=len(fixed), why=why)
         if len(fixed) == 0:
-            sampler, rest = self._sampler, np.arange(self._kernel.n_items)
+            if self._sampler is None:
+                self._sampler = self.kernel.sampler()
+            sampler, rest = self._sampler, np.arange(self.kernel.n_items)
         else:
-            kernel, rest = self._kernel.condition(self._some_left(fixed))
+            kernel, rest = self.kernel.condition(self._some_left(fixed))
             sampler = kernel.sampler()
         if size is not None and size - len(fixed) > sampler.rank:
             most = sampler.rank + len(fixed)
             raise RankError(f"size={size} is more than {most}, the most items that a set can have here")
-        sampler.n_jobs = self._kernel.n_jobs
+        sampler.n_jobs = self.kernel.n_jobs
         left = None if size is None else int(size) - len(fixed)
         drawn = sampler.sample(int(n_samples), seed=root_seed(random_state), size=left)
         codes = np.empty((0,), dtype=np.int32) if not len(drawn.indices) else rest[drawn.indices].astype(np.int32)
@@ -258,7 +268,7 @@ class BaseDPP:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one safetensors file, atomically. Read it with `contradpp.load`."""
         more, facts = self._extras()
-        tensors = {"item_factors": self._kernel.factors, **persist.encode_items(self._known), **more}
+        tensors = {"item_factors": self.kernel.factors, **persist.encode_items(self._known), **more}
         params = _plain_params(self.get_params())
         persist.write_model(path, tensors, {"model": type(self).__name__, "params": params, **facts})
 
@@ -280,7 +290,7 @@ class BaseDPP:
         try:
             names = inspect.signature(cls).parameters
             model = cls(**{name: value for name, value in info["params"].items() if name in names})
-            model._adopt_kernel(cls._kernel_of(tensors), persist.decode_items(tensors, path))
+            model._adopt(cls._kernel_of(tensors), persist.decode_items(tensors, path))
             model._take_extras(tensors, info)
         except (KeyError, TypeError, AttributeError, ParameterError) as error:
             raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
@@ -307,11 +317,11 @@ class BaseDPP:
 
     @property
     def _known(self) -> Vocabulary:
-        _ = self._kernel  # raises NotFittedError before fit
+        _ = self.kernel  # raises NotFittedError before fit
         return self.items_
 
     def _some_left(self, codes: NDArray[np.int32]) -> NDArray[np.int32]:
-        if len(codes) == self._kernel.n_items:
+        if len(codes) == self.kernel.n_items:
             raise ParameterError("the given items are the whole catalogue: nothing is left to say about the rest")
         return codes
 

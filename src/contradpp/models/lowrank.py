@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contradpp._random import RandomState
-from contradpp.models.base import BaseDPP
-from contradpp.models.fitting import FitMixin
+from contradpp.models.learned import LearnedDPP
 
 
-class LowRankDPP(FitMixin, BaseDPP):
+class LowRankDPP(LearnedDPP):
     """A determinantal point process with the kernel L = V Vᵀ.
 
     Parameters

@@ -17,12 +17,12 @@ from contradpp.dpp.nonsymmetric import NonsymmetricKernel
 from contradpp.dpp.ranking import top_n
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError, RankError
-from contradpp.models.base import BaseDPP, check_count
+from contradpp.models.base import check_count
+from contradpp.models.learned import LearnedDPP
 from contradpp.models.queries import as_ids
-from contradpp.models.skew_learning import SkewLearningMixin
 
 
-class NonsymmetricDPP(SkewLearningMixin, BaseDPP):
+class NonsymmetricDPP(LearnedDPP):
     """A determinantal point process whose items attract as well as repel: L = V Vᵀ + S, S = −Sᵀ.
 
     Two items are more probable together than apart where their skew entry outweighs the likeness of their factors:
@@ -168,7 +168,7 @@ class NonsymmetricDPP(SkewLearningMixin, BaseDPP):
 
     @property
     def _skewed(self) -> NonsymmetricKernel:
-        return cast(NonsymmetricKernel, self._kernel)
+        return cast(NonsymmetricKernel, self.kernel)
 
     # -- Pairs -------------------------------------------------------------------------------------
 

@@ -1,1 +1,17 @@
-"""The algebra of determinants: plain definitions and the fast kernels tested against them."""
+"""The Numba kernels; each module is loaded when first asked for, because loading Numba takes a second."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contradpp.dpp.compiled import blocks, draws, gradients, kernels, ranks, skew_draws, skew_kernels, steps
+
+__all__ = ["blocks", "draws", "gradients", "kernels", "ranks", "skew_draws", "skew_kernels", "steps"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")

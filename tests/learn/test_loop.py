@@ -10,11 +10,12 @@ import pytest
 import contradpp as cd
 from contradpp.data.sets import EMPTY, Sets
 from contradpp.errors import ConvergenceError
+from contradpp.learn.loop import Outcome, Supply, batches, train
 from contradpp.learn.objectives import Contrastive
-from contradpp.learn.optimizers import RowAdam
+from contradpp.learn.optimizers import Adam
+from contradpp.learn.plan import Plan, TrainingData
 from contradpp.learn.schedule import Plateau, Steady
 from contradpp.learn.state import State
-from contradpp.learn.trainer import Outcome, Plan, Supply, TrainingData, batches, train
 
 M, K = 8, 3
 
@@ -44,7 +45,7 @@ class Source:
 def plan_of(source=None, **changes) -> Plan:
     return Plan(
         **{
-            "objective": Contrastive(1.0), "optimizer": RowAdam(np.zeros(M), K), "schedule": Steady(),
+            "objective": Contrastive(1.0), "optimizer": Adam(np.zeros(M), K), "schedule": Steady(),
             "monitor": lambda state: 0.0, "source": source, "negative_ratio": 0.5, "batch_size": 4, "max_iter": 3,
             "seed": 0,
         } | changes
@@ -156,7 +157,7 @@ def test_the_best_is_kept_and_slow_down_returns_to_it():
     plan = plan_of(schedule=Plateau(0.0, patience=2, reductions=1), monitor=monitor, max_iter=6, batch_size=10)
     state = state_of()
     train(state, data_of(negatives=[[7]], negative_weights=[1.0]), plan, [], outcome)
-    np.testing.assert_array_equal(outcome.best, seen[4])
+    np.testing.assert_array_equal(outcome.V, seen[4])
     assert outcome.best_score == -2.0
     assert [h["validation"] for h in outcome.history] == [-5.0, -3.0, -4.0, -4.0, -2.0, -6.0]
     # after the fourth score training went on from the second's parameters: one step from there, not from the fourth's
@@ -167,7 +168,7 @@ def test_without_keep_best_the_last_counts():
     scores = iter([-1.0, -2.0, -3.0])
     outcome, state = Outcome(np.zeros((M, K))), state_of()
     train(state, data_of(), plan_of(monitor=lambda _: next(scores), keep_best=False), [], outcome)
-    np.testing.assert_array_equal(outcome.best, state.V)
+    np.testing.assert_array_equal(outcome.V, state.V)
 
 
 # -- Remark 2: static negatives can drive the objective to infinity ----------------------------------
@@ -234,7 +235,7 @@ def test_a_score_that_is_not_finite_names_the_step():
     outcome = Outcome(np.ones((M, K)))
     with pytest.raises(ConvergenceError, match="after step 3"):
         train(state_of(), data_of(), plan_of(monitor=lambda _: np.nan), [], outcome)
-    np.testing.assert_array_equal(outcome.best, 1.0)  # what was good before
+    np.testing.assert_array_equal(outcome.V, 1.0)  # what was good before
 
 
 def test_an_error_of_our_own_is_not_taken_for_divergence():

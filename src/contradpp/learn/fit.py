@@ -1,0 +1,368 @@
+"""From baskets and parameters to a learned kernel: what `fit` and `partial_fit` do, step by step.
+
+`problem_of` turns what the user gives into a `Problem`, `learn` solves it. A cluster poses the same problem from files
+that are spread over workers, and calls the same `learn`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp._random import root_seed, stream
+from contradpp.data.baskets import Baskets
+from contradpp.data.sets import take_sets
+from contradpp.data.vocabulary import Vocabulary
+from contradpp.errors import DataError, ParameterError, RankError
+from contradpp.learn.calibrate import calibrated
+from contradpp.learn.callbacks import Callback
+from contradpp.learn.checkpoint import Keeper
+from contradpp.learn.loop import Outcome, Sharing, train
+from contradpp.learn.params import Params
+from contradpp.learn.partners import NO_PARTNERS, Partners, co_occurrences, find_partners
+from contradpp.learn.plan import Plan, TrainingData, Validation, make_plan, recipe_of
+from contradpp.learn.schedule import Steady
+from contradpp.learn.start import enlarged_factors, popularity, start_factors
+from contradpp.learn.state import State, kernel_of
+
+log = logging.getLogger("contradpp")
+Array = NDArray[np.float64]
+
+VALIDATION_SHARE = 0.05
+MOST_VALIDATION = 5000
+FEWEST_TO_SPLIT = 40
+START, SPLIT, TRAIN, UNIFORM, UPDATE, PARTNERS = range(6)  # keys of the random streams
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user passes to `fit` or `partial_fit`; `LearnedDPP.fit` describes it."""
+
+    baskets: Any
+    sample_weight: Any = None
+    negatives: Any = None
+    negative_weight: Any = None
+    validation: Any = None
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is learned already: where a warm start and `partial_fit` begin."""
+
+    kernel: Any
+    items: Vocabulary
+    counts: Array | None = None  # in how many baskets each item was, if that is known
+    n_baskets: float = 0.0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be learned from, as codes of one vocabulary."""
+
+    items: Vocabulary
+    data: TrainingData
+    validation: Validation
+    counts: Array  # in how many liked baskets each item is
+    n_baskets: float
+    seed: int
+    known: Known | None = None
+    together: Any = None  # how often any two items are in a basket (sparse), where the data here are not all
+
+    def contents(self, state: State) -> Iterator[NDArray[Any] | str]:
+        """All that training is given, for a fingerprint."""
+        data = self.data
+        for sets, weights in (
+            (data.positives, data.weights),
+            (data.negatives, data.negative_weights),
+            self.validation,
+        ):
+            yield from (sets.indptr, sets.indices, weights)
+        yield from (state.V, state.log_d, state.pairs)
+        yield from map(repr, self.items)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What learning leaves behind, however it ended."""
+
+    kernel: Any
+    items: Vocabulary
+    counts: Array
+    n_baskets: float
+    history: list[dict[str, Any]] = field(default_factory=list)
+    n_iter: int = 0
+
+
+def fit(
+    given: Given,
+    params: Params,
+    seed: int,
+    hand_over: Callable[[Learned], None],
+    *,
+    known: Known | None = None,
+    callbacks: Sequence[Callback] = (),
+    model_of: Callable[[Learned], Any] = lambda learned: learned,
+    keeper: Keeper | None = None,
+) -> None:
+    """Learn a kernel from baskets; what was learned is handed over at the end, also of an interrupt or a failure."""
+    problem = problem_of(given, params, seed, known)
+    learn(problem, params, hand_over, callbacks=callbacks, model_of=model_of, keeper=keeper)
+
+
+def learn(
+    problem: Problem,
+    params: Params,
+    hand_over: Callable[[Learned], None],
+    *,
+    callbacks: Sequence[Callback] = (),
+    model_of: Callable[[Learned], Any] = lambda learned: learned,
+    keeper: Keeper | None = None,
+    sharing: Sharing = Sharing(),  # noqa: B008  (frozen)
+) -> None:
+    """Solve a problem: train, then set the scale on the validation sets."""
+    state = first_state(problem, params)
+    seed = root_seed(stream(problem.seed, TRAIN))
+    plan = make_plan(params, state, problem.data, problem.validation, problem.counts, problem.n_baskets, seed)
+    if keeper is not None:
+        keeper.identify(problem.seed, params.identity, problem.contents(state))
+
+    def finish(learned: Learned) -> None:
+        """An interrupted model is as ready for use as a finished one."""
+        rng = stream(problem.seed, UNIFORM)
+        hand_over(replace(learned, kernel=calibrated(learned.kernel, params.calibrate, problem.validation, rng)))
+
+    run(problem, state, plan, finish, callbacks, model_of, keeper, sharing)
+
+
+def learn_more(
+    given: Given,
+    params: Params,
+    seed: int,
+    known: Known,
+    hand_over: Callable[[Learned], None],
+    *,
+    callbacks: Sequence[Callback] = (),
+    model_of: Callable[[Learned], Any] = lambda learned: learned,
+) -> None:
+    """Go on from what is known with new baskets and negatives: all rounds are made, and the last one counts."""
+    positives, weights = Baskets.from_lists([], items=known.items), np.empty(0)
+    if given.baskets is not None and (baskets := as_baskets(given.baskets, "baskets", empty=True)).n_baskets:
+        positives, weights = usable_positives(baskets, given.sample_weight, params)
+    negatives, negative_weights = usable_negatives(given, params)
+    if not positives.n_baskets and not negatives.n_baskets:
+        raise DataError("partial_fit needs baskets or negatives")
+    items = known.items.merge(positives.items).merge(negatives.items)
+    positives = positives.recode(items)
+    counts, n_baskets = weighted_counts(positives, weights)
+    if known.counts is not None:
+        counts[: len(known.counts)] += known.counts
+    data = TrainingData(positives.sets, weights, negatives.recode(items).sets, negative_weights)
+    problem = Problem(items, data, what_to_validate(data), counts, n_baskets + known.n_baskets, seed, known)
+    state = first_state(problem, params)
+    plan = make_plan(params, state, data, problem.validation, counts, problem.n_baskets, seed)
+    run(problem, state, replace(plan, schedule=Steady(), keep_best=False), hand_over, callbacks, model_of)
+
+
+def run(
+    problem: Problem,
+    state: State,
+    plan: Plan,
+    hand_over: Callable[[Learned], None],
+    callbacks: Sequence[Callback],
+    model_of: Callable[[Learned], Any],
+    keeper: Keeper | None = None,
+    sharing: Sharing = Sharing(),  # noqa: B008  (frozen)
+) -> None:
+    """Train, and hand over the best parameters however the training ends."""
+    outcome, partners, n_jobs = Outcome.start(state), state.partners, state.n_jobs
+
+    def learned(V: Array) -> Learned:
+        kernel = kernel_of(V, outcome.log_d, outcome.pairs, partners, n_jobs=n_jobs)
+        return Learned(kernel, problem.items, problem.counts, problem.n_baskets, outcome.history, outcome.n_iter)
+
+    try:
+        with ExitStack() as ends:
+            for callback in callbacks:
+                ends.callback(callback.on_end)
+                callback.on_start(problem.data.count, plan.max_iter, lambda V: model_of(learned(V)))
+            train(state, problem.data, plan, callbacks, outcome, keeper, sharing)
+    finally:
+        del state, plan  # with the optimiser's memory they are most of what training takes
+        hand_over(learned(outcome.V))
+
+
+# -- The problem -----------------------------------------------------------------------------------
+
+
+def problem_of(given: Given, params: Params, seed: int, known: Known | None = None) -> Problem:
+    """Check what the user gives, set some aside for validation, and code everything by one vocabulary."""
+    positives, weights = usable_positives(as_baskets(given.baskets, "baskets"), given.sample_weight, params)
+    negatives, negative_weights = usable_negatives(given, params)
+    items = positives.items.merge(negatives.items)
+    if known is not None:
+        K = known.kernel.n_components
+        if params.n_components != K:
+            raise ParameterError(f"warm_start: the factors have {K} components, not n_components")
+        items = known.items.merge(items)
+    aside, chosen = set_aside(given.validation, np.flatnonzero(weights > 0), positives.n_baskets, params, seed)
+    if aside is None:
+        validation = usable_validation(given.validation, items, params)
+    else:
+        validation = Validation(positives.subset(aside).recode(items).sets, weights[aside])
+    positives, weights = positives.subset(chosen).recode(items), weights[chosen]
+    counts, n_baskets = weighted_counts(positives, weights)
+    data = TrainingData(positives.sets, weights, negatives.recode(items).sets, negative_weights)
+    validation = validation if validation.sets.count else what_to_validate(data)
+    return Problem(items, data, validation, counts, n_baskets, seed, known)
+
+
+def usable_positives(given: Baskets, sample_weight: Any, params: Params) -> tuple[Baskets, Array]:
+    """The baskets with their labels, without those that cannot be used."""
+    weights = checked_weights(sample_weight, given.n_baskets, "sample_weight")
+    if not weights.any():
+        raise DataError("there is no basket to learn from: every sample_weight is zero")
+    if refuse_or_note_oversize(given.sizes, params) and params.oversize == "clip":
+        given = given.clip(params.n_components)
+    usable = usable_sizes(given.sizes, params) & (weights != 0)
+    if not usable.any():
+        raise DataError("there is no basket to learn from")
+    return given.subset(usable), weights[usable] / np.abs(weights[usable]).mean()
+
+
+def refuse_or_note_oversize(sizes: NDArray[np.int64], params: Params) -> bool:
+    """Whether some baskets are larger than the rank; `RankError` if that is not to be."""
+    K, too_large = params.n_components, sizes > params.n_components
+    if not too_large.any():
+        return False
+    count, most = int(too_large.sum()), int(sizes.max())
+    if params.oversize == "error":
+        raise RankError(
+            f"{count:,} of {len(sizes):,} baskets have more than n_components={K} items (the largest has {most}): "
+            f"set n_components={most}, or oversize='drop' or 'clip'"
+        )
+    log.warning("%s baskets have more than %s items: %s", count, K, params.oversize)
+    return True
+
+
+def usable_sizes(sizes: NDArray[np.int64], params: Params) -> NDArray[np.bool_]:
+    """Which baskets can be learned from, by their size."""
+    least = 1 if recipe_of(params.objective).needs_items else 0
+    usable: NDArray[np.bool_] = (sizes >= least) & (sizes <= params.n_components)
+    return usable
+
+
+def usable_negatives(given: Given, params: Params) -> tuple[Baskets, Array]:
+    """The user's own negative sets with their weights; sets beyond the rank are impossible already."""
+    if given.negatives is None:
+        if given.negative_weight is not None:
+            raise ParameterError("negative_weight needs negatives")
+        return Baskets.from_lists([]), np.empty(0)
+    negatives = as_baskets(given.negatives, "negatives", empty=True)
+    weights = checked_weights(given.negative_weight, negatives.n_baskets, "negative_weight")
+    usable = (negatives.sizes > 0) & (negatives.sizes <= params.n_components)
+    return negatives.subset(usable), weights[usable]
+
+
+def set_aside(
+    validation: Any, liked: NDArray[np.int64], n_baskets: int, params: Params, seed: int
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    """Which liked baskets are for validation (None if the user gave others), and which are left for training."""
+    everything, n = np.arange(n_baskets), len(liked)
+    share = validation
+    if validation is None:
+        if n < FEWEST_TO_SPLIT:
+            return everything[:0], everything
+        share = min(0.01 if params.paper else VALIDATION_SHARE, MOST_VALIDATION / n)
+    if not isinstance(share, float):
+        return None, everything
+    if not 0 < share < 1:
+        raise ParameterError(f"validation must be a share between 0 and 1, or baskets, got {validation!r}")
+    count = min(max(round(share * n), 1), max(n - 1, 0))
+    aside = np.sort(stream(seed, SPLIT).permutation(liked)[:count])
+    return aside, np.setdiff1d(everything, aside)
+
+
+def usable_validation(validation: Any, items: Vocabulary, params: Params) -> Validation:
+    """The user's own validation baskets, as far as their items are known."""
+    given = as_baskets(validation, "validation")
+    held_out = given.recode(items, unknown="ignore")
+    fits = usable_sizes(held_out.sizes, params) & ((held_out.sizes > 0) | (given.sizes == 0))
+    if not fits.any():
+        raise DataError("no validation basket has known items and at most n_components of them")
+    return Validation(held_out.subset(fits).sets, np.ones(int(fits.sum())))
+
+
+def what_to_validate(data: TrainingData) -> Validation:
+    """Without validation data: the liked sets, else those that should become unlikely."""
+    liked = np.flatnonzero(data.weights > 0)
+    if len(liked):
+        return Validation(take_sets(data.positives, liked), data.weights[liked])
+    if data.positives.count:
+        return Validation(data.positives, data.weights)
+    return Validation(data.negatives, -np.ones(data.negatives.count))
+
+
+def weighted_counts(baskets: Baskets, weights: Array) -> tuple[Array, float]:
+    """In how many liked baskets each item is, and how many there are; a basket of weight 2 counts as two."""
+    liked = np.maximum(weights, 0.0)
+    counts = np.bincount(baskets.indices, weights=np.repeat(liked, baskets.sizes), minlength=baskets.n_items)
+    return counts.astype(np.float64), float(liked.sum())
+
+
+def as_baskets(given: Any, name: str, *, empty: bool = False) -> Baskets:
+    """`given` itself if it is `Baskets`, else baskets made of the lists."""
+    if isinstance(given, Baskets):
+        baskets = given
+    else:
+        try:
+            baskets = Baskets.from_lists(given)
+        except TypeError:
+            raise DataError(f"{name} must be Baskets or a list of lists of items, got {type(given).__name__}") from None
+    if baskets.n_baskets == 0 and not empty:
+        raise DataError(f"{name} is empty")
+    return baskets
+
+
+def checked_weights(weights: Any, n: int, name: str) -> Array:
+    """A finite number per set; ones if none were given."""
+    if weights is None:
+        return np.ones(n)
+    values = np.asarray(weights, dtype=np.float64)
+    if values.shape != (n,) or not np.isfinite(values).all():
+        raise ParameterError(f"{name} must hold {n} finite numbers, one for each set, got shape {values.shape}")
+    return values
+
+
+# -- The start -------------------------------------------------------------------------------------
+
+
+def first_state(problem: Problem, params: Params) -> State:
+    """Where training starts: at what is known, or at the popularity of items and what is bought together."""
+    rng, known = stream(problem.seed, START), problem.known
+    if known is not None:
+        if not known.kernel.plain:
+            raise ParameterError("a kernel with a gain, as from condition(), cannot be trained on")
+        V = enlarged_factors(known.kernel, problem.counts, problem.n_baskets, rng)
+        partners = Partners.of_matrix(known.kernel.skew.matrix(), len(V)) if params.n_skew else NO_PARTNERS
+        return State(V, partners=partners, n_jobs=params.n_jobs)
+    V = start_factors(params.init, problem.counts, problem.n_baskets, params.n_components, rng)
+    return State(V, partners=first_partners(problem, params), n_jobs=params.n_jobs)
+
+
+def first_partners(problem: Problem, params: Params) -> Partners:
+    """The pattern of S, from the liked baskets."""
+    if not params.n_skew:
+        return NO_PARTNERS
+    data, M = problem.data, len(problem.counts)
+    liked = data.weights[data.weights > 0]
+    together = co_occurrences(data.liked, liked, M) if problem.together is None else problem.together
+    share = popularity(problem.counts, problem.n_baskets)
+    seed = root_seed(stream(problem.seed, PARTNERS))
+    n_sets = float(liked.sum()) if problem.together is None else problem.n_baskets
+    return find_partners(together, n_sets, share / (1 - share), params.n_skew, seed)

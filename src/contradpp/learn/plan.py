@@ -1,0 +1,215 @@
+"""From parameters to a plan: which objective, negatives, optimiser, schedule and validation score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.data.sets import Sets, sums_over_sets, take_sets
+from contradpp.learn.negatives import Dynamic, Explicit, NegativeSource, NotInTraining, Product
+from contradpp.learn.objectives import ConditionalLikelihood, Contrastive, NoiseContrastive, Normalizer, Objective
+from contradpp.learn.optimizers import Adam, Nesterov, Optimizer, RobbinsMonro
+from contradpp.learn.params import Params
+from contradpp.learn.schedule import Plateau, RelativeChange, Schedule
+from contradpp.learn.start import popularity
+from contradpp.learn.state import State
+
+Array = NDArray[np.float64]
+DENSE_ITEMS = 4096  # up to this catalogue size a step over all rows costs no more than picking some
+IMPOSSIBLE = -1e3  # what a set of probability zero counts for in the validation score
+PAIR_STEP = 0.02  # of log |s_ij|; docs/beyond.md says how it was chosen
+
+
+class Validation(NamedTuple):
+    """The sets whose score decides when training ends, with a weight each; below zero where less is better."""
+
+    sets: Sets
+    weights: Array
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Positives with a label each, and negatives that the user supplied, with a weight each."""
+
+    positives: Sets
+    weights: Array
+    negatives: Sets
+    negative_weights: Array
+
+    @property
+    def count(self) -> int:
+        """How many positives there are."""
+        return self.positives.count
+
+    @property
+    def liked(self) -> Sets:
+        """The positives whose label is above zero."""
+        return take_sets(self.positives, np.flatnonzero(self.weights > 0))
+
+    def take(self, chosen: NDArray[np.int64]) -> tuple[Sets, Array]:
+        """The positives at these positions, and their labels."""
+        return take_sets(self.positives, chosen), self.weights[chosen]
+
+
+@dataclass
+class Plan:
+    """Everything the loop needs besides the data and the state."""
+
+    objective: Objective
+    optimizer: Optimizer
+    schedule: Schedule
+    monitor: Callable[[State], float]
+    source: NegativeSource | None
+    negative_ratio: float
+    batch_size: int
+    max_iter: int
+    seed: int
+    dropout: float = 0.0
+    refresh: int = 1  # steps for which drawn negatives are used
+    check_every_step: bool = False
+    keep_best: bool = True  # rather than the last
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What an objective is made of.
+
+    Parameters
+    ----------
+    objective : callable
+        From parameters, popularity and the removal's weights to an `Objective`.
+    source : callable, optional
+        From parameters, popularity, the removal's weights and the liked baskets to a `NegativeSource`.
+    needs_items : bool
+        Whether an empty basket says nothing to it.
+    by_likelihood : bool
+        Whether the validation score is log P(A) rather than log P(i | A∖i).
+    removes : bool
+        Whether it leaves out items as `removal` says, so that the validation score does so, too.
+    thins : bool
+        Whether items may be dropped from its baskets: it must not care about their sizes.
+    """
+
+    objective: Callable[[Params, Array, Array], Objective]
+    source: Callable[[Params, Array, Array, Sets], NegativeSource] | None = None
+    needs_items: bool = False
+    by_likelihood: bool = False
+    removes: bool = False
+    thins: bool = False
+
+
+def _contrastive(params: Params, share: Array, removal: Array) -> Objective:  # noqa: ARG001
+    return Contrastive(params.contrast_value)
+
+
+def _conditional(params: Params, share: Array, removal: Array) -> Objective:  # noqa: ARG001
+    return ConditionalLikelihood(removal, params.contrast_value)
+
+
+def _noise(params: Params, share: Array, removal: Array) -> Objective:  # noqa: ARG001
+    noise = Product.from_popularity(share, params.frequency_power)
+    return NoiseContrastive(noise.log_odds(), noise.log_empty())
+
+
+def _dynamic(params: Params, share: Array, removal: Array, liked: Sets) -> NegativeSource:  # noqa: ARG001
+    return Dynamic(removal)
+
+
+def _explicit(params: Params, share: Array, removal: Array, liked: Sets) -> NegativeSource:  # noqa: ARG001
+    return Explicit(share, liked)
+
+
+def _product(params: Params, share: Array, removal: Array, liked: Sets) -> NegativeSource:  # noqa: ARG001
+    return Product.from_popularity(share, params.frequency_power)
+
+
+# A new objective: a class in `objectives.py` and a row here (its word joins `params.OBJECTIVES`).
+RECIPES = {
+    "mle": Recipe(_contrastive, by_likelihood=True),
+    "dynamic": Recipe(_contrastive, _dynamic, needs_items=True, removes=True),
+    "explicit": Recipe(_contrastive, _explicit, needs_items=True),
+    "product": Recipe(_contrastive, _product),
+    "nce": Recipe(_noise, _product, by_likelihood=True),
+    "exact": Recipe(_conditional, needs_items=True, removes=True, thins=True),
+}
+
+
+def recipe_of(objective: Any) -> Recipe:
+    """The recipe of a word, or of an object with `gradient(state, batch)` of the user's own."""
+    if isinstance(objective, str):
+        return RECIPES[objective]
+    return Recipe(lambda params, share, removal: objective, needs_items=True)  # noqa: ARG005
+
+
+def make_plan(
+    params: Params, state: State, data: TrainingData, validation: Validation, counts: Array, n_baskets: float, seed: int
+) -> Plan:
+    """The plan for these parameters and data."""
+    recipe, share = recipe_of(params.objective), popularity(counts, n_baskets)
+    removal = share if params.removal == "popularity" else np.ones_like(share)
+    source = None if recipe.source is None else recipe.source(params, share, removal, data.liked)
+    if source is not None and params.false_negatives == "reject":
+        source = NotInTraining(source, data.liked)
+    return Plan(
+        objective=recipe.objective(params, share, removal),
+        optimizer=make_optimizer(params, state, params.alpha / np.maximum(counts, 1), data),
+        schedule=RelativeChange(params.tol) if params.paper else Plateau(params.tol),
+        monitor=make_monitor(params, recipe, validation, removal),
+        source=source, negative_ratio=params.negative_ratio, batch_size=params.batch_size, max_iter=params.max_iter,
+        seed=seed, dropout=params.dropout if recipe.thins else 0.0, refresh=params.refresh, check_every_step=params.paper,
+    )  # fmt: skip
+
+
+def make_optimizer(params: Params, state: State, penalty: Array, data: TrainingData) -> Optimizer:
+    """The optimiser that the parameters ask for; `penalty` is α/μ_i."""
+    rate = params.learning_rate
+    given: dict[str, Any] = {} if rate is None else {"step_size": rate}
+    if params.optimizer == "nesterov":
+        batch = min(params.batch_size, max(data.positives.count, data.negatives.count, 1))
+        return Nesterov(penalty, batch_scale=batch, **given)
+    if params.optimizer == "robbins-monro":
+        return RobbinsMonro(penalty, radius=params.radius, **given)
+    steps: dict[str, float] = {} if rate is None else {"norm_step": rate / 20, "direction_step": rate}
+    if not state.symmetric:
+        rate = PAIR_STEP if rate is None else rate
+        steps = {"pair_step": rate, "norm_step": rate / 10, "direction_step": 2 * rate}
+    return Adam.for_state(state, penalty, dense=state.n_items <= DENSE_ITEMS, **steps)
+
+
+def make_monitor(params: Params, recipe: Recipe, validation: Validation, removal: Array) -> Callable[[State], float]:
+    """The validation score of a state."""
+    by_likelihood = recipe.by_likelihood if params.monitor == "auto" else params.monitor == "likelihood"
+    if by_likelihood:
+        return likelihood_monitor(validation)
+    return conditional_monitor(validation, removal if recipe.removes else np.ones_like(removal))
+
+
+def likelihood_monitor(validation: Validation) -> Callable[[State], float]:
+    """The weighted mean of log P(A) over the sets."""
+    sets = validation.sets
+    weight = validation.weights / np.abs(validation.weights).sum()
+
+    def score(state: State) -> float:
+        logs = state.log_det(sets)
+        return float(weight @ (np.where(np.isfinite(logs), logs, IMPOSSIBLE) - Normalizer.of(state).log))
+
+    return score
+
+
+def conditional_monitor(validation: Validation, removal: Array) -> Callable[[State], float]:
+    """The weighted mean over sets of the mean over their items, weighted by `removal`, of log P(i | A∖i)."""
+    sets = validation.sets
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    share = removal[sets.indices]
+    total = np.abs(validation.weights[sets.sizes > 0]).sum()
+    weight = validation.weights[owner] * share / sums_over_sets(share, sets)[owner] / max(total, 1e-300)
+
+    def score(state: State) -> float:
+        logs = state.conditional_log_likelihood(sets)
+        return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
+
+    return score

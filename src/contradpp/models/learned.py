@@ -1,0 +1,195 @@
+"""`fit` and `partial_fit`, the same for every kernel that is learned: parameters in, what was learned out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp._random import RandomState, root_seed, stream
+from contradpp._threads import resolve_n_jobs
+from contradpp.dpp import persist
+from contradpp.errors import MissingExtraError, ParameterError
+from contradpp.learn import fit as learning
+from contradpp.learn.callbacks import Callback, ProgressBar
+from contradpp.learn.checkpoint import DEFAULT_EVERY, Keeper
+from contradpp.learn.params import TABLE, Parameter, Params
+from contradpp.models.base import BaseDPP
+
+Array = NDArray[np.float64]
+_ROUNDS = Parameter("n_iter", "Rounds over the data", low=1, whole=True)
+
+
+class LearnedDPP(BaseDPP):
+    """A DPP whose kernel is learned from baskets; subclasses say by their constructor which parameters they have."""
+
+    random_state: RandomState
+    verbose: int
+    history_: list[dict[str, Any]]
+    n_iter_: int
+    item_counts_: Array | None = None  # in how many training baskets each item was; labels count as they weigh
+    n_baskets_: float = 0.0
+    n_updates_: int = 0  # calls of partial_fit since fit
+    _aliases: ClassVar[dict[str, str]] = {}
+
+    def fit(
+        self,
+        baskets: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        negatives: Any = None,
+        validation: Any = None,
+        callbacks: Sequence[Callback] = (),
+        *,
+        negative_weight: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        checkpoint_every: int | str = DEFAULT_EVERY,
+        engine: str | None = None,
+        **cluster: Any,
+    ) -> Self:
+        """Learn the kernel from baskets.
+
+        Parameters
+        ----------
+        baskets : Baskets, or a list of lists of items
+        y : ignored
+            There for scikit-learn.
+        sample_weight : array of float, optional
+            A label y_A per basket, any real number (the paper's Eq. 2); 1 if left out. Only their ratios matter:
+            they are scaled to a mean magnitude of 1. Below zero pushes a basket away, zero leaves it out.
+        negatives : Baskets or a list of lists, optional
+            The user's own negative sets: combinations that should be unlikely. They join those that the
+            objective draws; with negative_ratio=0 there are no others.
+        validation : Baskets, list of lists, float or None
+            Sets for early stopping and calibration; a share of the baskets to set aside; None for 5 %.
+        callbacks : sequence of Callback
+        negative_weight : array of float, optional
+            A weight per negative set.
+        checkpoint : path, optional
+            A file that always holds all of the training's state, so that a run that was killed can go on.
+        resume : bool
+            Go on from that file if it is there. The result is the same, to the last bit, as without the break.
+        checkpoint_every : int or str
+            The steps from one checkpoint to the next, or the time, such as "30s".
+        engine : {None, "ray"}
+            "ray" trains on a Ray cluster (extra `ray`); `baskets` is then the path of a Parquet file or of a folder of
+            them, on any file system that fsspec knows.
+        **cluster
+            With engine="ray": `workers` (2), `address` of the cluster (its own, on this machine), `timeout` in seconds
+            after which a silent worker counts as lost (120), `restarts` (3), and `columns` of the files.
+        """
+        del y
+        given = learning.Given(baskets, sample_weight, negatives, negative_weight, validation)
+        if engine is not None:
+            long_run = {"checkpoint": checkpoint, "resume": resume, "checkpoint_every": checkpoint_every}
+            return self._fit_on(engine, given, callbacks, **long_run, **cluster)
+        if cluster:
+            raise TypeError(f"fit() got arguments that only an engine takes: {', '.join(cluster)}")
+        params, keeper = self.training_params(), Keeper.of(checkpoint, resume=resume, every=checkpoint_every)
+        seed = root_seed(self.random_state) if keeper is None else keeper.seed(self.random_state)
+        known = self._known_so_far() if getattr(self, "warm_start", False) and self.is_fitted else None
+        self.n_updates_ = 0
+        learning.fit(
+            given, params, seed, self.take, known=known, callbacks=self._watchers(callbacks), model_of=self._model_of,
+            keeper=keeper,
+        )  # fmt: skip
+        return self
+
+    def partial_fit(
+        self,
+        baskets: Any = (),
+        y: Any = None,
+        sample_weight: Any = None,
+        negatives: Any = None,
+        callbacks: Sequence[Callback] = (),
+        *,
+        negative_weight: Any = None,
+        n_iter: int = 1,
+    ) -> Self:
+        """Continue from the present parameters with new baskets and rejected sets.
+
+        Items that are new enlarge the vocabulary. Every set in `negatives` loses probability relative to the
+        baskets; there may be only negatives. Nothing is set aside for validation, and the scale is kept; `n_iter`
+        rounds are made and the last one counts. Before `fit`, it raises `NotFittedError`.
+        """
+        del y
+        _ROUNDS.check(n_iter)
+        known = self._known_so_far()
+        params = self.training_params(max_iter=int(n_iter), settings=None)
+        self.n_updates_ += 1  # each call has random streams of its own
+        seed = root_seed(stream(root_seed(self.random_state), learning.UPDATE, self.n_updates_))
+        given = learning.Given(baskets, sample_weight, negatives, negative_weight)
+        learning.learn_more(
+            given, params, seed, known, self.take, callbacks=self._watchers(callbacks), model_of=self._model_of
+        )
+        return self
+
+    def training_params(self, **instead: Any) -> Params:
+        """The checked parameters of training."""
+        given = {name: value for name, value in self.get_params().items() if name in TABLE}
+        present = {name: value for name, value in instead.items() if name in given}
+        return Params.of(type(self).__name__, given | present, resolve_n_jobs(self.n_jobs))
+
+    def take(self, learned: learning.Learned) -> None:
+        """Make what was learned the model's own."""
+        self._adopt(learned.kernel, learned.items)
+        self.item_counts_, self.n_baskets_ = learned.counts, learned.n_baskets
+        self.history_, self.n_iter_ = learned.history, learned.n_iter
+
+    def _model_of(self, learned: learning.Learned) -> Self:
+        """A model with these parameters, as a checkpoint of the best so far saves it."""
+        model = type(self)(**self.get_params())
+        model.take(learned)
+        return model
+
+    def _watchers(self, callbacks: Sequence[Callback]) -> list[Callback]:
+        return [*callbacks, ProgressBar()] if self.verbose else list(callbacks)
+
+    def _known_so_far(self) -> learning.Known:
+        return learning.Known(self.kernel, self.items_, self.item_counts_, self.n_baskets_)
+
+    def _fit_on(self, engine: str, given: learning.Given, callbacks: Sequence[Callback], **how: Any) -> Self:
+        """Let an engine do it: a function that is registered as an entry point, so that models need not know it."""
+        engines = {found.name: found for found in entry_points(group="contradpp.engines")}
+        Parameter("engine", "", choices=tuple(engines)).check(engine)
+        unused = {"sample_weight": given.sample_weight, "negatives": given.negatives, "callbacks": callbacks or None}
+        for name, value in (unused | {"negative_weight": given.negative_weight}).items():
+            if value is not None:
+                raise ParameterError(f"engine={engine!r} does not take {name}")
+        try:
+            train = engines[engine].load()
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(f"engine={engine!r} needs the extra: pip install 'contradpp[{engine}]'") from error
+        train(self, given.baskets, validation=given.validation, **how)
+        return self
+
+    # -- scikit-learn and files --------------------------------------------------------------------
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks of an estimator; only it ever calls this."""
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        targets, inputs = TargetTags(required=False), InputTags(two_d_array=False)
+        return Tags(estimator_type=None, target_tags=targets, input_tags=inputs)
+
+    def _extras(self) -> tuple[persist.Tensors, dict[str, Any]]:
+        if self.item_counts_ is None:
+            return {}, {}
+        training = {"n_baskets": float(self.n_baskets_), "n_updates": int(self.n_updates_)}
+        return {"item_counts": self.item_counts_}, {"training": training}
+
+    def _take_extras(self, tensors: persist.Tensors, info: Mapping[str, Any]) -> None:
+        if "item_counts" not in tensors:
+            return
+        counts, training = tensors["item_counts"].astype(np.float64, casting="safe"), info["training"]
+        if counts.shape != (len(self.items_),) or not (np.isfinite(counts) & (counts >= 0)).all():
+            raise ParameterError("its item counts do not fit its items")
+        for name in ("n_baskets", "n_updates"):
+            Parameter(name, "", low=0).check(training[name])
+        self.item_counts_ = counts
+        self.n_baskets_, self.n_updates_ = float(training["n_baskets"]), int(training["n_updates"])

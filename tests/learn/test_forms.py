@@ -1,0 +1,245 @@
+"""Learning L = D + V Vᵀ + S with D, V and S on and off: values by enumeration, gradients by central differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import reference_gradients
+from contradpp.data.sets import EMPTY, Sets
+from contradpp.learn.loop import thinned
+from contradpp.learn.negatives import Dynamic, Negatives
+from contradpp.learn.objectives import (
+    Batch,
+    ConditionalLikelihood,
+    Contrastive,
+    Gradient,
+    NoiseContrastive,
+    Normalizer,
+    Objective,
+    with_normalizer,
+)
+from contradpp.learn.partners import NO_PARTNERS, Partners, co_occurrences, find_partners, strongest
+from contradpp.learn.state import State
+
+M = 9
+SETS = [[0, 3, 4], [1, 2], [5], [0, 1, 2, 6], [8, 7, 3]]
+NEGATIVES = [[0, 5, 7], [2, 3]]
+WEIGHTS = np.full(len(SETS), 1 / len(SETS))
+# diagonal, components, S: every form in which all of SETS have positive probability
+FORMS = [(False, 5, False), (True, 5, False), (False, 5, True), (True, 5, True), (True, 2, True), (True, 0, True),
+         (True, 0, False), (True, 1, False)]  # fmt: skip
+
+
+def make_state(form=(False, 5, True), seed: int = 0, *, n_jobs: int = 1) -> State:
+    diagonal, K, paired = form
+    rng = np.random.default_rng(seed)
+    i, j = np.triu_indices(M, k=1)
+    chosen = rng.random(len(i)) < 0.5
+    partners = Partners.from_pairs(i[chosen], j[chosen], rng.uniform(0.2, 3.0, int(chosen.sum())), M, seed)
+    V, log_d = rng.standard_normal((M, K)), rng.normal(size=M)
+    return State(V, log_d if diagonal else np.empty(0), partners if paired else NO_PARTNERS, n_jobs)
+
+
+def dense_kernel(state: State) -> np.ndarray:
+    S = np.zeros((M, M))
+    if not state.symmetric:
+        row = np.repeat(np.arange(M), np.diff(state.partners.indptr))
+        S[row, state.partners.columns] = state.partners.signs * np.exp(state.pairs)[state.partners.pair]
+        np.testing.assert_array_equal(S, -S.T)
+    d = np.exp(state.log_d) if len(state.log_d) else np.zeros(M)
+    return np.diag(d) + state.V @ state.V.T + S
+
+
+def as_sets(lists: list[list[int]]) -> Sets:
+    indptr = np.concatenate([[0], np.cumsum([len(items) for items in lists])]).astype(np.int64)
+    return Sets(indptr, np.concatenate(lists).astype(np.int32))
+
+
+def batch_of(lists=SETS, negatives=()) -> Batch:
+    weights = np.array([0.4, 0.6])[: len(negatives)]
+    sets = as_sets(list(negatives)) if len(negatives) else EMPTY
+    return Batch(as_sets(lists), np.full(len(lists), 1 / len(lists)), Negatives(sets, weights, 0.4))
+
+
+def log_probabilities(state: State, lists: list[list[int]]) -> np.ndarray:
+    L = dense_kernel(state)
+    normalizer = np.linalg.slogdet(np.eye(M) + L)[1]
+    return np.array([np.linalg.slogdet(L[np.ix_(A, A)])[1] - normalizer for A in lists])
+
+
+def check_by_differences(objective: Objective, batch: Batch, state: State, value) -> Gradient:
+    """The gradient with respect to every parameter against central differences of the definition."""
+    gradient = with_normalizer(state, objective.gradient(state, batch))
+    dense = np.zeros_like(state.V)
+    if gradient.right is not None:
+        dense += (np.ones(M) if gradient.scale is None else gradient.scale)[:, None] * (state.V @ gradient.right)
+    dense[gradient.rows] += gradient.values
+    assert (gradient.log_d is None) == (len(state.log_d) == 0)
+    assert (gradient.pairs is None) == state.symmetric
+    step = 1e-5
+    for parameters, found in ((state.V, dense), (state.log_d, gradient.log_d), (state.pairs, gradient.pairs)):
+        for index in np.ndindex(parameters.shape):
+            kept, values = parameters[index], []
+            for h in (1, -1, 2, -2):
+                parameters[index] = kept + h * step
+                values.append(value(state))
+            parameters[index] = kept
+            difference = (8 * (values[0] - values[1]) - (values[2] - values[3])) / (12 * step)
+            assert found[index] == pytest.approx(difference, rel=1e-6, abs=1e-9)
+    return gradient
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_conditional_likelihood(form, seed):
+    state, removal = make_state(form, seed), np.linspace(0.5, 1.5, M)
+    shares = [(removal[items] / removal[items].sum() / len(SETS)).tolist() for items in SETS]
+
+    def value(state: State) -> float:
+        return reference_gradients.skew_conditional(dense_kernel(state), SETS, shares)
+
+    gradient = check_by_differences(ConditionalLikelihood(removal), batch_of(), state, value)
+    assert gradient.objective == pytest.approx(value(state), rel=1e-10)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("contrast", [0.0, 0.4, 1.0])
+def test_contrast_and_likelihood(form, contrast):
+    state = make_state(form, 4)
+    y = np.concatenate([WEIGHTS, [-contrast * 0.4, -contrast * 0.6]])
+
+    def value(state: State) -> float:
+        return float(y @ log_probabilities(state, SETS + NEGATIVES))
+
+    gradient = check_by_differences(Contrastive(contrast), batch_of(negatives=NEGATIVES), state, value)
+    assert gradient.objective == pytest.approx(value(state), rel=1e-9)
+    if contrast == 1.0:  # the normaliser cancels: only the batch's rows move
+        assert gradient.right is None
+        assert set(gradient.rows.tolist()) == {item for items in SETS + NEGATIVES for item in items}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_noise_contrast(form):
+    state, log_odds, log_empty, ratio = make_state(form, 5), np.linspace(-1, 0.5, M), -3.0, 0.4
+    everything, n = SETS + NEGATIVES, len(SETS)
+    scale = np.concatenate([WEIGHTS, ratio * np.array([0.4, 0.6])])
+    log_noise = np.array([log_empty + log_odds[A].sum() for A in everything])
+
+    def value(state: State) -> float:
+        ours = 1 / (1 + ratio * np.exp(log_noise - log_probabilities(state, everything)))
+        return float(scale @ np.log(np.where(np.arange(n + 2) < n, ours, 1 - ours)))
+
+    gradient = check_by_differences(NoiseContrastive(log_odds, log_empty), batch_of(negatives=NEGATIVES), state, value)
+    assert gradient.objective == pytest.approx(value(state), rel=1e-9)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_entries_determinants_and_normaliser_are_the_definitions(form):
+    state = make_state(form, 3)
+    L = dense_kernel(state)
+    expected = [
+        reference_gradients.skew_conditional(L, [items], [[float(item == left) for item in items]])
+        for items in SETS
+        for left in items
+    ]
+    np.testing.assert_allclose(state.conditional_log_likelihood(as_sets(SETS)), expected, rtol=1e-9)
+    dets = [np.linalg.slogdet(L[np.ix_(A, A)])[1] for A in SETS]
+    np.testing.assert_allclose(state.log_det(as_sets(SETS)), dets, rtol=1e-10)
+    assert Normalizer.of(state).log == pytest.approx(np.linalg.slogdet(np.eye(M) + L)[1], rel=1e-12)
+    assert state.trace == pytest.approx(np.trace(L))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("objective", [ConditionalLikelihood(np.ones(M)), Contrastive(0.5)], ids=["exact", "contrast"])
+def test_shares_of_a_batch_sum_to_the_whole(form, objective):
+    """What a cluster relies on: the gradient is a sum over sets, with the normaliser put on afterwards."""
+    state = make_state(form, 6)
+    whole = objective.gradient(state, batch_of())
+    parts = [
+        objective.gradient(state, Batch(as_sets(SETS[a:b]), WEIGHTS[a:b], Negatives.none()))
+        for a, b in ((0, 2), (2, 5))
+    ]
+    assert whole.objective == pytest.approx(sum(part.objective for part in parts))
+    assert whole.total == pytest.approx(sum(part.total for part in parts))
+    rows = np.zeros((2, *state.V.shape))
+    rows[0][whole.rows] = whole.values
+    for part in parts:
+        rows[1][part.rows] += part.values
+    np.testing.assert_allclose(rows[0], rows[1], atol=1e-12)
+    for name in ("right", "pairs", "log_d"):
+        if getattr(whole, name) is not None:
+            np.testing.assert_allclose(getattr(whole, name), sum(getattr(part, name) for part in parts), atol=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_same_bytes_for_any_number_of_threads(form):
+    lists = SETS * 40  # several blocks
+    one, two = (ConditionalLikelihood(np.ones(M)).gradient(make_state(form, n_jobs=n), batch_of(lists)) for n in (1, 2))
+    for name in ("values", "right", "pairs", "log_d"):
+        ours, theirs = getattr(one, name), getattr(two, name)
+        assert ours is theirs is None or ours.tobytes() == theirs.tobytes()
+
+
+def test_a_set_of_any_size_has_a_gradient_with_a_diagonal():
+    everything = [list(range(M))]
+    state = make_state((True, 2, False))
+    assert np.isfinite(state.log_det(as_sets(everything))).all()
+    assert np.isfinite(state.conditional_log_likelihood(as_sets(everything))).all()
+    assert np.isneginf(make_state((False, 5, False)).log_det(as_sets(everything))).all()
+
+
+def test_dropout_keeps_two_items_and_thins_the_rest():
+    lists = [list(range(8)), [0, 1], [4]] * 200
+    left = thinned(as_sets(lists), 0.5, np.random.default_rng(0))
+    sizes = left.sizes.reshape(-1, 3)
+    assert (sizes[:, 1] == 2).all()
+    assert (sizes[:, 2] == 1).all()
+    assert sizes[:, 0].min() >= 2
+    assert 3.8 < sizes[:, 0].mean() < 4.3
+    assert set(left.indices[left.indptr[2] : left.indptr[3]].tolist()) == {4}
+
+
+def test_partners_are_those_bought_together():
+    rng = np.random.default_rng(0)
+    baskets = [[0, 1] if rng.random() < 0.5 else [2, 3] for _ in range(300)]
+    baskets += [[int(a), int(b)] for a, b in (rng.choice(6, 2, replace=False) for _ in range(30))]
+    sets = as_sets(baskets)
+    share = np.bincount(sets.indices, minlength=6) / len(baskets)
+    found = find_partners(
+        co_occurrences(sets, np.ones(len(baskets)), len(share)), len(baskets), share / (1 - share), 1, seed=0
+    )
+    of_0 = found.columns[found.indptr[0] : found.indptr[1]]
+    of_2 = found.columns[found.indptr[2] : found.indptr[3]]
+    assert 1 in of_0
+    assert 3 in of_2
+    assert 2 not in of_0
+
+
+def test_strongest_keeps_what_either_side_wants():
+    i, j = np.array([0, 0, 1, 2]), np.array([1, 2, 2, 3])
+    kept = strongest(i, j, np.array([3.0, 2.0, 1.0, 0.5]), 4, 1)
+    assert kept.tolist() == [0, 1, 3]  # 0-1 for 0 and 1, 0-2 for 2, 2-3 for 3
+
+
+def test_dynamic_negatives_follow_the_conditional_law():
+    state = make_state(seed=1)
+    positives, n = as_sets([[0, 3, 4]]), 30_000
+    drawn = Dynamic(np.ones(M)).draw(state, positives, n, np.random.default_rng(0))
+    L = dense_kernel(state)
+    expected: dict[tuple[int, ...], float] = {}
+    for left in (0, 3, 4):
+        rest = [item for item in (0, 3, 4) if item != left]
+        scores = {j: np.linalg.det(L[np.ix_([*rest, j], [*rest, j])]) for j in range(M) if j not in rest}
+        for j, score in scores.items():
+            key = (*rest, j)
+            expected[key] = expected.get(key, 0.0) + n / 3 * score / sum(scores.values())
+    counts: dict[tuple[int, ...], int] = {}
+    for items in drawn.indices.reshape(n, 3).tolist():
+        counts[tuple(items)] = counts.get(tuple(items), 0) + 1
+    assert counts.keys() <= expected.keys()
+    off = sum((counts.get(key, 0) - mean) ** 2 / mean for key, mean in expected.items() if mean > 5)
+    cells = sum(mean > 5 for mean in expected.values())
+    assert off < cells + 5 * np.sqrt(2 * cells)  # far in the tail of chi-square; uniform draws are way beyond
+    uniform = sum((n / len(expected) - mean) ** 2 / mean for mean in expected.values() if mean > 5)
+    assert uniform > cells + 5 * np.sqrt(2 * cells)
