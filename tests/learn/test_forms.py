@@ -26,19 +26,21 @@ M = 9
 SETS = [[0, 3, 4], [1, 2], [5], [0, 1, 2, 6], [8, 7, 3]]
 NEGATIVES = [[0, 5, 7], [2, 3]]
 WEIGHTS = np.full(len(SETS), 1 / len(SETS))
-# diagonal, components, S: every form in which all of SETS have positive probability
+# diagonal, components, S, and what annealing adds: every form in which all of SETS have positive probability
 FORMS = [(False, 5, False), (True, 5, False), (False, 5, True), (True, 5, True), (True, 2, True), (True, 0, True),
-         (True, 0, False), (True, 1, False)]  # fmt: skip
+         (True, 0, False), (True, 1, False), (False, 2, False, 0.7), (True, 2, True, 0.3)]  # fmt: skip
 
 
 def make_state(form=(False, 5, True), seed: int = 0, *, n_jobs: int = 1) -> State:
-    diagonal, K, paired = form
+    diagonal, K, paired, *epsilon = form
     rng = np.random.default_rng(seed)
     i, j = np.triu_indices(M, k=1)
     chosen = rng.random(len(i)) < 0.5
     partners = Partners.from_pairs(i[chosen], j[chosen], rng.uniform(0.2, 3.0, int(chosen.sum())), M, seed)
     V, log_d = rng.standard_normal((M, K)), rng.normal(size=M)
-    return State(V, log_d if diagonal else np.empty(0), partners if paired else NO_PARTNERS, n_jobs)
+    state = State(V, log_d if diagonal else np.empty(0), partners if paired else NO_PARTNERS, n_jobs)
+    state.refresh(sum(epsilon, 0.0))
+    return state
 
 
 def dense_kernel(state: State) -> np.ndarray:
@@ -48,7 +50,7 @@ def dense_kernel(state: State) -> np.ndarray:
         S[row, state.partners.columns] = state.partners.signs * np.exp(state.pairs)[state.partners.pair]
         np.testing.assert_array_equal(S, -S.T)
     d = np.exp(state.log_d) if len(state.log_d) else np.zeros(M)
-    return np.diag(d) + state.V @ state.V.T + S
+    return np.diag(d + state.epsilon) + state.V @ state.V.T + S
 
 
 def as_sets(lists: list[list[int]]) -> Sets:
@@ -222,8 +224,9 @@ def test_strongest_keeps_what_either_side_wants():
     assert kept.tolist() == [0, 1, 3]  # 0-1 for 0 and 1, 0-2 for 2, 2-3 for 3
 
 
-def test_dynamic_negatives_follow_the_conditional_law():
-    state = make_state(seed=1)
+@pytest.mark.parametrize("form", FORMS[:4])
+def test_dynamic_negatives_follow_the_conditional_law(form):
+    state = make_state(form, seed=1)
     positives, n = as_sets([[0, 3, 4]]), 30_000
     drawn = Dynamic(np.ones(M)).draw(state, positives, n, np.random.default_rng(0))
     L = dense_kernel(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -122,3 +123,16 @@ def concatenate(first: Sets, second: Sets) -> Sets:
         return first
     indptr = np.concatenate([first.indptr, first.indptr[-1] + second.indptr[1:]])
     return Sets(indptr, np.concatenate([first.indices, second.indices]))
+
+
+def distinct_sets(sets: Sets, weights: NDArray[np.float64]) -> tuple[Sets, NDArray[np.float64]]:
+    """Every set once, whatever the order of its items, with the sum of the weights; in order of first appearance."""
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    ordered = sets.indices[np.lexsort((sets.indices, owner))]
+    numbers: dict[bytes, int] = {}
+    which = np.empty(sets.count, dtype=np.int64)
+    for s, (first, last) in enumerate(itertools.pairwise(sets.indptr.tolist())):
+        which[s] = numbers.setdefault(ordered[first:last].tobytes(), len(numbers))
+    first_seen = np.unique(which, return_index=True)[1]
+    sums = np.bincount(which, weights=weights, minlength=len(numbers)).astype(np.float64)
+    return take_sets(sets, first_seen), sums

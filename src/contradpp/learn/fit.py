@@ -27,6 +27,7 @@ from contradpp.learn.loop import Outcome, Sharing, train
 from contradpp.learn.params import Params
 from contradpp.learn.partners import NO_PARTNERS, Partners, co_occurrences, find_partners
 from contradpp.learn.plan import Plan, TrainingData, Validation, make_plan, recipe_of
+from contradpp.learn.polish import anneal, polish, small_problem
 from contradpp.learn.schedule import Steady
 from contradpp.learn.start import enlarged_factors, popularity, start_factors
 from contradpp.learn.state import State, kernel_of
@@ -191,7 +192,13 @@ def run(
             for callback in callbacks:
                 ends.callback(callback.on_end)
                 callback.on_start(problem.data.count, plan.max_iter, lambda V: model_of(learned(V)))
-            train(state, problem.data, plan, callbacks, outcome, keeper, sharing)
+            everything = small_problem(state, problem.data, plan) if sharing.alone else None
+            if everything is not None and plan.stages and keeper is None:
+                anneal(state, everything, plan, outcome)
+            else:
+                train(state, problem.data, plan, callbacks, outcome, keeper, sharing)
+            if everything is not None and outcome.converged:
+                polish(state, everything, plan, outcome, passes=plan.max_iter - outcome.n_iter)
     finally:
         del state, plan  # with the optimiser's memory they are most of what training takes
         hand_over(learned(outcome.V))

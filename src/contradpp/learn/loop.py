@@ -90,6 +90,7 @@ class Sharing:
 
     own: Callable[[Batch], Batch] = lambda batch: batch
     summed: Callable[[Gradient], Gradient] = lambda gradient: gradient
+    alone: bool = True
 
 
 def train(
@@ -138,7 +139,8 @@ def _rounds(
 ) -> None:
     started = time.perf_counter() - at.seconds
     while at.round < plan.max_iter and not outcome.converged:
-        verdict = Verdict.GO_ON
+        verdict, annealing = Verdict.GO_ON, at.round < len(plan.stages)
+        state.refresh(plan.stages[at.round] if annealing else 0.0)
         for batch in batches(state, data, plan, at.round, supply, first=at.batch):
             at.objectives.append(one_step(state, batch, plan, at.n_steps, sharing))
             at.batch += 1
@@ -152,7 +154,10 @@ def _rounds(
                     break
             at.seconds = time.perf_counter() - started
             keep()
-        if not plan.check_every_step:
+        if annealing:  # it is not over yet, whatever the score
+            at.score = plan.monitor(state)
+            outcome.take(state, -np.inf, anyway=True)
+        elif not plan.check_every_step:
             verdict, at.score = check(state, plan, outcome, at.n_steps)
         at.seconds = time.perf_counter() - started
         record = {

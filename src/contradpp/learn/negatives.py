@@ -71,15 +71,19 @@ class Dynamic:
     ) -> Sets:
         """See `NegativeSource`."""
         parents, out = room_for_children(positives, n, rng, weights)
-        if not state.symmetric or len(state.log_d):
+        if not state.symmetric:
             self._by_scores(state, take_sets(positives, parents), out, rng)
             return out
-        cumulative = np.cumsum(state.norm_blocks)
+        d, weights, blocks = state.diagonal, state.squared_norms, state.norm_blocks
+        if len(d):
+            weights = weights + d
+            blocks = compiled.draws.norm_blocks(weights, state.block)
+        cumulative = np.cumsum(blocks)
 
         def work(first: int, last: int, own: np.random.Generator) -> None:
             compiled.draws.dynamic_negatives(
-                state.V, state.squared_norms, cumulative, state.block, self.popularity, positives.indptr,
-                positives.indices, parents[first:last], out.indptr[first : last + 1], own, out.indices,
+                state.V, d, weights, cumulative, state.block, self.popularity, positives.indptr, positives.indices,
+                parents[first:last], out.indptr[first : last + 1], own, out.indices,
             )  # fmt: skip
 
         _in_blocks(work, out, rng, state.n_jobs)

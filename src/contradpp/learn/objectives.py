@@ -180,7 +180,7 @@ class Places:
         degrees = np.diff(state.partners.indptr)[sets.indices] if not state.symmetric else np.empty(0, dtype=np.int64)
         self.links: NDArray[np.int64] = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
         self.G = self.rows()
-        self.diagonal = np.empty(len(sets.indices) if len(state.log_d) else 0)
+        self.diagonal = np.empty(len(sets.indices) if len(state.diagonal) else 0)
         self.pairs = np.empty(self.links[-1])
         self.log_dets = np.empty(sets.count)
 
@@ -241,7 +241,7 @@ class Normalizer:
 
 def _symmetric_normalizer(state: State, gradient: bool) -> Normalizer:
     """With E = (I + D)⁻¹ and A = I + VᵀEV: log det(I + D) + log det A; the gradient in V is 2 E V A⁻¹."""
-    E = None if not len(state.log_d) else 1.0 / (1.0 + np.exp(state.log_d))
+    E = 1.0 / (1.0 + state.diagonal) if len(state.diagonal) else None
     A = np.eye(state.V.shape[1]) + (state.dual if E is None else gram(state.V * E[:, None], state.V, state.n_jobs))
     log = float(np.linalg.slogdet(A)[1]) - (0.0 if E is None else float(np.log(E).sum()))
     if not gradient:
@@ -251,7 +251,7 @@ def _symmetric_normalizer(state: State, gradient: bool) -> Normalizer:
     if E is None:
         return Normalizer(log, right=2.0 * inverse)
     R = E - E**2 * np.einsum("ik,ik->i", times(state.V, inverse, state.n_jobs), state.V)  # the diagonal of (I + L)⁻¹
-    return Normalizer(log, right=2.0 * inverse, scale=E, log_d=R * np.exp(state.log_d))
+    return Normalizer(log, right=2.0 * inverse, scale=E, log_d=R * np.exp(state.log_d) if len(state.log_d) else None)
 
 
 def _dense_normalizer(state: State, gradient: bool) -> Normalizer:
@@ -272,7 +272,7 @@ def _dense_normalizer(state: State, gradient: bool) -> Normalizer:
         return Normalizer(log)
     R = np.linalg.inv(A)
     pairs = np.bincount(state.partners.pair, weights=p.skew * R[p.partners, row], minlength=len(state.pairs))
-    log_d = np.diagonal(R) * p.d if len(p.d) else None
+    log_d = np.diagonal(R) * np.exp(state.log_d) if len(state.log_d) else None
     return Normalizer(log, dense=(R + R.T) @ p.V, log_d=log_d, pairs=pairs.astype(np.float64))
 
 

@@ -32,10 +32,13 @@ class Parameter:
     above: bool = False  # low itself is excluded
     whole: bool = False
     optional: bool = False  # None is allowed
+    flag: bool = False  # True or False
 
     def check(self, value: Any, name: str | None = None) -> None:
         """Raise `ParameterError` unless the value can be used; it speaks of `name`, as the user knows it."""
         if (value is None and self.optional) or (isinstance(value, str) and value in self.choices):
+            return
+        if self.flag and isinstance(value, (bool, np.bool_)):
             return
         kind = numbers.Integral if self.whole else numbers.Real
         good = self.low is not None and isinstance(value, kind) and not isinstance(value, bool)
@@ -53,7 +56,7 @@ class Parameter:
             )
             bound = "" if self.whole and self.low == 1 else f" {'above' if self.above else 'of at least'} {self.low:g}"
             words.append(number + bound + ("" if self.high == np.inf else f" and below {self.high:g}"))
-        return " or ".join([*words, *(["None"] if self.optional else [])])
+        return " or ".join([*words, *(["None"] if self.optional else []), *(["True or False"] if self.flag else [])])
 
 
 PARAMETERS = (
@@ -68,6 +71,7 @@ PARAMETERS = (
     Parameter("init", "Where training starts", choices=("popularity", "uniform")),
     Parameter("calibrate", "How the kernel's scale is set", choices=("likelihood", "discrimination"), optional=True),
     Parameter("oversize", "Baskets larger than the rank: refuse, leave out, or cut", choices=("error", "drop", "clip")),
+    Parameter("anneal", "Lower a diagonal to zero first, where baskets fill the rank", (LOWRANK,), flag=True),
     Parameter("settings", "Train as in the paper", (LOWRANK,), ("paper",), optional=True),
     Parameter("batch_size", "Baskets a step", low=1, whole=True),
     Parameter("max_iter", "The most rounds over the data", low=1, whole=True),
@@ -103,6 +107,7 @@ class Params:
     dropout: float = 0.0
     contrast: float | str = 1.0
     optimizer: str = "adam"
+    anneal: bool = False
     settings: str | None = None
     refresh: int = 1
     false_negatives: str = "keep"
@@ -132,7 +137,7 @@ class Params:
         """Start, batch, optimiser and stopping rule of LowRankDPP.jl, whatever else is given."""
         return replace(
             self, init="uniform", optimizer="nesterov", learning_rate=None, batch_size=1000, tol=1e-5,
-            monitor="likelihood", max_iter=max(self.max_iter, 1000), refresh=1,
+            monitor="likelihood", max_iter=max(self.max_iter, 1000), refresh=1, anneal=False,
         )  # fmt: skip
 
     @property

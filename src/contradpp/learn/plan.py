@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ from contradpp.learn.state import State
 Array = NDArray[np.float64]
 DENSE_ITEMS = 4096  # up to this catalogue size a step over all rows costs no more than picking some
 IMPOSSIBLE = -1e3  # what a set of probability zero counts for in the validation score
+WALLS = 0.002  # share of baskets that fill the rank from which the diagonal is lowered in stages
+STAGES, STEPS_A_STAGE = 12, 50
 PAIR_STEP = 0.02  # of log |s_ij|; docs/beyond.md says how it was chosen
 
 
@@ -72,6 +74,9 @@ class Plan:
     refresh: int = 1  # steps for which drawn negatives are used
     check_every_step: bool = False
     keep_best: bool = True  # rather than the last
+    penalty: Array = field(default_factory=lambda: np.empty(0))  # α/μ_i
+    closed: Objective | None = None  # the same aim without chance, where there is one
+    stages: tuple[float, ...] = ()  # what is added to the diagonal in the first rounds, one after the other
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,8 @@ class Recipe:
         Whether it leaves out items as `removal` says, so that the validation score does so, too.
     thins : bool
         Whether items may be dropped from its baskets: it must not care about their sizes.
+    closed : callable, optional
+        As `objective`, the same aim without chance: negatives drawn from the model have a closed form.
     """
 
     objective: Callable[[Params, Array, Array], Objective]
@@ -100,6 +107,7 @@ class Recipe:
     by_likelihood: bool = False
     removes: bool = False
     thins: bool = False
+    closed: Callable[[Params, Array, Array], Objective] | None = None
 
 
 def _contrastive(params: Params, share: Array, removal: Array) -> Objective:  # noqa: ARG001
@@ -129,12 +137,12 @@ def _product(params: Params, share: Array, removal: Array, liked: Sets) -> Negat
 
 # A new objective: a class in `objectives.py` and a row here (its word joins `params.OBJECTIVES`).
 RECIPES = {
-    "mle": Recipe(_contrastive, by_likelihood=True),
-    "dynamic": Recipe(_contrastive, _dynamic, needs_items=True, removes=True),
+    "mle": Recipe(_contrastive, by_likelihood=True, closed=_contrastive),
+    "dynamic": Recipe(_contrastive, _dynamic, needs_items=True, removes=True, closed=_conditional),
     "explicit": Recipe(_contrastive, _explicit, needs_items=True),
     "product": Recipe(_contrastive, _product),
     "nce": Recipe(_noise, _product, by_likelihood=True),
-    "exact": Recipe(_conditional, needs_items=True, removes=True, thins=True),
+    "exact": Recipe(_conditional, needs_items=True, removes=True, thins=True, closed=_conditional),
 }
 
 
@@ -154,14 +162,32 @@ def make_plan(
     source = None if recipe.source is None else recipe.source(params, share, removal, data.liked)
     if source is not None and params.false_negatives == "reject":
         source = NotInTraining(source, data.liked)
+    penalty = params.alpha / np.maximum(counts, 1)
+    closed = None if recipe.closed is None or params.paper else recipe.closed(params, share, removal)
+    if params.objective == "dynamic" and params.contrast != 1.0:
+        closed = None  # only then is its mean the gradient of the conditional likelihood
     return Plan(
         objective=recipe.objective(params, share, removal),
-        optimizer=make_optimizer(params, state, params.alpha / np.maximum(counts, 1), data),
+        optimizer=make_optimizer(params, state, penalty, data),
         schedule=RelativeChange(params.tol) if params.paper else Plateau(params.tol),
         monitor=make_monitor(params, recipe, validation, removal),
         source=source, negative_ratio=params.negative_ratio, batch_size=params.batch_size, max_iter=params.max_iter,
-        seed=seed, dropout=params.dropout if recipe.thins else 0.0, refresh=params.refresh, check_every_step=params.paper,
+        seed=seed, dropout=params.dropout if recipe.thins else 0.0, refresh=params.refresh,
+        check_every_step=params.paper, penalty=penalty, closed=closed, stages=make_stages(params, data),
     )  # fmt: skip
+
+
+def make_stages(params: Params, data: TrainingData) -> tuple[float, ...]:
+    """What is added to the diagonal round by round, where there are walls between the start and the optimum.
+
+    det V_A may have to change its sign on the way, and log det forbids it, if V_A is square: where a share of the
+    baskets has as many items as V has columns.
+    """
+    full = float(np.mean(data.positives.sizes >= params.n_components)) if data.count else 0.0
+    if not params.anneal or full < WALLS:
+        return ()
+    rounds = -(-STEPS_A_STAGE // max(data.count // params.batch_size, 1))
+    return tuple(np.repeat(np.geomspace(1.0, 1e-3, STAGES), rounds).tolist())
 
 
 def make_optimizer(params: Params, state: State, penalty: Array, data: TrainingData) -> Optimizer:

@@ -34,6 +34,8 @@ class State:
     V : ndarray (M, K)
     log_d : ndarray (M,)
         log d of every item, empty where there is no diagonal.
+    epsilon : float
+        What is added to the diagonal while annealing; not learned.
     partners : Partners
         The pattern of S.
     pairs : ndarray (n_pairs,)
@@ -46,6 +48,7 @@ class State:
     log_d: Array = kept(default_factory=lambda: np.empty(0))
     partners: Partners = NO_PARTNERS
     n_jobs: int = 1
+    epsilon: float = kept(default=0.0, init=False)
     pairs: Array = kept(init=False)
     moved: NDArray[np.bool_] = kept(init=False)
     squared_norms: Array = kept(init=False)
@@ -75,14 +78,20 @@ class State:
         return not len(self.partners.columns)
 
     @property
+    def diagonal(self) -> Array:
+        """d of every item, empty where there is none."""
+        if not self.epsilon:
+            return np.exp(self.log_d)
+        return np.exp(self.log_d) + self.epsilon if len(self.log_d) else np.full(self.n_items, self.epsilon)
+
+    @property
     def parameters(self) -> Any:
         """The parameters as kernels take them; looked up again after every change."""
         if self._parameters is None:
             pattern = self.partners
             skew = pattern.signs * np.exp(self.pairs)[pattern.pair]
-            self._parameters = compiled.gradients.Parameters(
-                self.V, np.exp(self.log_d), pattern.indptr, pattern.columns, skew
-            )
+            where = (pattern.indptr, pattern.columns)
+            self._parameters = compiled.gradients.Parameters(self.V, self.diagonal, *where, skew)
         return self._parameters
 
     @property
@@ -93,7 +102,7 @@ class State:
     @property
     def trace(self) -> float:
         """tr L."""
-        return float(np.trace(self.dual) + np.exp(self.log_d).sum())
+        return float(np.trace(self.dual) + self.diagonal.sum())
 
     @property
     def dual(self) -> Array:
@@ -118,13 +127,16 @@ class State:
         self.moved = np.ones(len(self.V), dtype=bool)
         self.squared_norms = np.einsum("ik,ik->i", self.V, self.V)
 
-    def refresh(self) -> None:
-        """Forget what was made from parameters that a checkpoint has replaced."""
+    def refresh(self, epsilon: float | None = None) -> None:
+        """Forget what was made from parameters that a checkpoint has replaced, or that change with this epsilon."""
+        self.epsilon = self.epsilon if epsilon is None else epsilon
         self._parameters = None
 
     def at(self, V: Array) -> State:
         """The same with other factors."""
-        return State(V, self.log_d, self.partners, self.n_jobs)
+        other = State(V, self.log_d, self.partners, self.n_jobs)
+        other.refresh(self.epsilon)
+        return other
 
     def before(self, rows: Rows) -> Array | None:
         """These rows of V, if `rows_changed` will want to know what they were."""

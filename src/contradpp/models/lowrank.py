@@ -33,6 +33,9 @@ class LowRankDPP(LearnedDPP):
         How the kernel's scale is set after training, on validation data.
     oversize : {"error", "drop", "clip"}
         What to do with baskets larger than n_components: refuse, leave them out, or keep their first items.
+    anneal : bool
+        Where many baskets have n_components items, learn first with a diagonal that is lowered to zero in stages: on
+        the way to the optimum det V_A may have to change its sign, which log det forbids.
     settings : {None, "paper"}
         "paper" sets start, batch, optimiser and stopping rule to those of LowRankDPP.jl, whatever else is given.
     batch_size, max_iter, tol : int, int, float
@@ -90,6 +93,7 @@ class LowRankDPP(LearnedDPP):
         init: str = "popularity",
         calibrate: str | None = "likelihood",
         oversize: str = "error",
+        anneal: bool = True,
         settings: str | None = None,
         batch_size: int = 1000,
         max_iter: int = 100,
@@ -115,6 +119,7 @@ class LowRankDPP(LearnedDPP):
         self.init = init
         self.calibrate = calibrate
         self.oversize = oversize
+        self.anneal = anneal
         self.settings = settings
         self.batch_size = batch_size
         self.max_iter = max_iter

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.dpp.compiled.decorators import entry, helper
-from contradpp.dpp.compiled.kernels import project_off
 
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
@@ -68,39 +67,6 @@ def item_at(norms: Array, cumulative: Array, block: int, target: float) -> int:
     return j
 
 
-@entry
-def items_at(norms: Array, cumulative: Array, block: int, targets: Array, out: Codes) -> None:
-    """`item_at` for many targets."""
-    for n in range(len(targets)):
-        out[n] = item_at(norms, cumulative, block, targets[n])
-
-
-@helper
-def span_of(V: Array, norms: Array, items: Codes, skip: int, basis: Array) -> int:
-    """Orthonormal rows that span those of `items` but the one at `skip`, and how many there are."""
-    K, t = V.shape[1], 0
-    for a in range(len(items)):
-        if a == skip:
-            continue
-        residual = basis[t]
-        for c in range(K):
-            residual[c] = V[items[a], c]
-        left = norms[items[a]]
-        for _ in range(2):
-            before = left
-            project_off(residual, basis, t)
-            left = 0.0
-            for c in range(K):
-                left += residual[c] * residual[c]
-            if left > 0.25 * before:  # little was lost: once is enough
-                break
-        scale = 1.0 / np.sqrt(left) if left > 1e-28 * norms[items[a]] else 0.0
-        for c in range(K):
-            residual[c] *= scale
-        t += 1
-    return t
-
-
 @helper
 def length_along(v: Array, basis: Array, t: int) -> float:
     """The squared length of v within the span of the first t rows of the basis."""
@@ -113,47 +79,70 @@ def length_along(v: Array, basis: Array, t: int) -> float:
     return taken
 
 
-@entry
-def spans(V: Array, norms: Array, indptr: Pointers, slots: Codes, removed: Pointers, bases: Array) -> None:
-    """`span_of` for every set without its item at `removed`."""
-    for s in range(len(removed)):
-        part = slice(indptr[s], indptr[s + 1])
-        span_of(V, norms, slots[part], removed[s], bases[part])
+@helper
+def project_off(row: Array, basis: Array, t: int, v: Array) -> None:
+    """row −= Σ_b (v · B_b) B_b over the first t rows of the basis; v may be the row itself, as it changes."""
+    for b in range(t):
+        dot = 0.0
+        for c in range(len(row)):
+            dot += basis[b, c] * v[c]
+        for c in range(len(row)):
+            row[c] -= dot * basis[b, c]
 
 
-@entry
-def shares_left(
-    V: Array, rows: Codes, candidates: Codes, sets: Pointers, indptr: Pointers, indices: Codes, removed: Pointers,
-    bases: Array, out: Array,
-) -> None:  # fmt: skip
-    """‖Z v_j‖² / ‖v_j‖² for candidates j, each with its row of V, and sets that lack an item; 0 for one in the set."""
-    for n in range(len(candidates)):
-        s, v = sets[n], V[rows[n]]
-        squared, inside = 0.0, False
-        for c in range(len(v)):
-            squared += v[c] * v[c]
-        for e in range(indptr[s], indptr[s + 1]):
-            inside = inside or (indices[e] == candidates[n] and e - indptr[s] != removed[s])
-        taken = length_along(v, bases[indptr[s] : indptr[s + 1]], indptr[s + 1] - indptr[s] - 1)
-        out[n] = 0.0 if inside or squared == 0.0 else 1.0 - taken / squared
+@helper
+def span_of(V: Array, d: Array, items: Codes, skip: int, basis: Array) -> int:
+    """Rows B with L_jA L_A⁻¹ L_Aj = ‖B v_j‖² for the items but the one at `skip`, and how many there are.
+
+    B = R⁻¹ V_A, R Rᵀ = L_A = D_A + V_A V_Aᵀ: Gram and Schmidt, with d_a in the pivot. Without D the rows are
+    orthonormal, and a second pass keeps them so.
+    """
+    K, t = V.shape[1], 0
+    for a in range(len(items)):
+        if a == skip:
+            continue
+        row = basis[t]
+        whole = 0.0
+        for c in range(K):
+            row[c] = V[items[a], c]
+            whole += row[c] * row[c]
+        pivot = 0.0
+        if len(d):
+            pivot = d[items[a]] + whole - length_along(V[items[a]], basis, t)
+            project_off(row, basis, t, V[items[a]])
+        else:
+            pivot = whole
+            for _ in range(2):
+                before = pivot
+                project_off(row, basis, t, row)
+                pivot = 0.0
+                for c in range(K):
+                    pivot += row[c] * row[c]
+                if pivot > 0.25 * before:  # little was lost: once is enough
+                    break
+            whole *= 1e-28
+        scale = 1.0 / np.sqrt(pivot) if pivot > (0.0 if len(d) else whole) else 0.0
+        for c in range(K):
+            row[c] *= scale
+        t += 1
+    return t
 
 
 @entry
 def dynamic_negatives(
-    V: Array, norms: Array, cumulative: Array, block: int, popularity: Array, indptr: Pointers, indices: Codes,
-    parents: Pointers, out_indptr: Pointers, rng: np.random.Generator, out: Codes,
-) -> int:  # fmt: skip
+    V: Array, d: Array, norms: Array, cumulative: Array, block: int, popularity: Array, indptr: Pointers,
+    indices: Codes, parents: Pointers, out_indptr: Pointers, rng: np.random.Generator, out: Codes,
+) -> None:  # fmt: skip
     """The paper's Algorithm 1, once per parent: replace i by j ∝ P(A∖i ∪ j) under the current kernel, exactly.
 
-    i is drawn ∝ popularity. j is proposed ∝ ‖v_j‖² and accepted with probability ‖Z v_j‖² / ‖v_j‖², Z the
-    projection off the span of A∖i. The new item comes last in the set. Returns the number of proposals.
+    i is drawn ∝ popularity. j is proposed ∝ L_jj = d_j + ‖v_j‖² and accepted with probability c_j / L_jj, c_j its score
+    given A∖i. The new item comes last in the set. `norms` holds L_jj.
     """
     largest = 1
     for n in range(len(parents)):
         largest = max(largest, indptr[parents[n] + 1] - indptr[parents[n]])
     basis = np.empty((largest, V.shape[1]))
     last = len(cumulative) - 1
-    proposals = 0
     for n in range(len(parents)):
         items = indices[indptr[parents[n]] : indptr[parents[n] + 1]]
         removed = weighted_position(popularity, items, -1, rng)
@@ -163,10 +152,9 @@ def dynamic_negatives(
             if a != removed:
                 target_set[t] = items[a]
                 t += 1
-        span_of(V, norms, items, removed, basis)
+        span_of(V, d, items, removed, basis)
         chosen = items[removed]
         for _ in range(10_000):  # a bound against kernels so degenerate that nothing is ever accepted
-            proposals += 1
             j = item_at(norms, cumulative, block, rng.random() * cumulative[last])
             inside = False
             for a in range(t):
@@ -175,7 +163,6 @@ def dynamic_negatives(
                 chosen = j
                 break
         target_set[t] = chosen
-    return proposals
 
 
 @helper
