@@ -16,10 +16,10 @@ from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets, as_vocabulary
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import persist
-from contradpp.dpp.interface import Kernel, Sampling
-from contradpp.dpp.kernel import Array, LowRankKernel
-from contradpp.dpp.map import greedy_completion
-from contradpp.dpp.ranking import best_next, top_n
+from contradpp.dpp.grow import greedy_completion
+from contradpp.dpp.kernel import Array, Kernel
+from contradpp.dpp.rank import best_next, top_n
+from contradpp.dpp.sample import Sampler
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
 from contradpp.models.growing import GrowingBasket
 from contradpp.models.queries import as_codes, as_ids, as_queries
@@ -55,7 +55,7 @@ class BaseDPP:
         items : iterable of hashable, optional
             The item ids, 0..M−1 if left out.
         """
-        return cls._of_kernel(LowRankKernel(V), items)
+        return cls._of_kernel(Kernel(V), items)
 
     @classmethod
     def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
@@ -66,7 +66,7 @@ class BaseDPP:
 
     def _adopt(self, factors: NDArray[np.floating], items: Vocabulary) -> None:
         """Take over learned factors."""
-        self._adopt_kernel(LowRankKernel(factors), items)
+        self._adopt_kernel(Kernel(factors), items)
 
     def _adopt_kernel(self, kernel: Kernel, items: Vocabulary) -> None:
         """Take over a kernel, and forget what was derived from earlier ones."""
@@ -87,8 +87,13 @@ class BaseDPP:
         return kernel
 
     @cached_property
-    def _sampler(self) -> Sampling:
+    def _sampler(self) -> Sampler:
         return self._kernel.sampler()
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel L, which answers every question."""
+        return self._kernel
 
     @property
     def item_factors_(self) -> NDArray[np.floating]:
@@ -269,7 +274,7 @@ class BaseDPP:
     @classmethod
     def _kernel_of(cls, tensors: persist.Tensors) -> Kernel:
         """The kernel that `save` wrote."""
-        return LowRankKernel(tensors["item_factors"])
+        return Kernel(tensors["item_factors"])
 
     def _take_extras(self, tensors: persist.Tensors, info: dict[str, Any]) -> None:
         """Take back what `_extras` gave, if the file has it."""

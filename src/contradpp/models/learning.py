@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from importlib.metadata import entry_points
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import EMPTY, Sets, take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import persist
-from contradpp.dpp.kernel import LowRankKernel
 from contradpp.errors import DataError, ParameterError, RankError
 from contradpp.learn.calibrate import discrimination_scale, likelihood_scale, uniform_sets
 from contradpp.learn.callbacks import Callback, ProgressBar
@@ -272,7 +271,7 @@ class LearningMixin(BaseDPP):
         sets, weights = watched
         if self.calibrate is None or not (weights > 0).any():
             return
-        kernel = cast(LowRankKernel, self._kernel)
+        kernel = self._kernel
         if self.calibrate == "likelihood":
             scale = likelihood_scale(kernel.eigen[0], float(np.average(sets.sizes, weights=weights)))
         else:

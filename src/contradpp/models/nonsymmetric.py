@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -168,7 +168,7 @@ class NonsymmetricDPP(SkewLearningMixin, BaseDPP):
 
     @property
     def _skewed(self) -> NonsymmetricKernel:
-        return cast(NonsymmetricKernel, self._kernel)
+        return self._kernel
 
     # -- Pairs -------------------------------------------------------------------------------------
 

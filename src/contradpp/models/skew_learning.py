@@ -78,7 +78,7 @@ class SkewLearningMixin(FitMixin):
 
     def _state_again(self, V: Array) -> State:
         """The present pattern and values; new items have no partners."""
-        kernel = cast(NonsymmetricKernel, self._kernel)
+        kernel = self._kernel
         if not kernel.plain:
             raise ParameterError("a kernel with a gain, as from condition(), cannot be trained on")
         partners = Partners.of_matrix(kernel.skew.matrix(), len(V))
@@ -95,7 +95,7 @@ class SkewLearningMixin(FitMixin):
         sets, weights = watched
         if self.calibrate is None or not (weights > 0).any():
             return
-        kernel = cast(NonsymmetricKernel, self._kernel)
+        kernel = self._kernel
         norms = kernel.squared_norms
         heaviest = np.sort(np.argsort(-norms, kind="stable")[:MOST_TO_FACTORISE])
         rest = np.delete(norms, heaviest)

@@ -23,7 +23,7 @@ from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import take_sets
 from contradpp.dpp.kernel import LowRankKernel
-from contradpp.dpp.sampling import Sampler
+from contradpp.dpp.sample import Sampler
 from contradpp.errors import ContradppError, DownloadError
 from contradpp.learn.start import start_factors
 from contradpp.learn.state import SETS_PER_BLOCK

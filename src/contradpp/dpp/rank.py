@@ -1,0 +1,61 @@
+"""The most probable next items: the best few of many scores, without sorting all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.data.sets import Sets, take_sets
+
+if TYPE_CHECKING:
+    from contradpp.dpp.kernel import Kernel
+
+Array = NDArray[np.float64]
+
+
+def best_next(
+    kernel: Kernel, sets: Sets, n: int, *, candidates: NDArray[np.int64] | None, banned: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], Array]:
+    """The codes of the n best next items of every set, −1 where fewer are left, and P(next = i | A).
+
+    With `candidates` (ascending codes) only those are scored; the probabilities still refer to the whole
+    catalogue, because the sum over it has a closed form. The result is as wide as its longest row.
+    """
+    columns = np.arange(kernel.n_items) if candidates is None else candidates
+    n = min(n, len(columns))
+    codes = np.full((sets.count, n), -1, dtype=np.int64)
+    probabilities = np.zeros((sets.count, n))
+    for first, last, scores in kernel.next_scores(sets, candidates=candidates) if n else ():
+        if candidates is None:
+            totals = np.maximum(scores, 0.0).sum(axis=1)
+        else:
+            totals = kernel.next_totals(take_sets(sets, np.arange(first, last)))
+        scores[:, np.isin(columns, banned)] = -np.inf
+        best = top_n(scores, n)
+        values = np.take_along_axis(scores, best, axis=1)
+        there = values >= 0
+        codes[first:last] = np.where(there, columns[best], -1)
+        np.divide(values, totals[:, None], out=probabilities[first:last], where=there & (totals[:, None] > 0))
+    width = int((codes >= 0).sum(axis=1).max(initial=0))
+    return codes[:, :width], probabilities[:, :width]
+
+
+def top_n(scores: Array, n: int) -> NDArray[np.int64]:
+    """The columns of the n largest scores of every row, best first, ties in the order of the columns.
+
+    Entries of −inf are never chosen before others; the caller cuts them off.
+    """
+    n = min(n, scores.shape[1])
+    if n == 0:
+        return np.empty((len(scores), 0), dtype=np.int64)
+    if n == scores.shape[1]:
+        return np.argsort(-scores, axis=1, kind="stable")
+    columns = np.argpartition(scores, scores.shape[1] - n, axis=1)[:, -n:]
+    lowest = np.take_along_axis(scores, columns, axis=1).min(axis=1)
+    for row in np.flatnonzero((scores >= lowest[:, None]).sum(axis=1) > n):  # a tie at the cut
+        columns[row] = np.argsort(-scores[row], kind="stable")[:n]
+    columns.sort(axis=1)
+    order = np.argsort(-np.take_along_axis(scores, columns, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(columns, order, axis=1)
