@@ -7,8 +7,8 @@ from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.data.readers import read_baskets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.metrics import baselines
 from contradpp.metrics.report import evaluate  # the function takes the place of the subpackage of that name
+from contradpp.models import baselines
 from contradpp.models.base import load
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP

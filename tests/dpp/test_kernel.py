@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import reference
 from contradpp.data.sets import Sets, runs, take_sets
-from contradpp.dpp import kernel as module
-from contradpp.dpp.kernel import LowRankKernel
+from contradpp.dpp import factor
+from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ParameterError
 from exact import ExactDPP
 
@@ -27,7 +27,7 @@ def as_sets(lists) -> Sets:
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(0, 2**32 - 1))
 def test_every_probability_by_enumeration(n_items, n_components, seed):
     V = np.random.default_rng(seed).normal(size=(n_items, n_components))
-    kernel, exact = LowRankKernel(V), ExactDPP(V @ V.T)
+    kernel, exact = Kernel(V), ExactDPP(V @ V.T)
     probabilities = np.exp(kernel.log_probability(as_sets(exact.sets)))
     np.testing.assert_allclose(probabilities, exact.probabilities, atol=1e-9)
     assert probabilities.sum() == pytest.approx(1)
@@ -41,7 +41,7 @@ def test_every_probability_by_enumeration(n_items, n_components, seed):
 
 def test_sets_beyond_the_rank_are_impossible_not_unlikely():
     V = np.random.default_rng(0).normal(size=(9, 3))
-    kernel = LowRankKernel(V)
+    kernel = Kernel(V)
     assert (kernel.log_det(as_sets(itertools.combinations(range(9), 4))) == -np.inf).all()
     assert np.isfinite(kernel.log_det(as_sets(itertools.combinations(range(9), 3)))).all()
 
@@ -50,14 +50,14 @@ def test_linearly_dependent_sets_are_impossible():
     V = np.random.default_rng(0).normal(size=(5, 4))
     V[3] = V[0] + V[1]
     V[4] = 0
-    logs = LowRankKernel(V).log_probability(as_sets([[0, 1, 3], [3, 1, 0], [0, 3], [4], [2, 4]]))
+    logs = Kernel(V).log_probability(as_sets([[0, 1, 3], [3, 1, 0], [0, 3], [4], [2, 4]]))
     assert np.isfinite(logs).tolist() == [False, False, True, False, False]
     assert (logs[~np.isfinite(logs)] == -np.inf).all()
 
 
 def test_components_that_repeat_others_do_not_raise_the_rank():
     V = np.random.default_rng(0).normal(size=(6, 2))
-    kernel = LowRankKernel(np.hstack([V, V]))
+    kernel = Kernel(np.hstack([V, V]))
     assert kernel.rank == 2
     assert kernel.n_components == 4
     assert (kernel.log_det(as_sets(itertools.combinations(range(6), 3))) == -np.inf).all()
@@ -66,7 +66,7 @@ def test_components_that_repeat_others_do_not_raise_the_rank():
 
 
 def test_a_kernel_of_zeros_knows_only_the_empty_set():
-    kernel = LowRankKernel(np.zeros((3, 2)))
+    kernel = Kernel(np.zeros((3, 2)))
     assert kernel.rank == 0
     assert kernel.log_normalizer == 0
     np.testing.assert_array_equal(kernel.log_probability(as_sets([[], [0], [1, 2]])), [0, -np.inf, -np.inf])
@@ -76,15 +76,15 @@ def test_a_kernel_of_zeros_knows_only_the_empty_set():
 def test_empty_sets_anywhere(lists):
     V = np.random.default_rng(0).normal(size=(3, 3))
     expected = [reference.log_det(V, s) for s in lists]
-    np.testing.assert_allclose(LowRankKernel(V).log_det(as_sets(lists)), expected)
+    np.testing.assert_allclose(Kernel(V).log_det(as_sets(lists)), expected)
 
 
 def test_chunks_of_work_do_not_change_the_result(monkeypatch):
     rng = np.random.default_rng(0)
-    kernel = LowRankKernel(rng.normal(size=(20, 6)))
+    kernel = Kernel(rng.normal(size=(20, 6)))
     sets = as_sets([rng.choice(20, size=rng.integers(0, 9), replace=False) for _ in range(700)])
     whole = kernel.log_det(sets)
-    monkeypatch.setattr(module, "ENTRIES_PER_CHUNK", 5)
+    monkeypatch.setattr(factor, "ENTRIES_PER_CHUNK", 5)
     np.testing.assert_array_equal(kernel.log_det(sets), whole)
     kernel.n_jobs = 2
     np.testing.assert_array_equal(kernel.log_det(sets), whole)
@@ -115,7 +115,7 @@ def test_rotating_the_components_changes_nothing(seed):
     rng = np.random.default_rng(seed)
     V, Q = rng.normal(size=(6, 4)), np.linalg.qr(rng.normal(size=(4, 4)))[0]
     sets = as_sets(itertools.combinations(range(6), 3))
-    before, after = LowRankKernel(V), LowRankKernel(V @ Q)
+    before, after = Kernel(V), Kernel(V @ Q)
     np.testing.assert_allclose(after.log_probability(sets), before.log_probability(sets), atol=1e-6)
     np.testing.assert_allclose(after.log_size_distribution, before.log_size_distribution, atol=1e-6)
 
@@ -123,7 +123,7 @@ def test_rotating_the_components_changes_nothing(seed):
 def test_float32_factors_stay_float32_and_agree_with_float64():
     rng = np.random.default_rng(0)
     V = rng.normal(size=(30, 8)).astype(np.float32)
-    single, double = LowRankKernel(V), LowRankKernel(V.astype(np.float64))
+    single, double = Kernel(V), Kernel(V.astype(np.float64))
     assert single.factors.dtype == np.float32
     assert single.rank == 8
     sets = as_sets([rng.choice(30, size=5, replace=False) for _ in range(50)])
@@ -135,7 +135,7 @@ def test_float32_does_not_lose_small_eigenvalues():
     """λ = 1e-3 next to 1e4 matters for sets of all sizes, and float32 factors hold it well."""
     V = np.zeros((4, 3), dtype=np.float32)
     V[0, 0], V[1, 1], V[2, 2] = 100.0, 1.0, np.sqrt(1e-3)
-    kernel = LowRankKernel(V)
+    kernel = Kernel(V)
     assert kernel.rank == 3
     assert kernel.log_normalizer == pytest.approx(np.log1p([1e4, 1.0, 1e-3]).sum(), rel=1e-7)
 
@@ -143,7 +143,7 @@ def test_float32_does_not_lose_small_eigenvalues():
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e20])
 def test_large_kernels_do_not_overflow(scale):
     V = np.linalg.qr(np.random.default_rng(0).normal(size=(250, 200)))[0] * np.sqrt(scale)
-    kernel = LowRankKernel(V)
+    kernel = Kernel(V)
     sizes = np.exp(kernel.log_size_distribution)
     assert np.isfinite(kernel.log_normalizer)
     assert sizes.sum() == pytest.approx(1, rel=1e-6)
@@ -154,7 +154,7 @@ def test_large_kernels_do_not_overflow(scale):
 
 def test_factors_are_copied_and_frozen():
     V = np.eye(3)
-    kernel = LowRankKernel(V)
+    kernel = Kernel(V)
     V[0, 0] = 5
     assert kernel.factors[0, 0] == 1
     with pytest.raises(ValueError, match="read-only"):
@@ -182,11 +182,11 @@ def test_factors_are_copied_and_frozen():
 )
 def test_factors_that_cannot_be_used(factors, message):
     with pytest.raises(ParameterError, match=message):
-        LowRankKernel(factors)
+        Kernel(factors)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.float16, np.uint8, ">f8"])
 def test_other_real_numbers_become_float64(dtype):
-    kernel = LowRankKernel(np.eye(2).astype(dtype))
+    kernel = Kernel(np.eye(2).astype(dtype))
     assert kernel.factors.dtype == np.dtype(np.float64)
     assert kernel.factors.dtype.isnative

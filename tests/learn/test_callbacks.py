@@ -39,7 +39,9 @@ class Spy(Callback):
 
 
 def model(**parameters) -> cd.LowRankDPP:
-    return cd.LowRankDPP(3, **{"max_iter": 5, "tol": 0.0, "calibrate": None, "random_state": 0} | parameters)
+    return cd.LowRankDPP(
+        3, **{"max_iter": 5, "tol": 0.0, "calibrate": None, "random_state": 0, "anneal": False} | parameters
+    )
 
 
 def test_order_of_calls():

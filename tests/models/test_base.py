@@ -259,7 +259,7 @@ def test_one_and_two_threads_agree():
     for n_jobs in (1, 2):
         model = cd.LowRankDPP.from_factors(V)
         model.n_jobs = n_jobs
-        assert model.kernel.n_jobs == n_jobs
+        assert model.kernel_.n_jobs == n_jobs
         answers.append(
             [
                 model.score_samples(lists),
@@ -483,7 +483,7 @@ def test_new_parameters_forget_the_old_ones(model, factors):
     model.sample(3, random_state=0)
     model.log_normalizer_  # noqa: B018
     fresh = cd.LowRankDPP.from_factors(2 * factors)
-    model.take(Learned(fresh.kernel, model.items_, np.ones(7), 1.0))
+    model.take(Learned(fresh.kernel_, model.items_, np.ones(7), 1.0))
     assert model.log_normalizer_ == fresh.log_normalizer_
     assert model.sample(50, random_state=0) == fresh.sample(50, random_state=0)
 

@@ -20,7 +20,7 @@ SHOP = [["tea", "milk"], ["coffee", "milk", "sugar"], ["coffee"], ["tea", "honey
 
 
 def dpp(n_components=3, **parameters) -> cd.LowRankDPP:
-    return cd.LowRankDPP(n_components, **{"max_iter": 5, "random_state": 0, "alpha": 0.3} | parameters)
+    return cd.LowRankDPP(n_components, **{"max_iter": 5, "random_state": 0, "alpha": 0.3, "anneal": False} | parameters)
 
 
 def probability(model, basket, item) -> float:

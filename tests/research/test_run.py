@@ -9,7 +9,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.data.sets import Sets
-from contradpp.dpp.kernel import LowRankKernel
+from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ConvergenceError
 from contradpp.learn.calibrate import auc
 from contradpp.research import run as runner
@@ -59,7 +59,7 @@ def test_scales_are_chosen_with_the_models_codes(tiny):
     report = cd.evaluate(model, test, random_state=0)
     scales = scaling.scaled_results(model, few, test, report, seed=3)["scales"]
     sets = few.recode(model.items_)
-    expected = scaling.choose_scales(LowRankKernel(model.item_factors_), Sets(sets.indptr, sets.indices), 3)
+    expected = scaling.choose_scales(Kernel(model.item_factors_), Sets(sets.indptr, sets.indices), 3)
     assert scales == expected
     assert [model.items_[code] for code in sets.indices[:2]] == [6, 7]
 

@@ -24,7 +24,7 @@ from contradpp.distributed.crew import Crew
 from contradpp.distributed.learning import MODES, Model, refuse_unsupported
 from contradpp.distributed.shards import list_files
 from contradpp.distributed.worker import Columns, Learned, Task
-from contradpp.dpp.nonsymmetric import NonsymmetricKernel
+from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ClusterError, MissingExtraError, ParameterError
 from contradpp.learn.callbacks import ProgressBar
 from contradpp.learn.checkpoint import Keeper
@@ -190,7 +190,7 @@ def take_over(model: Model, learned: Learned) -> None:
     """Make what the workers learned the model's own."""
     items = Vocabulary(learned.ids, names=learned.names)
     if isinstance(model, NonsymmetricDPP):
-        model._adopt_kernel(NonsymmetricKernel(learned.factors, skew=learned.skew), items)
+        model._adopt_kernel(Kernel(learned.factors, skew=learned.skew), items)
     else:
         model._adopt(learned.factors, items)
     model.item_counts_, model.n_baskets_, model.n_updates_ = learned.item_counts, learned.n_baskets, 0

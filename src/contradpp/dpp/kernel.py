@@ -1,53 +1,105 @@
-"""What a low-rank kernel knows: its factors V, the dual C = Vᵀ V, determinants and the normaliser."""
+"""The kernel of a DPP, L = D + X G Xᵀ + S: what it is made of, and everything that it can be asked.
+
+D = diag(d), d ≥ 0, is what every item is worth on its own; X has a row of factors per item; S = −Sᵀ is sparse.
+det L_{ij} = L_ii L_jj − L_ij L_ji: what L_ij and L_ji have in common (the symmetric part) repels, as in every DPP;
+where they have opposite signs (S, or the skew part of G) the pair is more likely than its items alone. All principal
+minors are at least 0, because the symmetric part of L is positive semi-definite, so P(A) = det L_A / det(I + L) is a
+law. The paper's kernel is D = 0, G = I, S = 0.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigh
+from scipy.linalg import eigh, eigvalsh, svd
 
-from contradpp._threads import run_blocks
-from contradpp.data.sets import Sets, runs, take_sets
-from contradpp.dpp.linalg import log_elementary_symmetric
+from contradpp._threads import blas_threads
+from contradpp.data.sets import Sets
+from contradpp.dpp import condition, factor, whole
+from contradpp.dpp.factor import Inverses
+from contradpp.dpp.grow import GrowingSet
+from contradpp.dpp.products import triangle
+from contradpp.dpp.sample import Sampler
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError
 
-if TYPE_CHECKING:
-    from contradpp.dpp.interface import Block, Growing, Sampling
-
 Array = NDArray[np.float64]
-SETS_PER_BLOCK = 256
-ENTRIES_PER_CHUNK = 2**17  # the orthonormal rows of a chunk are all that is in memory at once
+_EPS = float(np.finfo(np.float64).eps)
 _LARGEST = {np.dtype(np.float64): 1e100, np.dtype(np.float32): 1e15}
+_ROUNDING = 1e-8  # by how much the symmetric part of a gain may be less than positive semi-definite
 
 
-class Bases(NamedTuple):
-    """Orthonormal rows that span the factors of each set, aligned with the sets' entries."""
+class Kernel:
+    """L = D + X G Xᵀ + S over items 0..M−1; sets hold codes.
 
-    rows: Array  # (nnz, K)
-    pivots: Array  # (nnz,): their product over a set is det L_A
-
-
-class LowRankKernel:
-    """The kernel L = V Vᵀ of a DPP.
+    How a question is answered depends on what L is, not on how it is written: one that is symmetric, with a symmetric G
+    and S = 0, is D + V Vᵀ with `vectors` V.
 
     Parameters
     ----------
-    factors : array (M, K)
-        V, of float64 or float32; anything else is converted to float64. It is copied and frozen.
+    factors : array (M, r)
+        X, of float64 or float32; anything else is converted to float64. It is copied and frozen. It may have no
+        columns if there is a diagonal.
+    gain : array (r, r), optional
+        G, whose symmetric part is positive semi-definite; the identity if left out.
+    skew : sparse matrix or array (M, M), optional
+        S = −Sᵀ; nothing if left out.
+    diagonal : array (M,), optional
+        d ≥ 0; zero if left out.
     n_jobs : int
         Threads for work over many sets; results do not depend on it.
     """
 
-    def __init__(self, factors: ArrayLike, *, n_jobs: int = 1) -> None:
-        V = checked_factors(factors)
-        V.flags.writeable = False
-        self.factors = V
+    factors: NDArray[np.floating]
+    gain: Array
+    skew: Skew
+    diagonal: Array
+    n_jobs: int
+
+    def __init__(
+        self,
+        factors: ArrayLike,
+        gain: ArrayLike | None = None,
+        skew: Any | None = None,
+        diagonal: ArrayLike | None = None,
+        *,
+        n_jobs: int = 1,
+    ) -> None:
+        X = checked_factors(factors, empty=diagonal is not None)
+        G = None if gain is None else _checked_gain(gain, X.shape[1])
+        d = None if diagonal is None else _checked_diagonal(diagonal, len(X))
+        self._take(X, G, Skew.of(skew, len(X)), d, n_jobs)
+
+    @classmethod
+    def trusted(
+        cls,
+        factors: NDArray[np.floating],
+        gain: Array | None = None,
+        skew: Skew | None = None,
+        diagonal: Array | None = None,
+        *,
+        n_jobs: int = 1,
+    ) -> Self:
+        """A kernel of parts that need no check and no copy."""
+        kernel = cls.__new__(cls)
+        kernel._take(factors, gain, Skew.empty(len(factors)) if skew is None else skew, diagonal, n_jobs)
+        return kernel
+
+    def _take(
+        self, factors: NDArray[np.floating], gain: Array | None, skew: Skew, diagonal: Array | None, n_jobs: int
+    ) -> None:
+        M, r = factors.shape
+        self.factors = _frozen(np.ascontiguousarray(factors))
+        self.gain = _frozen(np.eye(r) if gain is None else gain)
+        self.skew = skew
+        self.diagonal = _frozen(np.zeros(M) if diagonal is None else np.ascontiguousarray(diagonal))
         self.n_jobs = n_jobs
+
+    # -- What it is --------------------------------------------------------------------------------
 
     @property
     def n_items(self) -> int:
@@ -56,153 +108,190 @@ class LowRankKernel:
 
     @property
     def n_components(self) -> int:
-        """K, the largest size that a set of positive probability can have."""
+        """r, the columns of X."""
         return int(self.factors.shape[1])
 
-    @property
-    def largest_set(self) -> int:
-        """K: no set can have more items, whatever V is."""
-        return self.n_components
+    @cached_property
+    def has_diagonal(self) -> bool:
+        """Whether D is not zero."""
+        return bool(self.diagonal.any())
 
     @cached_property
-    def dual(self) -> Array:
-        """C = Vᵀ V (K, K), in float64."""
-        V = self.factors.astype(np.float64, copy=False)
-        return V.T @ V
+    def plain(self) -> bool:
+        """Whether G is the identity."""
+        return bool((self.gain == np.eye(len(self.gain))).all())
+
+    @cached_property
+    def symmetric(self) -> bool:
+        """Whether L is symmetric."""
+        return self.skew.n_entries == 0 and bool((self.gain == self.gain.T).all())
+
+    @cached_property
+    def vectors(self) -> NDArray[np.floating]:
+        """V with L = D + V Vᵀ, of a symmetric kernel: X, or X G^½ in float64 (M, at most r)."""
+        if self.plain:
+            return self.factors
+        values, vectors = eigh(self.gain)
+        kept = values > 16 * len(values) * _EPS * values[-1]
+        half = vectors[:, kept] * np.sqrt(values[kept])
+        return _frozen(self.wide @ half)
+
+    @cached_property
+    def wide(self) -> Array:
+        """X in float64."""
+        return _frozen(self.factors.astype(np.float64, copy=False))
+
+    @cached_property
+    def left(self) -> Array:
+        """X G: L_A: = left_A Xᵀ + S_A: but for D (M, r)."""
+        return self.wide if self.plain else _frozen(self.wide @ self.gain)
+
+    @cached_property
+    def right(self) -> Array:
+        """X Gᵀ: L_:Aᵀ = right_A Xᵀ − S_A: but for D (M, r)."""
+        return self.wide if self.plain else _frozen(self.wide @ self.gain.T)
 
     @cached_property
     def squared_norms(self) -> Array:
-        """‖v_i‖², the diagonal of L, in float64 (M,)."""
-        norms: Array = np.einsum("ik,ik->i", self.factors, self.factors, dtype=np.float64)
-        return norms
+        """The diagonal of L (M,)."""
+        X = self.factors
+        if self.plain:
+            norms: Array = np.einsum("ik,ik->i", X, X, dtype=np.float64)
+        else:
+            norms = np.maximum(np.einsum("ik,ik->i", self.left, self.wide), 0.0)
+        return norms + self.diagonal if self.has_diagonal else norms
+
+    @cached_property
+    def root(self) -> Array:
+        """R (r, r), upper triangular, with RᵀR = Vᵀ (I + D)⁻¹ V of a symmetric kernel, else XᵀX.
+
+        By orthogonal steps, so that it holds singular values down to rounding, and not only to the square root of it.
+        """
+        V = (self.vectors if self.symmetric else self.factors).astype(np.float64, copy=False)
+        if self.symmetric and self.has_diagonal:
+            V = V / np.sqrt(1.0 + self.diagonal)[:, None]
+        with blas_threads(1):
+            return triangle(V, self.n_jobs)
 
     @cached_property
     def eigen(self) -> tuple[Array, Array]:
-        """The eigenvalues of C that are positive beyond rounding, ascending, and their eigenvectors (K, r)."""
-        values, vectors = eigh(self.dual)
-        # C is in float64: float32 factors blur singular values by their eps, eigenvalues by its square.
-        K, eps = self.n_components, float(np.finfo(self.factors.dtype).eps)
-        rounding = max(16.0 * K * float(np.finfo(np.float64).eps), (4.0 * K * eps) ** 2)
-        positive = values > rounding * max(values[-1], 0.0)
-        positive[: max(K - self.n_items, 0)] = False  # the rank is at most M
-        return values[positive], vectors[:, positive]
+        """Of L = V Vᵀ: the eigenvalues of VᵀV that are positive beyond rounding, ascending, and their eigenvectors."""
+        _, lengths, vectors = svd(self.root)
+        K = len(lengths)
+        positive = lengths > 16 * K * _EPS * lengths.max(initial=0.0)
+        positive[self.n_items :] = False  # the rank is at most M
+        return np.square(lengths[positive])[::-1].copy(), vectors[positive][::-1].T.copy()
+
+    @cached_property
+    def rank(self) -> int:
+        """The most items that a set of positive probability can have, or a bound of it unless L = V Vᵀ."""
+        if self.symmetric and not self.has_diagonal:
+            return len(self.eigen[0])
+        lengths, gains = svd(self.root, compute_uv=False), svd(self.gain, compute_uv=False)
+        low = min(
+            int((lengths > 16 * len(lengths) * _EPS * lengths.max(initial=0.0)).sum()),
+            int((gains > factor.SINGULAR * gains.max(initial=0.0)).sum()),
+        )
+        return min(low + len(self._on_their_own), self.n_items)
+
+    @cached_property
+    def largest_set(self) -> int:
+        """The most items that a set can have by the shape of the kernel: its columns, and items beyond those."""
+        columns = int((self.vectors if self.symmetric else self.factors).shape[1])
+        return min(columns + len(self._on_their_own), max(self.n_items, columns))
 
     @property
-    def rank(self) -> int:
-        """The numerical rank of L."""
-        return len(self.eigen[0])
+    def _on_their_own(self) -> NDArray[np.int64]:
+        """The items that need no column: those with partners or a diagonal."""
+        return np.flatnonzero((np.diff(self.skew.indptr) > 0) | (self.diagonal > 0))
 
-    @cached_property
-    def log_normalizer(self) -> float:
-        """log det(I + L) = Σ log(1 + λ)."""
-        return float(np.log1p(self.eigen[0]).sum())
+    def scaled(self, factor: float) -> Kernel:
+        """factor · L: the same law given the size, larger or smaller sets."""
+        X = self.factors * self.factors.dtype.type(np.sqrt(factor))
+        return Kernel.trusted(X, self.gain, self.skew.scaled(factor), self.diagonal * factor, n_jobs=self.n_jobs)
 
-    @cached_property
-    def log_size_distribution(self) -> Array:
-        """log P(|Y| = k) for k = 0..K."""
-        values = self.eigen[0]
-        sizes = np.full(self.n_components + 1, -np.inf)
-        sizes[: len(values) + 1] = log_elementary_symmetric(values, len(values))[-1]
-        return sizes - self.log_normalizer
+    def take(self, items: NDArray[np.int64]) -> Kernel:
+        """The kernel of these items (ascending) alone."""
+        d = self.diagonal[items]
+        return Kernel.trusted(self.factors[items], self.gain, self.skew.take(items), d, n_jobs=self.n_jobs)
 
-    def bases(self, sets: Sets) -> Bases:
-        """An orthonormal basis of the factors of every set; zero rows where items are dependent."""
-        from contradpp.dpp.compiled import kernels
-
-        rows = np.empty((len(sets.indices), self.n_components))
-        pivots = np.empty(len(sets.indices))
-
-        def work(block: int) -> None:
-            first = block * SETS_PER_BLOCK
-            last = min(first + SETS_PER_BLOCK, sets.count)
-            kernels.orthonormal_rows(self.factors, sets.indptr, sets.indices, first, last, rows, pivots)
-
-        run_blocks(work, -(-sets.count // SETS_PER_BLOCK), self.n_jobs)
-        return Bases(rows, pivots)
+    # -- Sets --------------------------------------------------------------------------------------
 
     def log_det(self, sets: Sets) -> Array:
-        """log det L_A for every set; −inf where it is zero, as for every set larger than the rank."""
-        logs = np.full(sets.count, -np.inf)
-        fits = np.flatnonzero(sets.sizes <= self.n_components)
-        chosen = take_sets(sets, fits)
-        pivots = np.empty(len(chosen.indices))
-        for first, last in runs(chosen.indptr, ENTRIES_PER_CHUNK):
-            part = self.bases(take_sets(chosen, np.arange(first, last))).pivots
-            pivots[chosen.indptr[first] : chosen.indptr[last]] = part
-        with np.errstate(divide="ignore"):
-            totals = np.concatenate([np.log(pivots), [0.0]])
-        sums = np.add.reduceat(totals, np.minimum(chosen.indptr[:-1], len(pivots))) if len(fits) else totals[:0]
-        logs[fits] = np.where(chosen.sizes > 0, sums, 0.0)
-        return logs
-
-    plain = True
-
-    @property
-    def skew(self) -> Skew:
-        return Skew.empty(self.n_items)
-
-    def scaled(self, factor: float) -> LowRankKernel:
-        return LowRankKernel(self.factors * np.sqrt(factor), n_jobs=self.n_jobs)
+        """log det L_A for every set; −inf where it is zero (see `factor`)."""
+        return factor.log_det(self, sets)
 
     def log_probability(self, sets: Sets) -> Array:
         """log P(A) for every set."""
         return self.log_det(sets) - self.log_normalizer
 
-    # -- Questions answered in files of their own, by name so that estimators need not know the kind of kernel ----
+    def inverses(self, sets: Sets, *, ridge: float = 0.0, n_jobs: int | None = None) -> Inverses:
+        """L_A⁻¹ of every set; where L_A is singular, with `ridge` added to its scaled diagonal, or zero without one."""
+        return factor.inverses(self, sets, ridge=ridge, n_jobs=n_jobs)
 
-    def next_scores(self, sets: Sets, *, candidates: NDArray[np.int64] | None = None) -> Iterator[Block]:
-        """det L_{A∪j} / det L_A for every set A and candidate j (−inf for j in A), block by block."""
-        from contradpp.dpp import conditioning
+    # -- The whole law -----------------------------------------------------------------------------
 
-        return conditioning.next_scores(self, sets, candidates=candidates)
+    @cached_property
+    def log_normalizer(self) -> float:
+        """log det(I + L)."""
+        return whole.log_normalizer(self)
 
-    def next_totals(self, sets: Sets) -> Array:
-        """Σ_j det L_{A∪j} / det L_A for every set."""
-        from contradpp.dpp import conditioning
-
-        return conditioning.next_totals(self, sets)
+    @cached_property
+    def log_size_distribution(self) -> Array:
+        """log P(|Y| = k) for k = 0, 1, ... ."""
+        return whole.log_size_distribution(self)
 
     def marginals(self, given: NDArray[np.int32]) -> Array:
         """P(i ∈ Y | given ⊆ Y) for every item, 1 for the given."""
-        from contradpp.dpp import conditioning
+        return whole.marginals(self, given)
 
-        return conditioning.marginals(self, given)
+    @cached_property
+    def expected_size(self) -> float:
+        """E|Y|, the sum of the marginals."""
+        return whole.expected_size(self)
 
-    def condition(self, given: NDArray[np.int32]) -> tuple[LowRankKernel, NDArray[np.int64]]:
+    # -- Given a basket ----------------------------------------------------------------------------
+
+    def next_scores(self, sets: Sets, *, candidates: NDArray[np.int64] | None = None) -> Iterator[condition.Block]:
+        """det L_{A∪j} / det L_A for every set A and candidate j (−inf for j in A), block by block."""
+        return condition.next_scores(self, sets, candidates=candidates)
+
+    def next_totals(self, sets: Sets) -> Array:
+        """Σ_j det L_{A∪j} / det L_A for every set."""
+        return condition.next_totals(self, sets)
+
+    def condition(self, given: NDArray[np.int32]) -> tuple[Kernel, NDArray[np.int64]]:
         """The kernel of the remaining items given that `given` is in the set, and which items remain."""
-        from contradpp.dpp import conditioning
+        return condition.condition(self, given)
 
-        return conditioning.condition(self, given)
-
-    def grow(self, given: ArrayLike = ()) -> Growing:
+    def grow(self, given: ArrayLike = ()) -> GrowingSet:
         """A set to which items are added one by one."""
-        from contradpp.dpp.growing import GrowingSet
-
         return GrowingSet(self, given)
 
-    def sampler(self) -> Sampling:
+    def sampler(self) -> Sampler:
         """The kernel prepared for sampling."""
-        from contradpp.dpp.sampling import Sampler
-
         return Sampler(self)
 
     def likeness(self, code: int) -> Array:
-        """|cos| of the angle between the factors of an item and those of every item (M,)."""
-        lengths = np.sqrt(self.squared_norms)
-        products = np.abs(self.factors @ self.factors[code]).astype(np.float64)
-        scale = lengths * lengths[code]
+        """How alike every item is to this one, 0 to 1: |cos| of the angle in the symmetric part of L; 1 are never
+        together unless a skew part brings them there (M,).
+        """
+        symmetric = self.wide[code] if self.plain else (self.left[code] + self.right[code]) / 2
+        products = np.abs(self.factors @ symmetric.astype(self.factors.dtype)).astype(np.float64)
+        products[code] += self.diagonal[code]
+        scale = np.sqrt(self.squared_norms) * np.sqrt(self.squared_norms[code])
         cosines: Array = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
         return np.minimum(cosines, 1.0)
 
 
-def checked_factors(factors: ArrayLike) -> NDArray[np.floating]:
+def checked_factors(factors: ArrayLike, *, empty: bool = False) -> NDArray[np.floating]:
     """A C-contiguous copy of the factors in float64 (or float32), or a `ParameterError` that says what is wrong."""
     try:
         V = np.asarray(factors)
     except ValueError as error:
         message = "factors must be a matrix of items × components, not rows of lengths that differ"
         raise ParameterError(message) from error
-    if V.ndim != 2 or 0 in V.shape:
+    if V.ndim != 2 or len(V) == 0 or (V.shape[1] == 0 and not empty):
         raise ParameterError(f"factors must be a matrix of items × components, got shape {V.shape}")
     if not (np.issubdtype(V.dtype, np.floating) or np.issubdtype(V.dtype, np.integer)):
         raise ParameterError(f"factors must be real numbers, got dtype {V.dtype}")
@@ -210,8 +299,31 @@ def checked_factors(factors: ArrayLike) -> NDArray[np.floating]:
     bad = np.flatnonzero(~np.isfinite(V).all(axis=1))
     if len(bad):
         raise ParameterError(f"factors must be finite, but row {bad[0]} is not ({len(bad)} such rows)")
-    largest = float(max(V.max(), -V.min()))
+    largest = float(max(V.max(initial=0.0), -V.min(initial=0.0)))
     if largest > _LARGEST[V.dtype]:
         limit = f"{_LARGEST[V.dtype]:.0e} in {V.dtype}"
         raise ParameterError(f"factors must not exceed {limit}, or L = V Vᵀ overflows: got {largest:.1e}")
     return V
+
+
+def _checked_gain(gain: ArrayLike, r: int) -> Array:
+    G = np.array(gain, dtype=np.float64)
+    if G.shape != (r, r) or not np.isfinite(G).all():
+        raise ParameterError(f"the gain must be a finite matrix of shape ({r}, {r}), got shape {G.shape}")
+    if r and eigvalsh(G + G.T)[0] < -_ROUNDING * np.abs(G).max(initial=0.0):
+        raise ParameterError("the symmetric part of the gain must be positive semi-definite")
+    if np.abs(G - G.T).max(initial=0.0) <= 8 * _EPS * np.abs(G).max(initial=0.0):
+        G = (G + G.T) / 2  # symmetric, but for rounding
+    return G
+
+
+def _checked_diagonal(diagonal: ArrayLike, n_items: int) -> Array:
+    d = np.array(diagonal, dtype=np.float64)
+    if d.shape != (n_items,) or not np.isfinite(d).all() or d.min() < 0 or d.max() > _LARGEST[d.dtype]:
+        raise ParameterError(f"the diagonal must be {n_items} numbers from 0 to {_LARGEST[d.dtype]:.0e}")
+    return d
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky
 
+from contradpp._threads import blas_threads
 from contradpp.errors import NumericalError, NumericalWarning
 
 Array = NDArray[np.float64]
 
-# A row whose distance from the span of others is below this share of its length counts as dependent on them.
-DEPENDENT = 1e-12
+# Above this size LAPACK's Cholesky may use one thread only: with two, that of OpenBLAS crashes from some 15,600 on.
+MOST_FOR_THREADS = 8_000
+
+
+def cholesky_threads(n: int) -> AbstractContextManager[None]:
+    """Hold BLAS to one thread where a Cholesky factorisation of n rows is not safe with more."""
+    return blas_threads(1) if n > MOST_FOR_THREADS else nullcontext()
 
 
 def safe_cholesky(matrix: Array, *, what: str = "matrix", jitter: float = 1e-12, tries: int = 4) -> Array:

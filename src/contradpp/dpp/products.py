@@ -39,3 +39,18 @@ def times(A: Array, right: Array, n_jobs: int) -> Array:
 
     run_blocks(work, -(-len(A) // ROWS_PER_BLOCK), n_jobs)
     return out
+
+
+def triangle(A: Array, n_jobs: int) -> Array:
+    """R (r, r), upper triangular, with RᵀR = AᵀA for a tall matrix A: by QR block by block, which never squares it."""
+    r = A.shape[1]
+    rows = max(ROWS_PER_BLOCK, 4 * r)
+    n_blocks = max(-(-len(A) // rows), 1)
+    parts = np.zeros((n_blocks, r, r))
+
+    def work(block: int) -> None:
+        part = np.linalg.qr(A[block * rows : (block + 1) * rows], mode="r")
+        parts[block, : len(part)] = part
+
+    run_blocks(work, n_blocks, n_jobs)
+    return parts[0] if n_blocks == 1 else triangle(parts.reshape(-1, r), n_jobs)

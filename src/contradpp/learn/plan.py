@@ -23,6 +23,7 @@ DENSE_ITEMS = 4096  # up to this catalogue size a step over all rows costs no mo
 IMPOSSIBLE = -1e3  # what a set of probability zero counts for in the validation score
 WALLS = 0.002  # share of baskets that fill the rank from which the diagonal is lowered in stages
 STAGES, STEPS_A_STAGE = 12, 50
+FEWEST_ROUNDS = 50  # with fewer there is no time for stages
 PAIR_STEP = 0.02  # of log |s_ij|; docs/beyond.md says how it was chosen
 
 
@@ -184,7 +185,7 @@ def make_stages(params: Params, data: TrainingData) -> tuple[float, ...]:
     baskets has as many items as V has columns.
     """
     full = float(np.mean(data.positives.sizes >= params.n_components)) if data.count else 0.0
-    if not params.anneal or full < WALLS:
+    if not params.anneal or full < WALLS or params.max_iter < FEWEST_ROUNDS:
         return ()
     rounds = -(-STEPS_A_STAGE // max(data.count // params.batch_size, 1))
     return tuple(np.repeat(np.geomspace(1.0, 1e-3, STAGES), rounds).tolist())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from scipy.optimize import minimize
 from contradpp._threads import blas_threads
 from contradpp.data.sets import distinct_sets
 from contradpp.errors import NumericalError, ParameterError
+from contradpp.learn.callbacks import Callback
 from contradpp.learn.loop import Outcome, assemble
 from contradpp.learn.objectives import Batch, Objective, with_normalizer
 from contradpp.learn.optimizers import dense_gradient
@@ -87,21 +88,23 @@ def small_problem(state: State, data: TrainingData, plan: Plan) -> Batch | None:
     return assemble(sets, weights * sets.count / data.count, data.negatives, data.negative_weights)
 
 
-def anneal(state: State, batch: Batch, plan: Plan, outcome: Outcome) -> None:
+def anneal(state: State, batch: Batch, plan: Plan, outcome: Outcome, callbacks: Sequence[Callback]) -> None:
     """Climb to an optimum while the diagonal is lowered to zero in stages, past walls where det V_A changes its sign.
 
     Steps by chance would jump back over the walls, so that there are none: L-BFGS to the end.
     """
-    iterations = min(STAGE_ITERATIONS, plan.max_iter * 3 // 10)
     for epsilon in dict.fromkeys(plan.stages):
         state.refresh(epsilon)
-        climb(FullBatch(state, _closed(plan), batch, plan.penalty, 2 * iterations), iterations)
+        climb(FullBatch(state, _closed(plan), batch, plan.penalty, 2 * STAGE_ITERATIONS), STAGE_ITERATIONS)
+        outcome.take(state, -np.inf, anyway=True)
     state.refresh(0.0)
     outcome.take(state, plan.monitor(state))
-    polish(state, batch, plan, outcome, 2 * plan.max_iter)
+    polish(state, batch, plan, outcome, callbacks, passes=2 * plan.max_iter)
 
 
-def polish(state: State, batch: Batch, plan: Plan, outcome: Outcome, passes: int) -> None:
+def polish(
+    state: State, batch: Batch, plan: Plan, outcome: Outcome, callbacks: Sequence[Callback], *, passes: int
+) -> None:
     """Climb from the best parameters to the optimum, by at most so many passes over the data.
 
     What is kept is still what the validation sets like best: an optimum that is only one of the training data is not
@@ -124,11 +127,14 @@ def polish(state: State, batch: Batch, plan: Plan, outcome: Outcome, passes: int
     outcome.give_back(state)
     seconds = time.perf_counter() - began
     outcome.n_iter += 1
-    outcome.history.append(
-        {"iteration": outcome.n_iter, "step": passes - problem.passes, "objective": problem.value,
-         "validation": outcome.best_score, "rate": 0.0, "seconds": seconds,
-         "sets_per_second": n * (passes - problem.passes) / max(seconds, 1e-9)}
-    )  # fmt: skip
+    done = passes - problem.passes
+    record = {
+        "iteration": outcome.n_iter, "step": done, "objective": problem.value, "validation": outcome.best_score,
+        "rate": 0.0, "seconds": seconds, "sets_per_second": n * done / max(seconds, 1e-9),
+    }  # fmt: skip
+    outcome.history.append(record)
+    for callback in callbacks:
+        callback.on_iteration(record, outcome.V)
 
 
 def climb(problem: FullBatch, iterations: int, look: Callable[[Array], None] | None = None) -> None:

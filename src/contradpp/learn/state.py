@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from contradpp._threads import run_blocks
 from contradpp.data.sets import Sets
 from contradpp.dpp import compiled
-from contradpp.dpp.kernel import LowRankKernel
-from contradpp.dpp.nonsymmetric import NonsymmetricKernel
+from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.products import gram, times
 from contradpp.learn.checkpoint import kept
 from contradpp.learn.partners import NO_PARTNERS, Partners
@@ -95,7 +94,7 @@ class State:
         return self._parameters
 
     @property
-    def kernel(self) -> Any:
+    def kernel(self) -> Kernel:
         """The kernel of the present parameters, ready for questions."""
         return kernel_of(self.V, self.log_d, self.pairs, self.partners, n_jobs=self.n_jobs)
 
@@ -206,8 +205,7 @@ class State:
         return out
 
 
-def kernel_of(V: Array, log_d: Array, pairs: Array, partners: Partners, *, n_jobs: int = 1) -> Any:
+def kernel_of(V: Array, log_d: Array, pairs: Array, partners: Partners, *, n_jobs: int = 1) -> Kernel:
     """The kernel of learned parameters."""
-    if not len(partners.columns):
-        return LowRankKernel(V, n_jobs=n_jobs)
-    return NonsymmetricKernel(V, skew=partners.matrix(pairs), n_jobs=n_jobs)
+    skew = partners.matrix(pairs) if len(partners.columns) else None
+    return Kernel(V, skew=skew, diagonal=np.exp(log_d) if len(log_d) else None, n_jobs=n_jobs)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from contradpp._random import RandomState, root_seed
-from contradpp.metrics.baselines import Popularity
 from contradpp.metrics.labels import digits_of, label, number
 from contradpp.metrics.report import Report, evaluate
+from contradpp.models.baselines import Popularity
 
 
 def compare(

@@ -16,10 +16,10 @@ from contradpp._threads import resolve_n_jobs
 from contradpp.data.sets import Sets, take_sets
 from contradpp.errors import DataError, ParameterError
 from contradpp.metrics import bootstrap, breakdown, lists, metrics, plots
-from contradpp.metrics.interface import as_baskets
 from contradpp.metrics.labels import digits_of, label, number
 from contradpp.metrics.samples import N_TOP, likelihood_samples, means, rank_samples
 from contradpp.metrics.scoring import as_scorer
+from contradpp.models.queries import as_baskets
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,8 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
 from contradpp.errors import ParameterError
 from contradpp.metrics import lists, metrics
-from contradpp.metrics.scoring import Outcome, Scorer
+from contradpp.metrics.leave_one_out import Outcome
+from contradpp.metrics.scoring import Scorer
 
 Array = NDArray[np.float64]
 N_TOP = 10  # the length of the lists behind ndcg, coverage, diversity and personalization

@@ -1,13 +1,9 @@
-"""What evaluation asks of a model: how every item of a basket ranks when it is left out.
-
-`as_scorer` finds the fastest way to the answer: in closed form for DPPs and linear models, else by asking
-`predict_next` about each basket without each of its items.
-"""
+"""What evaluation asks of a model, and the fastest way to the answer: in closed form, or by asking `predict_next`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,32 +12,11 @@ from contradpp._threads import run_blocks
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.kernel import LowRankKernel
-from contradpp.dpp.nonsymmetric import NonsymmetricKernel
-from contradpp.dpp.ranking import top_n
 from contradpp.errors import ParameterError
+from contradpp.metrics.kernel_scoring import KernelScorer
+from contradpp.metrics.leave_one_out import TIE, Array, Counts, Outcome, rank_one_by_one, start_lists
 from contradpp.models.base import BaseDPP
-
-Array = NDArray[np.float64]
-Counts = NDArray[np.int64]
-
-# Scores that differ by less than this share of the terms they are made of differ by rounding: they tie.
-TIE = 1e-12
-SCORES_PER_BLOCK = 2**22
-
-
-class Outcome(NamedTuple):
-    """How the items of several baskets rank when each is left out in turn, entry by entry of the sets."""
-
-    better: Counts  # (nnz,): items outside A∖i that the model prefers to i
-    equal: Counts  # (nnz,): other items outside A∖i that tie with i
-    top: NDArray[np.int32]  # (n_sets, n_top): best items given A without the held-out one, −1 where fewer are left
-
-    @staticmethod
-    def blank(sets: Sets, n_top: int) -> Outcome:
-        """Zero counts and empty lists."""
-        nothing = np.zeros(len(sets.indices), dtype=np.int64)
-        return Outcome(nothing, nothing.copy(), np.full((sets.count, n_top), -1, dtype=np.int32))
+from contradpp.models.scores import SCORES_PER_BLOCK, Baseline
 
 
 class Scorer(Protocol):
@@ -62,18 +37,16 @@ class Scorer(Protocol):
 
 
 def as_scorer(model: Any) -> Scorer:
-    """The scorer of a model: its own `_scorer()`, that of its kernel, or one that asks `predict_next`."""
-    if hasattr(model, "_scorer"):
-        scorer: Scorer = model._scorer()
-        return scorer
-    if isinstance(model, BaseDPP) and isinstance(model._kernel, LowRankKernel):
-        from contradpp.metrics.kernel_scoring import KernelScorer
-
-        return KernelScorer(model._kernel, model.items_)
-    if isinstance(model, BaseDPP) and isinstance(model._kernel, NonsymmetricKernel):
-        from contradpp.metrics.skew_scoring import SkewScorer
-
-        return SkewScorer(model._kernel, model.items_)
+    """The scorer of a model: that of its kernel, or of its sums, or one that asks `predict_next`."""
+    if isinstance(model, BaseDPP):
+        return KernelScorer(model.kernel_, model.items_)
+    if isinstance(model, Baseline):
+        items, sums = model.known_items, model.sums()
+        if sums is None:
+            return PredictScorer(model, model.scores)
+        if sums.rows is None:
+            return StaticScorer(items, sums.bias, model.log_probability)
+        return LinearScorer(items, sums.rows, sums.bias)
     if not hasattr(model, "predict_next") or not hasattr(model, "items_"):
         raise ParameterError(f"a model needs predict_next and items_ to be evaluated, which {model!r} lacks")
     return PredictScorer(model)
@@ -101,7 +74,7 @@ class PredictScorer:
 
     def rankable(self, sizes: Counts) -> NDArray[np.bool_]:
         """All that are not empty and, for a DPP, not larger than its rank."""
-        rank = getattr(getattr(self.model, "_kernel", None), "rank", None)
+        rank = getattr(getattr(self.model, "kernel_", None), "rank", None)
         return (sizes >= 1) & (sizes <= (len(self.items) if rank is None else rank))
 
     def leave_one_out(self, sets: Sets, held: Counts, n_top: int, n_jobs: int) -> Outcome:
@@ -119,70 +92,92 @@ class PredictScorer:
         return np.asarray(self.model.score_samples(Baskets(sets.indptr, sets.indices, self.items)), dtype=np.float64)
 
 
-def rank_one_by_one(
-    scores: Callable[[Sets], Array],
-    sets: Sets,
-    held: Counts,
-    n_top: int,
-    n_items: int,
-    *,
-    n_jobs: int = 1,
-    rounding: Array | None = None,
-) -> Outcome:
-    """Leave-one-out by its definition: all items scored given A∖i, for every i.
+class LinearScorer:
+    """Scores bias + Σ_{a∈A} S[a]: leaving out i subtracts its row, so one pass over the rows of A ranks every i.
 
-    `scores` takes sets and gives a new array (n_sets, n_items); `rounding` is that of `count_rows`.
+    Parameters
+    ----------
+    items : Vocabulary
+    rows : callable
+        Gives the rows of S for an array of codes, dense and in float64 (n, M).
+    bias : array (M,), optional
     """
-    out = Outcome.blank(sets, n_top)
-    blocks = list(runs(sets.indptr, max(SCORES_PER_BLOCK // n_items, 1)))
 
-    def work(block: int) -> None:
-        first, last = blocks[block]
-        part = take_sets(sets, np.arange(first, last))
-        entries = slice(int(sets.indptr[first]), int(sets.indptr[last]))
-        rest = without_each(part)
-        x = scores(rest)  # (entries, n_items)
-        x[np.repeat(np.arange(rest.count), rest.sizes), rest.indices] = -np.inf
-        out.better[entries], out.equal[entries] = count_rows(x, part.indices, rounding)
-        lists = x[held[first:last] - entries.start]
-        best = top_n(lists, n_top)
-        found = np.take_along_axis(lists, best, axis=1) > -np.inf
-        out.top[first:last, : best.shape[1]] = np.where(found, best, -1)
+    def __init__(
+        self, items: Vocabulary, rows: Callable[[NDArray[np.int32]], Array], bias: Array | None = None
+    ) -> None:
+        self.items = items
+        self.rows = rows
+        self.bias = np.zeros(len(items)) if bias is None else bias
 
-    run_blocks(work, len(blocks), n_jobs)
-    return out
+    def rankable(self, sizes: Counts) -> NDArray[np.bool_]:
+        """All sets that are not empty."""
+        return sizes >= 1
+
+    def log_probability(self, sets: Sets) -> None:  # noqa: ARG002
+        """There is none: scores are not probabilities of sets."""
+        return
+
+    def leave_one_out(self, sets: Sets, held: Counts, n_top: int, n_jobs: int) -> Outcome:
+        """Blocks of baskets on threads of their own."""
+        from contradpp.dpp.compiled import ranks
+
+        out = Outcome.blank(sets, n_top)
+        blocks = list(runs(sets.indptr, max(SCORES_PER_BLOCK // len(self.items), 1)))
+
+        def work(block: int) -> None:
+            first, last = blocks[block]
+            part = take_sets(sets, np.arange(first, last))
+            start, n = int(sets.indptr[first]), len(part.indices)
+            counts = np.zeros((n, 2), dtype=np.int64)
+            best = start_lists(part.count, n_top)
+            ranks.compare_sums(
+                self.rows(part.indices), self.bias, TIE, part.indptr, part.indices, held[first:last] - start,
+                counts, best, out.top[first:last],
+            )  # fmt: skip
+            out.better[start : start + n] = counts[:, 0]
+            out.equal[start : start + n] = counts[:, 1] - counts[:, 0]
+
+        run_blocks(work, len(blocks), n_jobs)
+        return out
 
 
-def start_lists(n_sets: int, n_top: int) -> Array:
-    """Scores and rounding of lists that are still empty, for the kernels that fill them (2, n_sets, n_top)."""
-    lists = np.zeros((2, n_sets, n_top))
-    lists[0] = -np.inf
-    return lists
+class StaticScorer:
+    """One score per item, whatever the basket holds.
 
-
-def without_each(sets: Sets) -> Sets:
-    """For every entry of every set, the set without it."""
-    sizes = np.repeat(sets.sizes, sets.sizes)  # (nnz,)
-    indptr = np.concatenate([[0], np.cumsum(sizes)])
-    own = np.arange(len(sets.indices)) - np.repeat(sets.indptr[:-1], sets.sizes)  # position in its set
-    position = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
-    source = position + np.repeat(np.repeat(sets.indptr[:-1], sets.sizes), sizes)
-    kept = position != np.repeat(own, sizes)
-    return Sets(indptr - np.arange(len(indptr)), sets.indices[source[kept]])
-
-
-def count_rows(scores: Array, codes: NDArray[np.int32], rounding: Array | None = None) -> tuple[Counts, Counts]:
-    """Per row, how many scores beat that of the item `codes[row]`, and how many others tie with it.
-
-    `rounding` bounds the error of each column; by default it is `TIE` of the scores themselves.
+    Parameters
+    ----------
+    items : Vocabulary
+    scores : array (M,)
+    log_probability : callable
+        log P(A) of every set.
     """
-    rows = np.arange(len(scores))
-    own = scores[rows, codes][:, None]
-    if rounding is None:
-        finite = np.where(np.isfinite(scores), np.abs(scores), 0.0)
-        slack = TIE * (finite + finite[rows, codes][:, None])
-    else:
-        slack = rounding + rounding[codes][:, None]
-    better = (scores - own > slack).sum(axis=1)
-    at_least = (scores - own >= -slack).sum(axis=1)
-    return better, at_least - better - 1
+
+    def __init__(self, items: Vocabulary, scores: Array, log_probability: Callable[[Sets], Array | None]) -> None:
+        self.items = items
+        self.scores = scores
+        self.log_probability = log_probability
+
+    def rankable(self, sizes: Counts) -> NDArray[np.bool_]:
+        """All sets that are not empty."""
+        return sizes >= 1
+
+    def leave_one_out(self, sets: Sets, held: Counts, n_top: int, n_jobs: int) -> Outcome:  # noqa: ARG002
+        """Ranks in the whole catalogue, less the other items of the basket."""
+        out = Outcome.blank(sets, n_top)
+        ascending = np.sort(self.scores)
+        own = self.scores[sets.indices]
+        above = np.searchsorted(ascending, own, side="right")
+        out.better[:] = len(ascending) - above
+        out.equal[:] = above - np.searchsorted(ascending, own, side="left") - 1
+        order = np.argsort(-self.scores, kind="stable").astype(np.int32)
+        for s in range(sets.count):
+            entries = slice(int(sets.indptr[s]), int(sets.indptr[s + 1]))
+            mine = own[entries]
+            out.better[entries] -= (mine[None, :] > mine[:, None]).sum(axis=1)
+            out.equal[entries] -= (mine[None, :] == mine[:, None]).sum(axis=1) - 1
+            rest = np.delete(sets.indices[entries], held[s] - entries.start)
+            best = order[: n_top + len(rest)]
+            best = best[~np.isin(best, rest)][:n_top]
+            out.top[s, : len(best)] = best
+        return out

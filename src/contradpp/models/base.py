@@ -15,10 +15,10 @@ from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets, as_vocabulary
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import persist
-from contradpp.dpp.interface import Kernel, Sampling
-from contradpp.dpp.kernel import Array, LowRankKernel
-from contradpp.dpp.map import greedy_completion
-from contradpp.dpp.ranking import best_next, top_n
+from contradpp.dpp.grow import greedy_completion
+from contradpp.dpp.kernel import Array, Kernel
+from contradpp.dpp.rank import best_next, top_n
+from contradpp.dpp.sample import Sampler
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
 from contradpp.models.growing import GrowingBasket
 from contradpp.models.queries import as_codes, as_ids, as_queries
@@ -37,7 +37,7 @@ class BaseDPP:
     items_: Vocabulary
     _kernel: Kernel | None = None
     _n_jobs: int | None = None
-    _sampler: Sampling | None = None  # made when first asked for
+    _sampler: Sampler | None = None  # made when first asked for
     _classes: ClassVar[dict[str, type[BaseDPP]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -56,7 +56,7 @@ class BaseDPP:
         items : iterable of hashable, optional
             The item ids, 0..M−1 if left out.
         """
-        return cls._of_kernel(LowRankKernel(V), items)
+        return cls._of_kernel(Kernel(V), items)
 
     @classmethod
     def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
@@ -80,8 +80,8 @@ class BaseDPP:
         return self._kernel is not None
 
     @property
-    def kernel(self) -> Kernel:
-        """The kernel, ready for questions about sets of codes."""
+    def kernel_(self) -> Kernel:
+        """The kernel L, which answers every question about sets of codes."""
         if self._kernel is None:
             name = type(self).__name__
             raise NotFittedError(f"this {name} has no parameters yet: call fit first, or from_factors")
@@ -90,12 +90,12 @@ class BaseDPP:
     @property
     def item_factors_(self) -> NDArray[np.floating]:
         """The factors of the kernel, a row per item (M, K)."""
-        return self.kernel.factors
+        return self.kernel_.factors
 
     @property
     def log_normalizer_(self) -> float:
         """log det(I + L)."""
-        return self.kernel.log_normalizer
+        return self.kernel_.log_normalizer
 
     @property
     def n_jobs(self) -> int | None:
@@ -113,7 +113,7 @@ class BaseDPP:
     def score_samples(self, baskets: Any, *, unknown: str = "error") -> Array:
         """log P(A) of every basket; −inf for a set that the model holds impossible, as any beyond its rank."""
         queries = as_queries(baskets, self._known, unknown=unknown)
-        logs = self.kernel.log_probability(queries.sets)
+        logs = self.kernel_.log_probability(queries.sets)
         return logs[0] if queries.single else logs
 
     def score(self, baskets: Any, y: Any = None, *, unknown: str = "error") -> float:  # noqa: ARG002
@@ -125,16 +125,16 @@ class BaseDPP:
 
     def size_distribution(self) -> Array:
         """P(|Y| = k) for k = 0..K."""
-        return np.exp(self.kernel.log_size_distribution)
+        return np.exp(self.kernel_.log_size_distribution)
 
     def marginals(self, given: Iterable[Any] = (), *, unknown: str = "error") -> Array:
         """P(i ∈ Y | given ⊆ Y) for every item i, in the order of `items_`; 1 for the given."""
-        return self.kernel.marginals(as_codes(given, self._known, unknown=unknown))
+        return self.kernel_.marginals(as_codes(given, self._known, unknown=unknown))
 
     def condition(self, given: Iterable[Any], *, unknown: str = "error") -> Self:
         """The DPP over the remaining items, given that these are in the set."""
         codes = self._some_left(as_codes(given, self._known, unknown=unknown))
-        kernel, rest = self.kernel.condition(codes)
+        kernel, rest = self.kernel_.condition(codes)
         model = type(self)._of_kernel(kernel, [self.items_[code] for code in rest.tolist()])
         model.items_ = model.items_.with_names(self.items_.names)
         model.n_jobs = self.n_jobs
@@ -149,8 +149,8 @@ class BaseDPP:
         `RankError`, because every larger set has probability zero.
         """
         queries = as_queries(baskets, self._known, unknown=unknown)
-        out = np.empty((queries.sets.count, self.kernel.n_items))
-        for block in self.kernel.next_scores(queries.sets):
+        out = np.empty((queries.sets.count, self.kernel_.n_items))
+        for block in self.kernel_.next_scores(queries.sets):
             scores = np.maximum(block.scores, 0.0)
             totals = scores.sum(axis=1, keepdims=True)
             if not totals.all():
@@ -187,13 +187,13 @@ class BaseDPP:
             None if candidates is None else np.sort(as_codes(candidates, self._known, unknown=unknown)).astype(np.int64)
         )
         banned = as_codes(() if exclude is None else exclude, self._known, unknown=unknown)
-        codes, probabilities = best_next(self.kernel, queries.sets, int(N), candidates=pool, banned=banned)
+        codes, probabilities = best_next(self.kernel_, queries.sets, int(N), candidates=pool, banned=banned)
         items = as_ids(codes, self.items_)
         return (items[0], probabilities[0]) if queries.single else (items, probabilities)
 
     def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
         """A basket to which items are added one by one, with suggestions after each at the cost of one pass over V."""
-        return GrowingBasket(self.kernel, self._known, basket)
+        return GrowingBasket(self.kernel_, self._known, basket)
 
     def complete(
         self, basket: Iterable[Any], size: int, *, exclude: Iterable[Any] | None = None, unknown: str = "error"
@@ -201,11 +201,11 @@ class BaseDPP:
         """The greedy most likely set of `size` items that contains the basket: the basket first, then additions."""
         given = as_codes(basket, self._known, unknown=unknown)
         check_count(size, "size", least=len(given), why=" (it counts the basket)" if len(given) else "")
-        if size > self.kernel.n_items:
-            raise ParameterError(f"size={size} is more than the {self.kernel.n_items} items of the catalogue")
-        allowed = np.ones(self.kernel.n_items, dtype=bool)
+        if size > self.kernel_.n_items:
+            raise ParameterError(f"size={size} is more than the {self.kernel_.n_items} items of the catalogue")
+        allowed = np.ones(self.kernel_.n_items, dtype=bool)
         allowed[as_codes(() if exclude is None else exclude, self._known, unknown=unknown)] = False
-        chosen = greedy_completion(self.kernel, given, int(size), allowed=allowed)
+        chosen = greedy_completion(self.kernel_, given, int(size), allowed=allowed)
         return [self.items_[code] for code in chosen.tolist()]
 
     def similar_items(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
@@ -215,7 +215,7 @@ class BaseDPP:
         """
         check_count(N)
         code = self._known.code(item)
-        likeness = self.kernel.likeness(code)
+        likeness = self.kernel_.likeness(code)
         likeness[code] = -np.inf
         best = top_n(likeness[None], min(int(N), len(likeness) - 1))[0]
         return as_ids(best, self.items_), likeness[best]
@@ -248,15 +248,15 @@ class BaseDPP:
             check_count(size, "size", least=len(fixed), why=why)
         if len(fixed) == 0:
             if self._sampler is None:
-                self._sampler = self.kernel.sampler()
-            sampler, rest = self._sampler, np.arange(self.kernel.n_items)
+                self._sampler = self.kernel_.sampler()
+            sampler, rest = self._sampler, np.arange(self.kernel_.n_items)
         else:
-            kernel, rest = self.kernel.condition(self._some_left(fixed))
+            kernel, rest = self.kernel_.condition(self._some_left(fixed))
             sampler = kernel.sampler()
         if size is not None and size - len(fixed) > sampler.rank:
             most = sampler.rank + len(fixed)
             raise RankError(f"size={size} is more than {most}, the most items that a set can have here")
-        sampler.n_jobs = self.kernel.n_jobs
+        sampler.n_jobs = self.kernel_.n_jobs
         left = None if size is None else int(size) - len(fixed)
         drawn = sampler.sample(int(n_samples), seed=root_seed(random_state), size=left)
         codes = np.empty((0,), dtype=np.int32) if not len(drawn.indices) else rest[drawn.indices].astype(np.int32)
@@ -268,7 +268,7 @@ class BaseDPP:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one safetensors file, atomically. Read it with `contradpp.load`."""
         more, facts = self._extras()
-        tensors = {"item_factors": self.kernel.factors, **persist.encode_items(self._known), **more}
+        tensors = {"item_factors": self.kernel_.factors, **persist.encode_items(self._known), **more}
         params = _plain_params(self.get_params())
         persist.write_model(path, tensors, {"model": type(self).__name__, "params": params, **facts})
 
@@ -279,7 +279,7 @@ class BaseDPP:
     @classmethod
     def _kernel_of(cls, tensors: persist.Tensors) -> Kernel:
         """The kernel that `save` wrote."""
-        return LowRankKernel(tensors["item_factors"])
+        return Kernel(tensors["item_factors"])
 
     def _take_extras(self, tensors: persist.Tensors, info: dict[str, Any]) -> None:
         """Take back what `_extras` gave, if the file has it."""
@@ -317,11 +317,11 @@ class BaseDPP:
 
     @property
     def _known(self) -> Vocabulary:
-        _ = self.kernel  # raises NotFittedError before fit
+        _ = self.kernel_  # raises NotFittedError before fit
         return self.items_
 
     def _some_left(self, codes: NDArray[np.int32]) -> NDArray[np.int32]:
-        if len(codes) == self.kernel.n_items:
+        if len(codes) == self.kernel_.n_items:
             raise ParameterError("the given items are the whole catalogue: nothing is left to say about the rest")
         return codes
 

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.interface import Kernel
-from contradpp.dpp.kernel import Array
-from contradpp.dpp.ranking import top_n
+from contradpp.dpp.kernel import Array, Kernel
+from contradpp.dpp.rank import top_n
 from contradpp.errors import RankError
 from contradpp.models.queries import as_codes
 
@@ -31,7 +30,6 @@ class GrowingBasket:
 
     def __init__(self, kernel: Kernel, items: Vocabulary, basket: Iterable[Any]) -> None:
         self._items = items
-        self._kernel = kernel
         self._set = kernel.grow(as_codes(basket, items))
 
     @property
@@ -50,7 +48,7 @@ class GrowingBasket:
         """P(next = i | basket) for every item, 0 for those in it."""
         scores = np.where(self._set.open_to, np.maximum(self._set.scores, 0.0), 0.0)
         total = scores.sum()
-        if len(self._set) >= self._kernel.rank or not total > 0:
+        if not total > 0:
             raise RankError(f"no item can be added to this basket of {len(self._set)}: every larger set is impossible")
         shares: Array = scores / total
         return shares

@@ -151,7 +151,7 @@ class LearnedDPP(BaseDPP):
         return [*callbacks, ProgressBar()] if self.verbose else list(callbacks)
 
     def _known_so_far(self) -> learning.Known:
-        return learning.Known(self.kernel, self.items_, self.item_counts_, self.n_baskets_)
+        return learning.Known(self.kernel_, self.items_, self.item_counts_, self.n_baskets_)
 
     def _fit_on(self, engine: str, given: learning.Given, callbacks: Sequence[Callback], **how: Any) -> Self:
         """Let an engine do it: a function that is registered as an entry point, so that models need not know it."""

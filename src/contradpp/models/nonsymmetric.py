@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,10 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from contradpp._random import RandomState
 from contradpp.data.sets import Sets
 from contradpp.dpp import persist
-from contradpp.dpp.interface import Kernel
-from contradpp.dpp.kernel import Array, checked_factors
-from contradpp.dpp.nonsymmetric import NonsymmetricKernel
-from contradpp.dpp.ranking import top_n
+from contradpp.dpp.kernel import Array, Kernel, checked_factors
+from contradpp.dpp.rank import top_n
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError, RankError
 from contradpp.models.base import check_count
@@ -147,28 +145,24 @@ class NonsymmetricDPP(LearnedDPP):
         """
         V = checked_factors(V)
         if B is None:
-            return cls._of_kernel(NonsymmetricKernel(V, skew=S), items)
+            return cls._of_kernel(Kernel(V, skew=S), items)
         B = checked_factors(B)
         K, n = V.shape[1], B.shape[1]
         if n % 2 or len(B) != len(V):
             raise ParameterError(f"B must have {len(V)} rows, as V has, and an even number of columns, got {B.shape}")
         G = np.eye(K + n)
         G[K:, K:] = np.kron(np.eye(n // 2), [[0.0, 1.0], [-1.0, 0.0]])
-        return cls._of_kernel(NonsymmetricKernel(np.hstack([V, B]), G, S), items)
+        return cls._of_kernel(Kernel(np.hstack([V, B]), G, S), items)
 
     @property
     def skew_(self) -> Any:
         """S as a SciPy CSR array (M, M)."""
-        return self._skewed.skew.matrix()
+        return self.kernel_.skew.matrix()
 
     @property
     def gain_(self) -> Array:
         """G in L = X G Xᵀ + S."""
-        return self._skewed.gain
-
-    @property
-    def _skewed(self) -> NonsymmetricKernel:
-        return cast(NonsymmetricKernel, self.kernel)
+        return self.kernel_.gain
 
     # -- Pairs -------------------------------------------------------------------------------------
 
@@ -180,7 +174,7 @@ class NonsymmetricDPP(LearnedDPP):
         """
         check_count(N)
         code = self._known.code(item)
-        kernel = self._skewed
+        kernel = self.kernel_
         norms = kernel.squared_norms
         if not norms[code] > 0:
             raise RankError(f"{item!r} has probability zero on its own: nothing can be said given it")
@@ -204,7 +198,7 @@ class NonsymmetricDPP(LearnedDPP):
 
     def _extras(self) -> tuple[persist.Tensors, dict[str, Any]]:
         tensors, facts = super()._extras()
-        kernel = self._skewed
+        kernel = self.kernel_
         if not kernel.plain:
             tensors["gain"] = kernel.gain
         if kernel.skew.n_entries:
@@ -218,4 +212,4 @@ class NonsymmetricDPP(LearnedDPP):
         if "skew.indices" in tensors:
             indptr, indices, values = (tensors[f"skew.{name}"] for name in Skew._fields)
             skew = Skew.of_parts(indptr, indices, values, len(factors))
-        return NonsymmetricKernel(factors, tensors.get("gain"), skew)
+        return Kernel(factors, tensors.get("gain"), skew)

@@ -14,6 +14,11 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ContradppError, DataError, ParameterError, UnknownItemError
 
 
+def as_baskets(baskets: Any) -> Baskets:
+    """A `Baskets` as it is, anything else through `Baskets.from_lists`."""
+    return baskets if isinstance(baskets, Baskets) else Baskets.from_lists(baskets)
+
+
 class Queries(NamedTuple):
     """Sets of codes, and whether the user asked about a single basket (not a list of them)."""
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from contradpp.data.baskets import Baskets
-from contradpp.metrics.baselines import Popularity
 from contradpp.metrics.bootstrap import mean_interval
 from contradpp.metrics.report import Report, evaluate
+from contradpp.models.baselines import Popularity
 
 K = 10
 KS = (1, K)

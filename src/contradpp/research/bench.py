@@ -22,8 +22,8 @@ from contradpp._threads import blas_threads
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import take_sets
-from contradpp.dpp.kernel import LowRankKernel
-from contradpp.dpp.sampling import Sampler
+from contradpp.dpp.kernel import Kernel
+from contradpp.dpp.sample import Sampler
 from contradpp.errors import ContradppError, DownloadError
 from contradpp.learn.start import start_factors
 from contradpp.learn.state import SETS_PER_BLOCK
@@ -219,7 +219,7 @@ def sampling(rounds: int) -> Figure:
     """One sample after preparation, a million items over ten thousand, K = 64."""
     times = []
     for M in (10_000, 1_000_000):
-        sampler = Sampler(LowRankKernel(random_model(M, 64)))
+        sampler = Sampler(Kernel(random_model(M, 64)))
         times.append(best_time(partial(sampler.sample, 1000, seed=0), rounds) / 1000)
     return Figure("one sample, M = 10⁶ over 10⁴", times[1] / times[0], 3.0, True, "×",
                   f"{1e6 * times[1]:.0f} / {1e6 * times[0]:.0f} µs")  # fmt: skip

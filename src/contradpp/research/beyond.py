@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from contradpp.metrics.baselines import EASE, ItemKNN, Popularity
 from contradpp.metrics.report import evaluate
+from contradpp.models.baselines import EASE, ItemKNN, Popularity
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.research import figures

@@ -13,8 +13,8 @@ from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.errors import ConvergenceError
 from contradpp.learn.callbacks import Array, Callback, Record
-from contradpp.metrics.baselines import Popularity
 from contradpp.metrics.report import evaluate
+from contradpp.models.baselines import Popularity
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.research import beyond, scaling, toy
 from contradpp.research.paper import TEST_SHARE, Task

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from contradpp._random import stream
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, take_sets
-from contradpp.dpp.kernel import LowRankKernel
+from contradpp.dpp.kernel import Kernel
 from contradpp.learn.calibrate import auc, discrimination_scale, likelihood_scale, uniform_sets
 from contradpp.metrics.report import Report
 
@@ -19,7 +19,7 @@ LOG10_SCALES = np.round(np.linspace(-2.0, 3.0, 51), 3)  # relative to the scale 
 PAIRS = 2  # a basket of one item gives a model nothing to go by but popularity
 
 
-def choose_scales(kernel: LowRankKernel, validation: Sets, seed: int) -> dict[str, float]:
+def choose_scales(kernel: Kernel, validation: Sets, seed: int) -> dict[str, float]:
     """The c that each way of calibrating chooses on these sets."""
     sizes = validation.sizes.astype(np.float64)
     others = Sets(validation.indptr, uniform_sets(validation.sizes, kernel.n_items, stream(seed, 0)))
@@ -36,7 +36,7 @@ def scaled_results(model: Any, validation: Baskets, test: Baskets, report: Repor
     A set's score moves by 2|A| log c, so that one evaluation gives the AUC at every scale. The names that end in
     `_pairs` are of baskets of two or more items, at the scales that are best for those.
     """
-    kernel = LowRankKernel(model.item_factors_)
+    kernel = Kernel(model.item_factors_)
     held_out = _known_sets(validation, model)
     scales = choose_scales(kernel, held_out, seed)
     larger = take_sets(held_out, np.flatnonzero(held_out.sizes >= PAIRS))

@@ -17,15 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import PANEL, WORK, invert, multiply, padded, products, times_det
+from contradpp.dpp.compiled.blocks import PANEL, REST, WORK, invert, multiply, padded, products, times_det
 from contradpp.dpp.compiled.decorators import entry, helper
+from contradpp.dpp.factor import SINGULAR
 
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
-
-
-SINGULAR = 1e-14  # a pivot this small, relative to its diagonal entry, is rounding
 
 
 class Parameters(NamedTuple):
@@ -105,7 +103,7 @@ def largest_set(indptr: Pointers, first: int, last: int) -> int:
 
 @helper
 def invert_general(W: Array, k: int, scale: Array) -> float:
-    """W ← W⁻¹ by Gauss and Jordan, after scaling to a unit diagonal; returns log det, −inf if a pivot is rounding.
+    """W ← W⁻¹ by Gauss and Jordan, after scaling to a unit diagonal; returns log det, −inf if it is singular.
 
     No row needs to be exchanged: the symmetric part is positive semi-definite, and so is that of every Schur
     complement.
@@ -136,13 +134,15 @@ def invert_general(W: Array, k: int, scale: Array) -> float:
                     W[a, b] -= factor * W[p, b]
     for a in range(k):
         for b in range(k):
+            if not abs(W[a, b]) * SINGULAR < 1.0:
+                return -np.inf
             W[a, b] /= scale[a] * scale[b]
     return float(log_det + np.log(product))
 
 
 @helper
 def invert_set(p: Parameters, indices: Codes, start: int, k: int, room: Room, whole: bool) -> float:
-    """W = L_A⁻¹ of one set whose rows of V are in X; returns log det L_A, −inf if it is singular.
+    """W = L_A⁻¹ of one set whose rows of V are in X; returns log det L_A, −inf if it is singular (see `dpp.factor`).
 
     With a diagonal, L_A itself stays in `room.L`. If not `whole`, only the determinant counts.
     """
@@ -159,7 +159,12 @@ def invert_set(p: Parameters, indices: Codes, start: int, k: int, room: Room, wh
                 for b in range(a + 1):
                     room.L[a, b] = W[a, b]
                     room.L[b, a] = W[a, b]
-        return float(invert(W, k, SINGULAR, room.work, whole))
+        log_det = invert(W, k, SINGULAR, room.work, whole)
+        if whole:
+            for a in range(k):
+                if not W[a, a] * room.work[REST, a] < 1.0:  # the rule of `factor`: W_ii L_ii SINGULAR
+                    return -np.inf
+        return float(log_det)
     for a in range(k):
         for b in range(a):
             W[b, a] = W[a, b]

@@ -1,7 +1,10 @@
-"""Numba kernels over many sets at once; each has its definition in `reference.py`.
+"""Numba kernels over many sets at once: their bases, inverses and next-item scores.
 
-Sets come as the CSR of `Baskets`: set s holds `indices[indptr[s]:indptr[s + 1]]`. Importing this module
-loads Numba, so that the rest of the library imports it only where it is used.
+Sets come as the CSR of `Baskets`: set s holds `indices[indptr[s]:indptr[s + 1]]`. L = D + X G Xᵀ + S comes as
+`left` = X G, X, the diagonal d of D and the CSR of S with sorted columns; where L is symmetric also as V with
+L = D + V Vᵀ. Of a set A, W is L_A⁻¹; the inverses of several sets lie one after the other in a flat array, that of
+set s from `offsets[s]` on. Importing this module loads Numba, so that the rest of the library imports it where it is
+used only.
 """
 
 from __future__ import annotations
@@ -10,63 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.dpp.compiled.decorators import entry, helper
-from contradpp.dpp.linalg import DEPENDENT
+from contradpp.dpp.factor import SINGULAR
 
 Array = NDArray[np.float64]
+Pointers = NDArray[np.int64]
+Codes = NDArray[np.int32]
 
 
-@entry
-def orthonormal_rows(
-    V: NDArray[np.floating],
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    first: int,
-    last: int,
-    Q: Array,
-    pivots: Array,
-) -> None:
-    """Orthonormal rows that span the factors of each set, and the squared pivots whose product is det L_A.
-
-    Gram-Schmidt with a second pass, which makes the rows orthogonal to rounding whatever the condition of
-    V_A. A row that the earlier ones span to rounding (`DEPENDENT`) gets pivot 0 and is left zero: det L_A = 0
-    then, and the other rows still span all of V_A. Writes to the entries of sets first..last−1 of Q (nnz, K)
-    and pivots.
-    """
-    K = V.shape[1]
-    tiny = max(4.0 * np.finfo(V.dtype).eps * K, DEPENDENT) ** 2
+@helper
+def largest_of(indptr: Pointers, first: int, last: int) -> int:
+    """The most items that one of the sets first..last−1 has, at least 1."""
+    largest = 1
     for s in range(first, last):
-        start = indptr[s]
-        for a in range(start, indptr[s + 1]):
-            norm = 0.0
-            for k in range(K):
-                Q[a, k] = V[indices[a], k]  # float64 from here on, whatever V is
-                norm += Q[a, k] * Q[a, k]
-            left = norm
-            for _ in range(2):
-                for b in range(start, a):
-                    dot = 0.0
-                    for k in range(K):
-                        dot += Q[b, k] * Q[a, k]
-                    for k in range(K):
-                        Q[a, k] -= dot * Q[b, k]
-                left = 0.0
-                for k in range(K):
-                    left += Q[a, k] * Q[a, k]
-            if left <= tiny * norm:
-                left = 0.0
-            pivots[a] = left
-            scale = 1.0 / np.sqrt(left) if left > 0 else 0.0
-            for k in range(K):
-                Q[a, k] *= scale
+        largest = max(largest, indptr[s + 1] - indptr[s])
+    return largest
 
 
-@entry
-def subtract_squares(scores: Array, products: Array, indptr: NDArray[np.int64]) -> None:
-    """scores[s] −= Σ_a products[a]², summed over the entries a of set s."""
-    for s in range(scores.shape[0]):
-        for a in range(indptr[s], indptr[s + 1]):
-            for j in range(scores.shape[1]):
-                scores[s, j] -= products[a, j] * products[a, j]
+# -- Symmetric kernels: orthonormal rows ---------------------------------------------------------------
 
 
 @helper
@@ -82,96 +45,348 @@ def project_off(residual: Array, basis: Array, t: int) -> None:
 
 
 @helper
-def choose_eigenvectors(inclusion: Array, rng: np.random.Generator, chosen: NDArray[np.int64]) -> int:
-    """Each eigenvector enters on its own with its probability λ/(1 + λ); returns how many did."""
-    count = 0
-    for n in range(len(inclusion)):
-        if rng.random() < inclusion[n]:
-            chosen[count] = n
-            count += 1
-    return count
+def orthonormalise(V: NDArray[np.floating], d: Array, codes: Codes, Q: Array, more: Array, R: Array) -> None:
+    """Orthonormal rows with [V_A √D_A] = R [Q more], R lower triangular, by Gram and Schmidt.
 
-
-@helper
-def choose_k_eigenvectors(
-    log_values: Array, table: Array, k: int, rng: np.random.Generator, chosen: NDArray[np.int64]
-) -> int:
-    """k eigenvectors with probability ∝ the product of their values, by the symmetric polynomials in `table`."""
-    left = k
-    for n in range(len(log_values), 0, -1):
-        if left == 0:
-            break
-        log_inclusion = log_values[n - 1] + table[n - 1, left - 1] - table[n, left]
-        # The last ones must enter, whatever rounding says.
-        if left == n or np.log(rng.random()) < log_inclusion:
-            left -= 1
-            chosen[left] = n - 1
-    return k
-
-
-@helper
-def sample_projection(
-    Y: Array, cumulative: Array, chosen: NDArray[np.int64], k: int, rng: np.random.Generator, out: NDArray[np.int32]
-) -> None:
-    """k items from the DPP that the k chosen orthonormal columns of Y span; exact, whatever the catalogue's size.
-
-    Item i should come next with probability ∝ ‖Z y_i‖², Z the projection off what was drawn before. Propose
-    i ∝ ‖y_i‖² (a chosen column uniformly, then an item by that column's squares: one binary search), accept
-    with probability ‖Z y_i‖²/‖y_i‖². Step t takes k/(k − t) proposals on average.
+    The columns of √D_A are left out where d is empty. A second pass, where the first took much away, makes the rows
+    orthogonal to rounding whatever the condition of L_A. A row of which the earlier ones leave nothing but rounding
+    is left zero, and so is R_aa: the other rows still span them all.
     """
-    M = Y.shape[0]
-    basis = np.empty((k, k))
-    residual = np.empty(k)
-    t = 0
-    while t < k:
-        column = chosen[min(int(rng.random() * k), k - 1)]
-        target = rng.random() * cumulative[column, M - 1]
-        i = min(np.searchsorted(cumulative[column], target, side="right"), M - 1)
+    k, K = len(codes), V.shape[1]
+    extra = k if len(d) > 0 else 0
+    for a in range(k):
         norm = 0.0
-        for e in range(k):
-            residual[e] = Y[i, chosen[e]]
-            norm += residual[e] * residual[e]
-        project_off(residual, basis, t)
-        left = 0.0
-        for e in range(k):
-            left += residual[e] * residual[e]
-        if left < 1e-20 * norm or rng.random() * norm >= left:
+        for c in range(K):
+            Q[a, c] = V[codes[a], c]  # float64 from here on, whatever V is
+            norm += Q[a, c] * Q[a, c]
+        for c in range(extra):
+            more[a, c] = 0.0
+        if extra > 0:
+            more[a, a] = np.sqrt(d[codes[a]])
+            norm += d[codes[a]]
+        for b in range(k):
+            R[a, b] = 0.0
+        left = norm
+        for _ in range(2):
+            before = left
+            for b in range(a):
+                dot = 0.0
+                for c in range(K):
+                    dot += Q[b, c] * Q[a, c]
+                for c in range(extra):
+                    dot += more[b, c] * more[a, c]
+                R[a, b] += dot
+                for c in range(K):
+                    Q[a, c] -= dot * Q[b, c]
+                for c in range(extra):
+                    more[a, c] -= dot * more[b, c]
+            left = 0.0
+            for c in range(K):
+                left += Q[a, c] * Q[a, c]
+            for c in range(extra):
+                left += more[a, c] * more[a, c]
+            if left > 0.25 * before:
+                break
+        if left <= SINGULAR * norm:
+            left = 0.0
+        R[a, a] = np.sqrt(left)
+        scale = 1.0 / R[a, a] if left > 0 else 0.0
+        for c in range(K):
+            Q[a, c] *= scale
+        for c in range(extra):
+            more[a, c] *= scale
+
+
+@helper
+def left_out_directions(R: Array, k: int, weights: Array, scores: Array) -> None:
+    """For each item i of a set: the direction of its span that is orthogonal to all the others, and 1/W_ii.
+
+    Column i of R⁻¹ is that direction in the coordinates of Q; it is written, normalised, to weights[i, :k], and its
+    squared length is W_ii. Where the items are dependent 1/W_ii is 0.
+    """
+    for i in range(k):
+        row = weights[i]
+        length = 0.0
+        for a in range(i):
+            row[a] = 0.0
+        for a in range(i, k):
+            value = 1.0 if a == i else 0.0
+            for b in range(i, a):
+                value -= R[a, b] * row[b]
+            row[a] = value / R[a, a]
+            length += row[a] * row[a]
+        scores[i] = 1.0 / length if length < np.inf else 0.0
+        scale = np.sqrt(scores[i])
+        for a in range(i, k):
+            row[a] *= scale
+
+
+@entry
+def bases_of_sets(
+    V: NDArray[np.floating], d: Array, indptr: Pointers, indices: Codes, first: int, last: int,
+    Q: Array, weights: Array, scores: Array, logs: Array, worst: Array,
+) -> None:  # fmt: skip
+    """Of sets first..last−1 of a symmetric kernel: orthonormal rows Q, 1/W_ii, log det L_A and max W_ii L_ii.
+
+    Written to the entries of the sets in Q (entries, K) and `scores`, and to `logs` (−inf where singular) and `worst`.
+    `weights` gets the directions of `left_out_directions`, unless it has no rows.
+    """
+    largest = largest_of(indptr, first, last)
+    R, more, own = np.empty((largest, largest)), np.empty((largest, largest)), np.empty((largest, largest))
+    for s in range(first, last):
+        start, stop = indptr[s], indptr[s + 1]
+        k = stop - start
+        orthonormalise(V, d, indices[start:stop], Q[start:stop], more, R)
+        left_out_directions(R, k, weights[start:stop] if len(weights) > 0 else own, scores[start:stop])
+        log, largest_share = 0.0, 1.0
+        for a in range(k):
+            norm = 0.0
+            for b in range(a + 1):
+                norm += R[a, b] * R[a, b]
+            log += 2.0 * np.log(R[a, a])
+            largest_share = max(largest_share, norm / scores[start + a]) if scores[start + a] > 0 else np.inf
+            if largest_share == np.inf:
+                break
+        worst[s] = largest_share
+        logs[s] = log if largest_share < 1.0 / SINGULAR else -np.inf
+
+
+# -- Any kernel: inverses ------------------------------------------------------------------------------
+
+
+@helper
+def first_at_least(indices: Codes, start: int, stop: int, column: int) -> int:
+    """The first place in start..stop, of sorted indices, that holds `column` or more."""
+    while start < stop:
+        middle = (start + stop) // 2
+        if indices[middle] < column:
+            start = middle + 1
+        else:
+            stop = middle
+    return start
+
+
+@helper
+def fill_kernel(
+    left: Array, X: Array, d: Array, S_indptr: Pointers, S_indices: Codes, S_values: Array, codes: Codes, L: Array
+) -> None:
+    """L_A = D_A + left_A X_Aᵀ + S_A (k, k) for one set, left = X G."""
+    k, r = len(codes), X.shape[1]
+    for a in range(k):
+        start, stop = S_indptr[codes[a]], S_indptr[codes[a] + 1]
+        for b in range(k):
+            dot = 0.0
+            for c in range(r):
+                dot += left[codes[a], c] * X[codes[b], c]
+            if stop > start:
+                place = first_at_least(S_indices, start, stop, codes[b])
+                if place < stop and S_indices[place] == codes[b]:
+                    dot += S_values[place]
+            L[a, b] = dot
+        L[a, a] += d[codes[a]]
+
+
+@helper
+def set_scales(L: Array, scales: Array) -> None:
+    """What to divide rows and columns by, so that the largest entry of each is about 1.
+
+    From √L_aa, a few divisions by the square root of a row's largest entry (Ruiz 2001): a diagonal that is
+    zero, or only rounding, is no scale, and neither are the entries between items of very different popularity.
+    Where L is symmetric √L_aa it stays, as no entry exceeds those of the diagonal then.
+    """
+    k = len(L)
+    largest = np.empty(k)
+    for a in range(k):
+        scales[a] = np.sqrt(L[a, a]) if L[a, a] > 1e-200 else 1.0
+    for _ in range(3):
+        for a in range(k):
+            largest[a] = 0.0
+            for b in range(k):
+                largest[a] = max(largest[a], abs(L[a, b]) / (scales[a] * scales[b]))
+        for a in range(k):
+            if largest[a] > 0:
+                scales[a] *= np.sqrt(largest[a])
+
+
+@helper
+def invert(A: Array) -> tuple[float, float]:
+    """Put A⁻¹ in the place of A, by elimination with row pivots; returns log det A and the largest entry of A⁻¹.
+
+    Where it is singular or its determinant negative, that is −inf and ∞, and the content of A is meaningless.
+    """
+    k = len(A)
+    swaps = np.empty(k, dtype=np.int64)
+    log, positive = 0.0, True
+    for c in range(k):
+        best = c
+        for a in range(c + 1, k):
+            if abs(A[a, c]) > abs(A[best, c]):
+                best = a
+        pivot = A[best, c]
+        if not abs(pivot) > 0:
+            return -np.inf, np.inf
+        swaps[c] = best
+        if best != c:
+            positive = not positive
+            for b in range(k):
+                A[c, b], A[best, b] = A[best, b], A[c, b]
+        if pivot < 0:
+            positive = not positive
+        log += np.log(abs(pivot))
+        A[c, c] = 1.0
+        for b in range(k):
+            A[c, b] /= pivot
+        for a in range(k):
+            if a != c:
+                factor = A[a, c]
+                A[a, c] = 0.0
+                for b in range(k):
+                    A[a, b] -= factor * A[c, b]
+    largest = 0.0
+    for a in range(k):
+        for b in range(k):
+            largest = max(largest, abs(A[a, b]))
+    for c in range(k - 1, -1, -1):
+        if swaps[c] != c:
+            for a in range(k):
+                A[a, c], A[a, swaps[c]] = A[a, swaps[c]], A[a, c]
+    if not (positive and largest < 1.0 / SINGULAR):
+        return -np.inf, np.inf
+    return log, largest
+
+
+@entry
+def invert_sets(
+    left: Array, X: Array, d: Array, S_indptr: Pointers, S_indices: Codes, S_values: Array, indptr: Pointers,
+    indices: Codes, first: int, last: int, offsets: Pointers, ridge: float, W: Array, logs: Array, worst: Array,
+) -> None:  # fmt: skip
+    """W = L_A⁻¹ of sets first..last−1, log det L_A (−inf where singular) and the largest entry of the scaled inverse.
+
+    L_A is scaled first (`set_scales`), so that items of very different popularity do no harm. The inverse of a
+    singular L_A is that of L_A with `ridge` added to the scaled diagonal, or zero where ridge is zero.
+    """
+    scales = np.empty(largest_of(indptr, first, last))
+    for s in range(first, last):
+        codes = indices[indptr[s] : indptr[s + 1]]
+        k = len(codes)
+        A = W[offsets[s] : offsets[s] + k * k].reshape(k, k)
+        logs[s], worst[s] = -np.inf, np.inf
+        for attempt in range(2):
+            fill_kernel(left, X, d, S_indptr, S_indices, S_values, codes, A)
+            set_scales(A, scales)
+            for a in range(k):
+                for b in range(k):
+                    A[a, b] /= scales[a] * scales[b]
+                if attempt == 1:
+                    A[a, a] += ridge
+            log, largest = invert(A)
+            if log > -np.inf:
+                for a in range(k):
+                    for b in range(k):
+                        A[a, b] /= scales[a] * scales[b]
+                    log += 2.0 * np.log(scales[a])
+                if attempt == 0:
+                    logs[s], worst[s] = log, max(largest, 1.0)
+                break
+            if ridge == 0.0 or attempt == 1:
+                A[:] = 0.0
+                break
+
+
+# -- Scores of all items given a set -------------------------------------------------------------------
+
+
+@entry
+def rows_of_sets(left: Array, right: Array, indptr: Pointers, indices: Codes, offsets: Pointers, W: Array,
+                 rows: Array) -> None:  # fmt: skip
+    """What a product with Xᵀ turns into L_:Aᵀ, W L_A: and (with three parts of rows) Wᵀ L_:Aᵀ, but for S.
+
+    rows[:n] = right_A, rows[n : 2n] = W left_A, rows[2n : 3n] = Wᵀ right_A, n the number of entries.
+    """
+    n, r = len(indices), left.shape[1]
+    both = len(rows) == 3 * n
+    for s in range(len(indptr) - 1):
+        start = indptr[s]
+        k = indptr[s + 1] - start
+        inverse = W[offsets[s] : offsets[s] + k * k].reshape(k, k)
+        for a in range(k):
+            rows[start + a] = right[indices[start + a]]
+            target = rows[n + start + a]
+            target[:] = 0.0
+            for b in range(k):
+                weight, source = inverse[a, b], left[indices[start + b]]
+                for c in range(r):
+                    target[c] += weight * source[c]
+            if both:
+                target = rows[2 * n + start + a]
+                target[:] = 0.0
+                for b in range(k):
+                    weight, source = inverse[b, a], right[indices[start + b]]
+                    for c in range(r):
+                        target[c] += weight * source[c]
+
+
+@entry
+def add_partners(
+    Y: Array, offset: int, S_indptr: Pointers, S_indices: Codes, S_values: Array,
+    indptr: Pointers, indices: Codes, offsets: Pointers, W: Array,
+) -> None:  # fmt: skip
+    """Add S's share to the product Y (2n or 3n, tile) of `rows_of_sets` with the items offset, offset + 1, ... .
+
+    L_:Aᵀ loses S_A:, W L_A: gains W S_A:, and Wᵀ L_:Aᵀ loses Wᵀ S_A:.
+    """
+    n, width = len(indices), Y.shape[1]
+    both = len(Y) == 3 * n
+    for s in range(len(indptr) - 1):
+        start = indptr[s]
+        k = indptr[s + 1] - start
+        inverse = W[offsets[s] : offsets[s] + k * k].reshape(k, k)
+        for a in range(k):
+            stop = S_indptr[indices[start + a] + 1]
+            place = first_at_least(S_indices, S_indptr[indices[start + a]], stop, offset)
+            while place < stop and S_indices[place] < offset + width:
+                j, value = S_indices[place] - offset, S_values[place]
+                Y[start + a, j] -= value
+                for b in range(k):
+                    Y[n + start + b, j] += inverse[b, a] * value
+                if both:
+                    for b in range(k):
+                        Y[2 * n + start + b, j] -= inverse[a, b] * value
+                place += 1
+
+
+@entry
+def subtract_products(
+    scores: Array, E: NDArray[np.floating], U: NDArray[np.floating], indptr: Pointers, zero: Array, clear: Array
+) -> int:
+    """scores[s] −= Σ_a E[a] U[a] over the entries a of set s; returns how many scores are unclear, and are NaN now.
+
+    With t the sum of the sizes of all terms of a score, one of at most zero[s] t becomes 0, and one above that, but of
+    at most clear[s] t, is unclear. A score that is −inf stays so.
+    """
+    width = scores.shape[1]
+    sizes = np.empty(width)
+    unclear = 0
+    for s in range(scores.shape[0]):
+        row = scores[s]
+        for j in range(width):
+            sizes[j] = row[j]
+        for a in range(indptr[s], indptr[s + 1]):
+            e, u = E[a], U[a]
+            for j in range(width):
+                term = e[j] * u[j]
+                row[j] -= term
+                sizes[j] += abs(term)
+        low = 0
+        for j in range(width):
+            low += 1 if (row[j] <= clear[s] * sizes[j]) & (row[j] > -np.inf) else 0
+        if low == 0:
             continue
-        project_off(residual, basis, t)  # again, so that rounding does not grow over the steps
-        left = 0.0
-        for e in range(k):
-            left += residual[e] * residual[e]
-        for e in range(k):
-            basis[t, e] = residual[e] / np.sqrt(left)
-        out[t] = i
-        t += 1
-
-
-@entry
-def sample_dpp(
-    Y: Array, cumulative: Array, inclusion: Array, rng: np.random.Generator, n: int, sizes: NDArray[np.int64]
-) -> NDArray[np.int32]:
-    """n samples one after the other: their items in one array, their sizes in `sizes`."""
-    K = len(inclusion)
-    items = np.empty(n * K, dtype=np.int32)
-    chosen = np.empty(K, dtype=np.int64)
-    position = 0
-    for s in range(n):
-        k = choose_eigenvectors(inclusion, rng, chosen)
-        sample_projection(Y, cumulative, chosen, k, rng, items[position : position + k])
-        sizes[s] = k
-        position += k
-    return items[:position].copy()
-
-
-@entry
-def sample_k_dpp(
-    Y: Array, cumulative: Array, log_values: Array, table: Array, k: int, rng: np.random.Generator, n: int
-) -> NDArray[np.int32]:
-    """n samples of size k, one after the other."""
-    items = np.empty(n * k, dtype=np.int32)
-    chosen = np.empty(max(k, 1), dtype=np.int64)
-    for s in range(n):
-        choose_k_eigenvectors(log_values, table, k, rng, chosen)
-        sample_projection(Y, cumulative, chosen, k, rng, items[s * k : (s + 1) * k])
-    return items
+        for j in range(width):
+            if row[j] > -np.inf and row[j] <= clear[s] * sizes[j]:
+                if row[j] <= zero[s] * sizes[j]:
+                    row[j] = 0.0
+                else:
+                    row[j] = np.nan
+                    unclear += 1
+    return unclear

@@ -18,45 +18,6 @@ Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
 
 
-@entry
-def left_out_directions(V: Array, indptr: Pointers, indices: Codes, Q: Array, weights: Array, scores: Array) -> None:
-    """For each entry i of a set A: the unit vector of span V_A that is orthogonal to V_{A∖i}, and 1/W_ii.
-
-    Q holds orthonormal rows with V_A = R Q, R lower triangular. Column i of R⁻¹ is that direction in the
-    coordinates of Q; it is written, normalised, to weights[i, :|A|], and its squared length is W_ii. Where V_A is
-    dependent the score is 0.
-    """
-    K = V.shape[1]
-    largest = 1
-    for s in range(len(indptr) - 1):
-        largest = max(largest, indptr[s + 1] - indptr[s])
-    R = np.empty((largest, largest))
-    for s in range(len(indptr) - 1):
-        start = indptr[s]
-        k = indptr[s + 1] - start
-        for a in range(k):
-            for b in range(a + 1):
-                dot = 0.0
-                for c in range(K):
-                    dot += V[indices[start + a], c] * Q[start + b, c]
-                R[a, b] = dot
-        for i in range(k):
-            row = weights[start + i]
-            length = 0.0
-            for a in range(i):
-                row[a] = 0.0
-            for a in range(i, k):
-                value = 1.0 if a == i else 0.0
-                for b in range(i, a):
-                    value -= R[a, b] * row[b]
-                row[a] = value / R[a, a]
-                length += row[a] * row[a]
-            scores[start + i] = 1.0 / length if length < np.inf else 0.0
-            scale = np.sqrt(scores[start + i])
-            for a in range(i, k):
-                row[a] *= scale
-
-
 @helper
 def offer(scores: Array, slacks: Array, codes: Codes, score: float, slack: float, code: int) -> None:
     """Insert an item into a list of the best, best first, if it beats one of them; what came first wins a tie."""
@@ -93,17 +54,51 @@ def combine(Y: Array, weights: Array, first: int, last: int, x: Array) -> None:
         b += 4
 
 
+@helper
+def start_tile(delta: Array, offset: int, codes: Codes, given: Array, above: Array, below: Array) -> None:
+    """From the scores given a whole set: −inf for its items, and the scores less and plus their rounding."""
+    width = len(given)
+    for a in range(len(codes)):
+        if offset <= codes[a] < offset + width:
+            given[codes[a] - offset] = -np.inf
+    for j in range(width):
+        above[j] = given[j] - delta[j]
+        below[j] = given[j] + delta[j]
+
+
+@helper
+def tally(
+    given: Array, above: Array, below: Array, delta: Array, x: Array, offset: int, code: int, own: float, slack: float,
+    counts: Pointers, kept: bool, best: Array, slacks: Array, codes: Codes,
+) -> None:  # fmt: skip
+    """Compare the scores given + x of a tile with `own`, that of the item `code` that was left out.
+
+    `counts` gains the items that beat it, and those that tie with it or beat it. If `kept`, the lists of the best
+    (codes, scores, and δ, which start at −inf and 0) take the items of the tile, the one left out with its own score.
+    """
+    upper, lower = own + slack, own - slack
+    better, at_least = 0, 0
+    for j in range(len(x)):
+        better += 1 if above[j] + x[j] > upper else 0
+        at_least += 1 if below[j] + x[j] >= lower else 0
+    counts[0] += better
+    counts[1] += at_least
+    if kept:
+        for j in range(len(x)):
+            score = own if offset + j == code else given[j] + x[j]
+            if score > best[-1]:
+                offer(best, slacks, codes, score, delta[j], offset + j)
+
+
 @entry
 def compare_directions(
-    Y: Array, norms: Array, delta: Array, offset: int, indptr: Pointers, indices: Codes, weights: Array,
+    Y: Array, weights: Array, norms: Array, delta: Array, offset: int, indptr: Pointers, indices: Codes,
     scores: Array, slack: Array, held: Pointers, counts: Pointers, top: Array, top_codes: Codes,
 ) -> None:  # fmt: skip
-    """Compare the scores ‖v_j‖² − Σ_b Y_bj² + (Σ_b weights_ib Y_bj)² of a tile of items with that of the item left out.
+    """Compare the scores L_jj − Σ_b Y_bj² + (Σ_b weights_ib Y_bj)² of a tile of items with that of the item left out.
 
     Y (entries, tile) is the product of the orthonormal rows with the factors of items offset, offset + 1, ... .
-    Row i counts the items that beat it, and those that tie with it or beat it. Set s keeps its best items given
-    its set without entry held[s], whose item may be among them:
-    their codes, and in `top` (2, n_sets, n) their scores and δ, which start at −inf and 0.
+    Row i of `counts` is that of the item i left out; set s keeps its best items given its set without entry held[s].
     """
     width = Y.shape[1]
     given, above, below, x = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
@@ -114,28 +109,40 @@ def compare_directions(
             y = Y[a]
             for j in range(width):
                 given[j] -= y[j] * y[j]
-        for a in range(start, stop):
-            if offset <= indices[a] < offset + width:
-                given[indices[a] - offset] = -np.inf
-        for j in range(width):
-            above[j] = given[j] - delta[j]
-            below[j] = given[j] + delta[j]
+        start_tile(delta, offset, indices[start:stop], given, above, below)
         for i in range(start, stop):
             combine(Y, weights[i, i - start :], i, stop, x)
-            upper, lower = scores[i] + slack[i], scores[i] - slack[i]
-            better, at_least = 0, 0
             for j in range(width):
-                square = x[j] * x[j]
-                better += 1 if above[j] + square > upper else 0
-                at_least += 1 if below[j] + square >= lower else 0
-            counts[i, 0] += better
-            counts[i, 1] += at_least
-            if i == held[s]:
-                best, slacks, codes = top[0, s], top[1, s], top_codes[s]
-                for j in range(width):
-                    score = scores[i] if offset + j == indices[i] else given[j] + x[j] * x[j]
-                    if score > best[-1]:
-                        offer(best, slacks, codes, score, delta[j], offset + j)
+                x[j] *= x[j]
+            tally(given, above, below, delta, x, offset, indices[i], scores[i], slack[i], counts[i], i == held[s],
+                  top[0, s], top[1, s], top_codes[s])  # fmt: skip
+
+
+@entry
+def compare_products(
+    Y: Array, norms: Array, delta: Array, offset: int, indptr: Pointers, indices: Codes,
+    scores: Array, slack: Array, held: Pointers, counts: Pointers, top: Array, top_codes: Codes,
+) -> None:  # fmt: skip
+    """As `compare_directions` for the scores c_j + Q_ij U_ij / W_ii, c_j = L_jj − Σ_a E_aj U_aj, of any kernel.
+
+    Y holds E = L_:Aᵀ, U = W L_A: and Q = Wᵀ L_:Aᵀ, each with a row per entry; `scores` holds 1/W_ii.
+    """
+    n, width = len(indices), Y.shape[1]
+    given, above, below, x = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
+    for s in range(len(indptr) - 1):
+        start, stop = indptr[s], indptr[s + 1]
+        given[:] = norms
+        for a in range(start, stop):
+            E, U = Y[a], Y[n + a]
+            for j in range(width):
+                given[j] -= E[j] * U[j]
+        start_tile(delta, offset, indices[start:stop], given, above, below)
+        for i in range(start, stop):
+            U, Q, factor = Y[n + i], Y[2 * n + i], scores[i]
+            for j in range(width):
+                x[j] = Q[j] * U[j] * factor
+            tally(given, above, below, delta, x, offset, indices[i], scores[i], slack[i], counts[i], i == held[s],
+                  top[0, s], top[1, s], top_codes[s])  # fmt: skip
 
 
 @entry
@@ -148,7 +155,7 @@ def compare_sums(
     Row i is the sum over the whole set less its own row; δ_j is `tie` times the sum of the absolute values.
     """
     n_items, width = rows.shape[1], 512
-    total, size, x = np.empty(width), np.empty(width), np.empty(width)
+    room = np.empty((5, width))
     for s in range(len(indptr) - 1):
         start, stop = indptr[s], indptr[s + 1]
         scores, slack = np.empty(stop - start), np.empty(stop - start)
@@ -162,28 +169,17 @@ def compare_sums(
             scores[i - start], slack[i - start] = value, tie * absolute
         for offset in range(0, n_items, width):
             n = min(width, n_items - offset)
+            total, delta, above, below, x = room[0, :n], room[1, :n], room[2, :n], room[3, :n], room[4, :n]
             for j in range(n):
                 total[j] = bias[offset + j]
-                size[j] = abs(bias[offset + j])
+                delta[j] = tie * abs(bias[offset + j])
             for a in range(start, stop):
                 for j in range(n):
                     total[j] += rows[a, offset + j]
-                    size[j] += abs(rows[a, offset + j])
-            for a in range(start, stop):
-                if offset <= indices[a] < offset + n:
-                    total[indices[a] - offset] = -np.inf
+                    delta[j] += tie * abs(rows[a, offset + j])
+            start_tile(delta, offset, indices[start:stop], total, above, below)
             for i in range(start, stop):
-                upper, lower = scores[i - start] + slack[i - start], scores[i - start] - slack[i - start]
-                better, at_least = 0, 0
                 for j in range(n):
-                    x[j] = total[j] - rows[i, offset + j]
-                    better += 1 if x[j] - tie * size[j] > upper else 0
-                    at_least += 1 if x[j] + tie * size[j] >= lower else 0
-                counts[i, 0] += better
-                counts[i, 1] += at_least
-                if i == held[s]:
-                    best, slacks, codes = top[0, s], top[1, s], top_codes[s]
-                    for j in range(n):
-                        score = scores[i - start] if offset + j == indices[i] else x[j]
-                        if score > best[-1]:
-                            offer(best, slacks, codes, score, tie * size[j], offset + j)
+                    x[j] = -rows[i, offset + j]
+                tally(total, above, below, delta, x, offset, indices[i], scores[i - start], slack[i - start],
+                      counts[i], i == held[s], top[0, s], top[1, s], top_codes[s])  # fmt: skip

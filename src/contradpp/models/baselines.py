@@ -13,12 +13,10 @@ import numpy as np
 
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
+from contradpp.dpp.linalg import cholesky_threads
 from contradpp.errors import NumericalError, ParameterError
-from contradpp.metrics.implicit_adapter import Implicit
-from contradpp.metrics.interface import Baseline, sparse_rows
-from contradpp.metrics.linear_scoring import LinearScorer, StaticScorer
-from contradpp.metrics.scoring import Array
 from contradpp.models.queries import as_queries
+from contradpp.models.scores import Array, Baseline, Sums, sparse_rows
 
 __all__ = ["EASE", "Implicit", "ItemKNN", "Popularity"]
 
@@ -53,11 +51,12 @@ class Popularity(Baseline):
 
     def score_samples(self, baskets: Any, *, unknown: str = "error") -> Array:
         """log P(A) of every basket."""
-        queries = as_queries(baskets, self._known, unknown=unknown)
-        logs = self._log_probability(queries.sets)
+        queries = as_queries(baskets, self.known_items, unknown=unknown)
+        logs = self.log_probability(queries.sets)
         return logs[0] if queries.single else logs
 
-    def _log_probability(self, sets: Sets) -> Array:
+    def log_probability(self, sets: Sets) -> Array:
+        """log P(A) of every set."""
         p = self.probabilities_
         certain = p == 1  # in every basket: a set without such an item is impossible
         with np.errstate(divide="ignore"):
@@ -69,11 +68,12 @@ class Popularity(Baseline):
         logs: Array = np.log1p(-p[~certain]).sum() + _sums(gain[sets.indices], sets) + impossible
         return logs
 
-    def _scores(self, sets: Sets) -> Array:
+    def scores(self, sets: Sets) -> Array:
         return np.tile(self.probabilities_, (sets.count, 1))
 
-    def _scorer(self) -> StaticScorer:
-        return StaticScorer(self._known, self.counts_.astype(np.float64), self._log_probability)
+    def sums(self) -> Sums:
+        """The counts, whatever the basket holds."""
+        return Sums(self.counts_.astype(np.float64), None)
 
 
 @dataclass
@@ -130,12 +130,13 @@ class ItemKNN(Baseline):
         self.similarity_ = similarity if self.neighbours is None else _largest(similarity, self.neighbours)
         self.bias_ = _tie_break(train, similarity.data)
 
-    def _scores(self, sets: Sets) -> Array:
+    def scores(self, sets: Sets) -> Array:
         scores: Array = (sparse_rows(sets, len(self.items_)) @ self.similarity_).toarray()
         return scores + self.bias_
 
-    def _scorer(self) -> LinearScorer:
-        return LinearScorer(self._known, lambda codes: self.similarity_[codes].toarray(), self.bias_)
+    def sums(self) -> Sums:
+        """The rows of the similarity."""
+        return Sums(self.bias_, lambda codes: self.similarity_[codes].toarray())
 
 
 @dataclass
@@ -168,12 +169,68 @@ class EASE(Baseline):
         self.weights_ = P
         self.bias_ = _tie_break(train, P)
 
-    def _scores(self, sets: Sets) -> Array:
+    def scores(self, sets: Sets) -> Array:
         scores: Array = np.asarray(sparse_rows(sets, len(self.items_)) @ self.weights_)
         return scores + self.bias_
 
-    def _scorer(self) -> LinearScorer:
-        return LinearScorer(self._known, lambda codes: self.weights_[codes], self.bias_)
+    def sums(self) -> Sums:
+        """The rows of B."""
+        return Sums(self.bias_, lambda codes: self.weights_[codes])
+
+
+@dataclass
+class Implicit(Baseline):
+    """A model of the `implicit` package; a basket takes the place of a user.
+
+    A basket is not one of the users that the model was fitted to, so it is scored by what the model offers:
+    its item-item `similarity` (nearest neighbours), else `recalculate_user` (ALS), else the mean of the basket's
+    item factors (BPR, logistic factorisation). In the last case a column that is the same for every user, such as
+    the 1 that goes with the item biases, keeps its value.
+
+    Parameters
+    ----------
+    model : object
+        For instance `implicit.als.AlternatingLeastSquares(factors=64)`; `fit` fits it.
+    """
+
+    model: Any
+
+    def _learn(self, train: Baskets) -> None:
+        for name in ("fit", "recommend"):
+            if not hasattr(self.model, name):
+                raise ParameterError(f"{self.model!r} is no model of the implicit package: it has no {name}")
+        from scipy.sparse import csr_matrix
+
+        self.model.fit(csr_matrix(train.to_csr(), dtype=np.float32), show_progress=False)
+
+    def scores(self, sets: Sets) -> Array:
+        baskets = sparse_rows(sets, len(self.items_))
+        similarity = getattr(self.model, "similarity", None)
+        if similarity is not None:
+            return np.asarray((baskets @ similarity).toarray(), dtype=np.float64)
+        items = _dense(self.model.item_factors)
+        users = self._users(baskets, items)
+        return users @ items.T
+
+    def _users(self, baskets: Any, items: Array) -> Array:
+        """A factor per basket."""
+        try:
+            return _dense(self.model.recalculate_user(np.arange(baskets.shape[0]), baskets.astype(np.float32)))
+        except (AttributeError, NotImplementedError):
+            sizes = np.maximum(np.diff(baskets.indptr), 1)
+            users: Array = (baskets @ items) / sizes[:, None]
+            learned = _dense(self.model.user_factors)
+            fixed = (learned == learned[0]).all(axis=0)
+            users[:, fixed] = learned[0, fixed]
+            return users
+
+    def sums(self) -> Sums | None:
+        """Those of an item-item similarity, if the model has one."""
+        similarity = getattr(self.model, "similarity", None)
+        if similarity is None:
+            return None
+        rows = similarity.tocsr()
+        return Sums(np.zeros(len(self.known_items)), lambda codes: rows[codes].toarray().astype(np.float64))
 
 
 def _tie_break(train: Baskets, weights: Array) -> Array:
@@ -188,8 +245,9 @@ def _inverse(G: Array, ridge: float) -> Array:
     from scipy.linalg.lapack import dpotrf, dpotri
 
     G[np.diag_indices_from(G)] += ridge
-    factor, failed = dpotrf(G.T, lower=1, overwrite_a=1, clean=0)
-    inverse, also = dpotri(factor, lower=1, overwrite_c=1)
+    with cholesky_threads(len(G)):
+        factor, failed = dpotrf(G.T, lower=1, overwrite_a=1, clean=0)
+        inverse, also = dpotri(factor, lower=1, overwrite_c=1)
     if failed or also:
         raise NumericalError(f"XᵀX + {ridge:g} I is singular to rounding: use a larger regularization")
     P: Array = inverse.T  # in C order only the triangle above the diagonal is written
@@ -223,3 +281,9 @@ def _at_least(least: float, **values: float) -> None:
     for name, value in values.items():
         if not least <= value < np.inf:
             raise ParameterError(f"{name} must be a number of at least {least}, got {value!r}")
+
+
+def _dense(factors: Any) -> Array:
+    """Factors of the CPU models are arrays, those of the GPU models know how to become one."""
+    array = factors.to_numpy() if hasattr(factors, "to_numpy") else factors
+    return np.asarray(array, dtype=np.float64)

@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as hnp
 
 import reference
 from contradpp.data.sets import Sets
-from contradpp.dpp.kernel import LowRankKernel
-from contradpp.dpp.ranking import best_next, top_n
+from contradpp.dpp.kernel import Kernel
+from contradpp.dpp.rank import best_next, top_n
 
 NOTHING = np.array([], dtype=np.int32)
 SCORES = hnp.arrays(
@@ -29,7 +29,7 @@ def test_top_n_is_a_stable_sort_cut_short(scores, n):
 
 
 def test_best_next_by_definition(factors):
-    kernel, sets = LowRankKernel(factors), [[2], [0, 5], []]
+    kernel, sets = Kernel(factors), [[2], [0, 5], []]
     packed = Sets(np.array([0, 1, 3, 3]), np.array([2, 0, 5], dtype=np.int32))
     codes, probabilities = best_next(kernel, packed, 3, candidates=None, banned=NOTHING)
     for row, A in enumerate(sets):
@@ -40,7 +40,7 @@ def test_best_next_by_definition(factors):
 
 def test_short_rows_end_in_minus_one(factors):
     packed = Sets(np.array([0, 1, 3]), np.array([2, 0, 5], dtype=np.int32))
-    codes, probabilities = best_next(LowRankKernel(factors), packed, 9, candidates=np.array([0, 2, 5]), banned=NOTHING)
+    codes, probabilities = best_next(Kernel(factors), packed, 9, candidates=np.array([0, 2, 5]), banned=NOTHING)
     assert codes.shape == probabilities.shape == (2, 2)
     assert set(codes[0].tolist()) == {0, 5}
     assert codes[1].tolist() == [2, -1]
@@ -52,7 +52,7 @@ def test_banned_items_keep_their_share_of_the_probability(factors, candidates):
     packed = Sets(np.array([0, 1]), np.array([2], dtype=np.int32))
     law = reference.next_item(factors, [2])
     codes, probabilities = best_next(
-        LowRankKernel(factors), packed, 7, candidates=candidates, banned=np.array([3, 0], dtype=np.int32)
+        Kernel(factors), packed, 7, candidates=candidates, banned=np.array([3, 0], dtype=np.int32)
     )
     allowed = set(range(7) if candidates is None else candidates.tolist()) - {0, 2, 3}
     assert set(codes[0].tolist()) == allowed
@@ -62,6 +62,6 @@ def test_banned_items_keep_their_share_of_the_probability(factors, candidates):
 def test_nothing_to_choose_from(factors):
     packed = Sets(np.array([0, 1]), np.array([2], dtype=np.int32))
     codes, probabilities = best_next(
-        LowRankKernel(factors), packed, 3, candidates=np.array([], dtype=np.int64), banned=NOTHING
+        Kernel(factors), packed, 3, candidates=np.array([], dtype=np.int64), banned=NOTHING
     )
     assert codes.shape == probabilities.shape == (1, 0)

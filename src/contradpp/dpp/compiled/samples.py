@@ -1,4 +1,4 @@
-"""Numba kernels that draw sets from a nonsymmetric DPP, item by item, from a factorisation of I + L made once.
+"""Numba kernels that draw sets: by the eigenvectors of L = V Vᵀ, or item by item from a factorisation of I + L.
 
 Eliminating items from I + L one after the other gives, at the turn of item t, the kernel of those not yet eliminated
 as it is if nothing is known about the others: its column c, row e and pivot d at t. A sample goes the other way. If J
@@ -12,24 +12,126 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.dpp.compiled.decorators import entry, helper
-from contradpp.dpp.compiled.skew_kernels import invert, set_scales
+from contradpp.dpp.compiled.kernels import invert, project_off, set_scales
+from contradpp.dpp.factor import SINGULAR
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int32]
 
-ROUNDING = 1e-14  # an item that would enter with a smaller probability has one of zero
 RENEWED = 8
 
 
+# -- By eigenvectors -----------------------------------------------------------------------------------
+
+
+@helper
+def choose_eigenvectors(inclusion: Array, rng: np.random.Generator, chosen: NDArray[np.int64]) -> int:
+    """Each eigenvector enters on its own with its probability λ/(1 + λ); returns how many did."""
+    count = 0
+    for n in range(len(inclusion)):
+        if rng.random() < inclusion[n]:
+            chosen[count] = n
+            count += 1
+    return count
+
+
+@helper
+def choose_k_eigenvectors(
+    log_values: Array, table: Array, k: int, rng: np.random.Generator, chosen: NDArray[np.int64]
+) -> int:
+    """k eigenvectors with probability ∝ the product of their values, by the symmetric polynomials in `table`."""
+    left = k
+    for n in range(len(log_values), 0, -1):
+        if left == 0:
+            break
+        log_inclusion = log_values[n - 1] + table[n - 1, left - 1] - table[n, left]
+        # The last ones must enter, whatever rounding says.
+        if left == n or np.log(rng.random()) < log_inclusion:
+            left -= 1
+            chosen[left] = n - 1
+    return k
+
+
+@helper
+def sample_projection(
+    Y: Array, cumulative: Array, chosen: NDArray[np.int64], k: int, rng: np.random.Generator, out: NDArray[np.int32]
+) -> None:
+    """k items from the DPP that the k chosen orthonormal columns of Y span; exact, whatever the catalogue's size.
+
+    Item i should come next with probability ∝ ‖Z y_i‖², Z the projection off what was drawn before. Propose
+    i ∝ ‖y_i‖² (a chosen column uniformly, then an item by that column's squares: one binary search), accept
+    with probability ‖Z y_i‖²/‖y_i‖². Step t takes k/(k − t) proposals on average.
+    """
+    M = Y.shape[0]
+    basis = np.empty((k, k))
+    residual = np.empty(k)
+    t = 0
+    while t < k:
+        column = chosen[min(int(rng.random() * k), k - 1)]
+        target = rng.random() * cumulative[column, M - 1]
+        i = min(np.searchsorted(cumulative[column], target, side="right"), M - 1)
+        norm = 0.0
+        for e in range(k):
+            residual[e] = Y[i, chosen[e]]
+            norm += residual[e] * residual[e]
+        project_off(residual, basis, t)
+        left = 0.0
+        for e in range(k):
+            left += residual[e] * residual[e]
+        if left <= SINGULAR * norm or rng.random() * norm >= left:
+            continue
+        project_off(residual, basis, t)  # again, so that rounding does not grow over the steps
+        left = 0.0
+        for e in range(k):
+            left += residual[e] * residual[e]
+        for e in range(k):
+            basis[t, e] = residual[e] / np.sqrt(left)
+        out[t] = i
+        t += 1
+
+
 @entry
-def eliminate_rows(X: Array, G: Array, columns: Array, rows: Array, pivots: Array) -> None:
-    """Eliminate all items of I + X G Xᵀ, the first first: G becomes that of what is left.
+def sample_dpp(
+    Y: Array, cumulative: Array, inclusion: Array, rng: np.random.Generator, n: int, sizes: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """n samples one after the other: their items in one array, their sizes in `sizes`."""
+    K = len(inclusion)
+    items = np.empty(n * K, dtype=np.int32)
+    chosen = np.empty(K, dtype=np.int64)
+    position = 0
+    for s in range(n):
+        k = choose_eigenvectors(inclusion, rng, chosen)
+        sample_projection(Y, cumulative, chosen, k, rng, items[position : position + k])
+        sizes[s] = k
+        position += k
+    return items[:position].copy()
+
+
+@entry
+def sample_k_dpp(
+    Y: Array, cumulative: Array, log_values: Array, table: Array, k: int, rng: np.random.Generator, n: int
+) -> NDArray[np.int32]:
+    """n samples of size k, one after the other."""
+    items = np.empty(n * k, dtype=np.int32)
+    chosen = np.empty(max(k, 1), dtype=np.int64)
+    for s in range(n):
+        choose_k_eigenvectors(log_values, table, k, rng, chosen)
+        sample_projection(Y, cumulative, chosen, k, rng, items[s * k : (s + 1) * k])
+    return items
+
+
+# -- By elimination ------------------------------------------------------------------------------------
+
+
+@entry
+def eliminate_rows(X: Array, shift: Array, G: Array, columns: Array, rows: Array, pivots: Array) -> None:
+    """Eliminate all items of diag(shift) + X G Xᵀ, the first first: G becomes that of what is left.
 
     Of item t, columns[t] = G x_t / d and rows[t] = Gᵀ x_t, so that X columns[t] is c/d and X rows[t] is e.
     """
     n, r = X.shape
     for t in range(n):
-        pivot = 1.0
+        pivot = shift[t]
         for a in range(r):
             up, down = 0.0, 0.0
             for b in range(r):
@@ -103,7 +205,7 @@ def take_in(p: Array, q: Array, pivot: float, k: int, w: float, g: Array, h: Arr
         for a in range(k + 1):
             for b in range(k + 1):
                 fresh[a, b] /= scales[a] * scales[b]
-        if invert(fresh) > -np.inf:
+        if invert(fresh)[0] > -np.inf:
             for a in range(k + 1):
                 for b in range(k + 1):
                     inverse[a, b] = fresh[a, b] / (scales[a] * scales[b])
@@ -135,7 +237,7 @@ def draw_set(
         if k == 0 and u < 1.0 / pivot:
             continue
         w = solve_item(p, q, k, inverse, g, h)
-        if u < (1.0 + w) / pivot or not pivot - 1.0 - w > ROUNDING * pivot:
+        if u < (1.0 + w) / pivot or not pivot - 1.0 - w > SINGULAR * pivot:
             leave_out(p, q, k, w, g, h, F, inverse)
         elif k == most:
             return -1

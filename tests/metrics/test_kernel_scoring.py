@@ -7,8 +7,9 @@ import pytest
 
 import contradpp as cd
 from contradpp.data.sets import Sets
-from contradpp.metrics.scoring import PredictScorer, as_scorer, rank_one_by_one
-from contradpp.metrics.skew_scoring import SkewScorer
+from contradpp.metrics.kernel_scoring import KernelScorer
+from contradpp.metrics.leave_one_out import rank_one_by_one
+from contradpp.metrics.scoring import PredictScorer, as_scorer
 
 
 def random_model(n_items: int, rank: int, seed: int, *, low_rank: bool = False) -> cd.NonsymmetricDPP:
@@ -39,12 +40,12 @@ def assert_same(ours, theirs) -> None:
 def test_closed_form_is_leave_one_out(n_items, rank, low_rank):
     model, sets = random_model(n_items, rank, 0, low_rank=low_rank), random_sets(n_items, 40, rank, seed=1)
     scorer = as_scorer(model)
-    assert isinstance(scorer, SkewScorer)
+    assert isinstance(scorer, KernelScorer)
     ours = scorer.leave_one_out(sets, first_entries(sets), 10, 1)
     asked = PredictScorer(model).leave_one_out(sets, first_entries(sets), 10, 1)
     np.testing.assert_array_equal(ours.better, asked.better)
     np.testing.assert_array_equal(ours.top, asked.top)
-    assert_same(ours, rank_one_by_one(scorer._given, sets, first_entries(sets), 10, n_items, rounding=scorer.rounding))
+    assert_same(ours, rank_one_by_one(scorer.given, sets, first_entries(sets), 10, n_items, rounding=scorer.rounding))
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64, 10_000])

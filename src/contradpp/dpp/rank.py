@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.data.sets import Sets, take_sets
-from contradpp.dpp.interface import Kernel
-from contradpp.dpp.kernel import Array
+
+if TYPE_CHECKING:
+    from contradpp.dpp.kernel import Kernel
+
+Array = NDArray[np.float64]
 
 
 def best_next(

@@ -1,6 +1,6 @@
-"""The interface that the baselines share with the DPPs: `fit`, `predict_next`, `recommend`.
+"""Models that score items, behind the interface of the DPPs: `fit`, `predict_next`, `recommend`.
 
-Scores of baselines are not probabilities. They are made so in a way that keeps every ranking: where one is
+Such scores are not probabilities. They are made so in a way that keeps every ranking: where one is
 negative all are shifted so that the lowest is zero, then each is divided by the sum over the items that are not in
 the basket (all zero: the same for each).
 """
@@ -8,8 +8,8 @@ the basket (all zero: the same for each).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, Self
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +17,24 @@ from numpy.typing import NDArray
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, take_sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.ranking import top_n
-from contradpp.errors import DataError, NotFittedError, ParameterError
-from contradpp.metrics.scoring import SCORES_PER_BLOCK, Array
-from contradpp.models.queries import as_codes, as_ids, as_queries
+from contradpp.dpp.rank import top_n
+from contradpp.errors import DataError, NotFittedError
+from contradpp.models.base import check_count
+from contradpp.models.queries import as_baskets, as_codes, as_ids, as_queries
+
+Array = NDArray[np.float64]
+SCORES_PER_BLOCK = 2**22
+
+
+class Sums(NamedTuple):
+    """Scores of the kind bias_j + Σ_{a∈A} S[a, j]; without rows they do not depend on the basket."""
+
+    bias: Array  # (M,)
+    rows: Callable[[NDArray[np.int32]], Array] | None  # the rows of S for an array of codes, dense, in float64
 
 
 class Baseline(ABC):
-    """A model that scores what goes with a basket. Subclasses learn in `_learn` and score in `_scores`."""
+    """A model that scores what goes with a basket. Subclasses learn in `_learn` and score in `scores`."""
 
     items_: Vocabulary
 
@@ -40,8 +50,8 @@ class Baseline(ABC):
 
     def predict_next(self, baskets: Any, *, unknown: str = "error") -> Array:
         """The scores as probabilities: (n, M), 0 for items in the basket, rows sum to 1; (M,) for one basket."""
-        queries = as_queries(baskets, self._known, unknown=unknown)
-        shares = _normalised(self._scores(queries.sets), queries.sets)
+        queries = as_queries(baskets, self.known_items, unknown=unknown)
+        shares = _normalised(self.scores(queries.sets), queries.sets)
         return shares[0] if queries.single else shares
 
     def recommend(
@@ -57,9 +67,8 @@ class Baseline(ABC):
 
         Parameters and shapes are those of `LowRankDPP.recommend`.
         """
-        if isinstance(N, bool) or not isinstance(N, (int, np.integer)) or N < 1:
-            raise ParameterError(f"N must be an integer of at least 1, got {N!r}")
-        queries = as_queries(baskets, self._known, unknown=unknown)
+        check_count(N)
+        queries = as_queries(baskets, self.known_items, unknown=unknown)
         allowed = np.full(len(self.items_), candidates is None)
         if candidates is not None:
             allowed[as_codes(candidates, self.items_, unknown=unknown)] = True
@@ -74,7 +83,7 @@ class Baseline(ABC):
         step = max(SCORES_PER_BLOCK // len(allowed), 1)
         for first in range(0, sets.count, step):
             part = take_sets(sets, np.arange(first, min(first + step, sets.count)))
-            scores = self._scores(part)
+            scores = self.scores(part)
             normalised = _normalised(scores.copy(), part)
             scores[:, ~allowed] = -np.inf
             scores[np.repeat(np.arange(part.count), part.sizes), part.indices] = -np.inf
@@ -86,7 +95,8 @@ class Baseline(ABC):
         return codes[:, :width], shares[:, :width]
 
     @property
-    def _known(self) -> Vocabulary:
+    def known_items(self) -> Vocabulary:
+        """The catalogue, or `NotFittedError`."""
         if not hasattr(self, "items_"):
             raise NotFittedError(f"this {type(self).__name__} has not seen any baskets yet: call fit first")
         return self.items_
@@ -96,13 +106,16 @@ class Baseline(ABC):
         """Take what is needed from the training baskets."""
 
     @abstractmethod
-    def _scores(self, sets: Sets) -> Array:
+    def scores(self, sets: Sets) -> Array:
         """A new array (n_sets, M) of scores of every item, those in the set included."""
 
+    def sums(self) -> Sums | None:
+        """What the scores are sums of, if they are: evaluation is faster then."""
+        return None
 
-def as_baskets(baskets: Any) -> Baskets:
-    """A `Baskets` as it is, anything else through `Baskets.from_lists`."""
-    return baskets if isinstance(baskets, Baskets) else Baskets.from_lists(baskets)
+    def log_probability(self, sets: Sets) -> Array | None:  # noqa: ARG002
+        """log P(A) of every set, if the model knows it."""
+        return None
 
 
 def _normalised(scores: Array, sets: Sets) -> Array:

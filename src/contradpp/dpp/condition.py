@@ -1,0 +1,251 @@
+"""A DPP given what is already in the basket: next items, their sum, and the kernel of the rest.
+
+Given A, the kernel is L^A = L − L_:A W L_A:, W = L_A⁻¹, and the next item is j with probability ∝ L^A_jj. One matrix
+product gives what is subtracted, for a block of baskets at once: with orthonormal rows Q that span A, the squares of
+Q Vᵀ where L is symmetric; else the products of L_:Aᵀ and W L_A:, to which the few entries of S that concern the basket
+are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh, qr
+
+from contradpp._threads import blas_threads
+from contradpp.data.sets import Sets, runs, sums_over_sets, take_sets
+from contradpp.dpp import factor
+from contradpp.errors import RankError
+
+if TYPE_CHECKING:
+    from contradpp.dpp.kernel import Kernel
+
+Array = NDArray[np.float64]
+Candidates = NDArray[np.int64] | None  # codes in ascending order; None for all items
+
+# Rows of one block of products: enough for the matrix product to run at full speed, small in memory.
+ROWS_PER_BLOCK = 512
+# A basket of probability zero is ranked as if L_A, scaled to entries of at most 1, had this much more on its diagonal.
+RIDGE = 1e-6
+# A sum of scores below this share of its terms is added up score by score.
+_CANCELLED = 1e-6
+
+
+class Block(NamedTuple):
+    """The scores of a run of baskets."""
+
+    first: int
+    last: int
+    scores: Array  # (last − first, number of candidates)
+
+
+def next_scores(kernel: Kernel, sets: Sets, *, candidates: Candidates = None) -> Iterator[Block]:
+    """det L_{A∪j} / det L_A for every set A and candidate j (−inf for j in A), block by block.
+
+    A score is 0 exactly where log det L_{A∪j} is −inf.
+
+    Raises
+    ------
+    RankError
+        If a set has probability zero, or no item can join it.
+    """
+    rows = ROWS_PER_BLOCK if kernel.symmetric else ROWS_PER_BLOCK // 2
+    for first, last in runs(sets.indptr, rows, most=rows):
+        part = take_sets(sets, np.arange(first, last))
+        scores = _scores(kernel, part, np.arange(first, last), candidates)
+        _refuse_full(kernel, part, first, scores, candidates)
+        yield Block(first, last, scores)
+
+
+def _scores(kernel: Kernel, part: Sets, numbers: NDArray[np.int64], candidates: Candidates) -> Array:
+    """The scores of one block of baskets, whose numbers are for messages."""
+    norms = kernel.squared_norms if candidates is None else kernel.squared_norms[candidates]
+    scores: Array = np.tile(norms, (part.count, 1))
+    rule_out_members(scores, part, candidates)
+    some = np.flatnonzero((part.sizes > 0) & (part.sizes < kernel.n_items))
+    if len(some) < part.count:  # nothing is to be subtracted, or nothing left to score
+        if len(some):
+            scores[some] = _scores(kernel, take_sets(part, some), numbers[some], candidates)
+        return scores
+    full = np.flatnonzero(part.sizes >= kernel.largest_set)
+    if len(full):
+        raise RankError(_no_room(kernel, int(numbers[full[0]]), int(part.sizes[full[0]])))
+    given = factor.factorise(kernel, part)
+    impossible = np.flatnonzero(np.isneginf(given.logs))
+    if len(impossible):
+        raise RankError(
+            f"basket {numbers[impossible[0]]} has probability zero: its items are linearly dependent, or more than "
+            "the kernel's components and not linked; pass fewer items, or train with more components"
+        )
+    if scores.shape[1]:
+        from contradpp.dpp.compiled import kernels
+
+        E, U = products(kernel, part, given, candidates)
+        if kernels.subtract_products(scores, E, U, part.indptr, *factor.score_limits(kernel, given.worst)):
+            rows, columns = np.nonzero(np.isnan(scores))
+            items = columns if candidates is None else candidates[columns]
+            unclear = take_sets(part, rows)
+            scores[rows, columns] = factor.scores_by_definition(kernel, unclear, given.logs[rows], items)
+    return scores
+
+
+def products(
+    kernel: Kernel, sets: Sets, given: factor.Bases | factor.Inverses, candidates: Candidates = None
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """E and U (entries, candidates) with L^A_jj = L_jj − Σ_a E_aj U_aj over the entries of A, for every j outside A."""
+    if isinstance(given, factor.Bases):
+        V = kernel.vectors if candidates is None else kernel.vectors[candidates]
+        with blas_threads(kernel.n_jobs):
+            Y = given.rows.astype(V.dtype, copy=False) @ V.T
+        return Y, Y
+    from contradpp.dpp.compiled import kernels
+
+    X, skew, n = kernel.wide, kernel.skew, len(sets.indices)
+    if candidates is not None:
+        X, skew = X[candidates], skew.take_columns(candidates) if skew.n_entries else skew
+    rows = np.empty((2 * n, X.shape[1]))
+    kernels.rows_of_sets(kernel.left, kernel.right, sets.indptr, sets.indices, given.offsets, given.W, rows)
+    with blas_threads(kernel.n_jobs):
+        both: Array = rows @ X.T
+    kernels.add_partners(both, 0, *skew, sets.indptr, sets.indices, given.offsets, given.W)
+    return both[:n], both[n:]
+
+
+def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
+    """L_jj − L_jA W L_Aj for every set and item, nothing ruled out, as far as rounding allows (n_sets, M).
+
+    What a set of probability zero says is what its independent items say, or with a skew part those of a `RIDGE`.
+    """
+    from contradpp.dpp.compiled import kernels
+
+    scores: Array = np.tile(kernel.squared_norms, (sets.count, 1))
+    for first, last in runs(sets.indptr, ROWS_PER_BLOCK // 2):
+        part = take_sets(sets, np.arange(first, last))
+        if len(part.indices):
+            given = (
+                factor.bases(kernel, part, n_jobs=n_jobs)
+                if kernel.symmetric
+                else factor.inverses(kernel, part, ridge=RIDGE, n_jobs=n_jobs)
+            )
+            never = np.full(part.count, -np.inf)
+            kernels.subtract_products(scores[first:last], *products(kernel, part, given), part.indptr, never, never)
+    return scores
+
+
+def next_totals(kernel: Kernel, sets: Sets) -> Array:
+    """Σ_j det L_{A∪j} / det L_A for every set.
+
+    For L = V Vᵀ without a loop over items: ‖R‖² − Σ_q ‖R q‖², with RᵀR = VᵀV.
+    """
+    if kernel.symmetric and not kernel.has_diagonal:
+        rows, R = factor.bases(kernel, sets).rows, kernel.root
+        whole = float(np.square(R).sum())
+        totals: Array = whole - sums_over_sets(np.square(rows @ R.T).sum(axis=1), sets)
+        left = np.flatnonzero(totals <= _CANCELLED * whole)
+    else:
+        totals, left = np.empty(sets.count), np.arange(sets.count)
+    chosen = take_sets(sets, left)
+    for first, last in runs(chosen.indptr, ROWS_PER_BLOCK // 2, most=ROWS_PER_BLOCK // 2):
+        scores = _scores(kernel, take_sets(chosen, np.arange(first, last)), left[first:last], None)
+        totals[left[first:last]] = np.maximum(scores, 0.0).sum(axis=1)
+    return totals
+
+
+def condition(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Kernel, NDArray[np.int64]]:
+    """The kernel of the remaining items given that `given` is in the set, and which items remain.
+
+    Of L = V Vᵀ it is V N, the columns of N spanning what is orthogonal to V_A. Else, with Z = S_:A on the remaining
+    items, a = G X_Aᵀ and bᵀ = X_A G, the kernel L − (X a + Z) W (bᵀ Xᵀ − Zᵀ) is of the same form: X' = [X Z],
+    G' = [[G − a W bᵀ, a W], [−W bᵀ, W]], and D and S of the remaining items.
+    """
+    rest = np.setdiff1d(np.arange(kernel.n_items), given)
+    if not len(given):
+        return kernel, rest
+    refuse_impossible(kernel, given)
+    if kernel.symmetric and not kernel.has_diagonal:
+        V = kernel.vectors
+        N = qr(V[given].T.astype(np.float64))[0][:, len(given) :]
+        if not N.shape[1]:  # the given items exhaust the rank: nothing can join them
+            N = np.zeros((V.shape[1], 1))
+        factors = V[rest] @ N.astype(V.dtype)
+        spanned = np.square(factors).sum(axis=1) <= factor.SINGULAR * kernel.squared_norms[rest]
+        factors[spanned] = 0.0
+        return type(kernel).trusted(factors, n_jobs=kernel.n_jobs), rest
+    W = factor.inverses(kernel, Sets.one(given)).W.reshape(len(given), -1)
+    a, b = kernel.right[given].T, kernel.left[given]  # (r, k), (k, r)
+    X, G = kernel.wide[rest], _less(kernel.gain, a, W, b)
+    linked = np.flatnonzero(np.diff(kernel.skew.indptr)[given])  # Z has a column only for these
+    if len(linked):
+        Z = kernel.skew.matrix()[given[linked]][:, rest].toarray().T * -1.0  # S_:A = −(S_A:)ᵀ
+        X = np.hstack([X, Z])
+        G = np.block([[G, a @ W[:, linked]], [-W[linked] @ b, W[np.ix_(linked, linked)]]])
+    G, skew, d = _with_positive_part(G), kernel.skew.take(rest), kernel.diagonal[rest]
+    return type(kernel).trusted(X, G, skew, d, n_jobs=kernel.n_jobs), rest
+
+
+def _less(G: Array, a: Array, W: Array, b: Array) -> Array:
+    """G − a W b, with zeros where the difference is only rounding."""
+    left: Array = G - a @ W @ b
+    terms = np.abs(G) + np.abs(a) @ np.abs(W) @ np.abs(b)
+    left[np.abs(left) <= 1e-14 * terms] = 0.0
+    return left
+
+
+def _with_positive_part(G: Array) -> Array:
+    """G with the positive part of its symmetric part: rounding may have made it a little less than semi-definite."""
+    even, odd = (G + G.T) / 2, (G - G.T) / 2
+    values, vectors = eigh(even) if len(even) else (np.zeros(0), even)
+    if not len(values) or values[0] >= 0:
+        return G
+    positive = vectors * np.sqrt(np.maximum(values, 0.0))
+    return positive @ positive.T + odd
+
+
+def refuse_impossible(kernel: Kernel, given: NDArray[np.int32]) -> None:
+    """Raise `RankError` if a set has probability zero."""
+    if len(given) > kernel.largest_set:
+        raise RankError(too_large(len(given), kernel.largest_set))
+    if np.isneginf(factor.log_det(kernel, Sets.one(given))[0]):
+        raise RankError(
+            f"the {len(given)} given items have probability zero together: their factors are linearly dependent"
+        )
+
+
+def _refuse_full(kernel: Kernel, part: Sets, first: int, scores: Array, candidates: Candidates) -> None:
+    """Raise `RankError` if a set leaves no room for a further item."""
+    full = np.flatnonzero((part.sizes < kernel.n_items) & ~(scores > 0).any(axis=1))
+    if candidates is not None and len(full):
+        full = full[next_totals(kernel, take_sets(part, full)) <= 0]
+    if len(full):
+        raise RankError(_no_room(kernel, first + int(full[0]), int(part.sizes[full[0]])))
+
+
+def _no_room(kernel: Kernel, basket: int, size: int) -> str:
+    return (
+        f"basket {basket} has {size} items, and a kernel of rank {kernel.rank} gives every "
+        f"larger set probability zero: pass fewer than {kernel.rank} items, or train with more components"
+    )
+
+
+def too_large(size: int, most: int) -> str:
+    """The message for a set that is larger than the kernel's shape allows."""
+    return (
+        f"a set of {size} items has probability zero under a kernel of {most} components: "
+        f"use at most {most} items, or train with n_components of {size} or more"
+    )
+
+
+def rule_out_members(scores: Array, sets: Sets, candidates: Candidates) -> None:
+    """Give the items that are already in the basket the score −inf."""
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    column = sets.indices.astype(np.int64)
+    if candidates is not None and len(candidates) == 0:
+        return
+    if candidates is not None:
+        column = np.minimum(np.searchsorted(candidates, sets.indices), len(candidates) - 1)
+        found = candidates[column] == sets.indices
+        owner, column = owner[found], column[found]
+    scores[owner, column] = -np.inf

@@ -1,0 +1,130 @@
+"""A basket that grows item by item, with the score of every further item; and greedy completion, which is its use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from contradpp.data.sets import Sets, take_sets
+from contradpp.dpp import condition, factor
+from contradpp.errors import RankError
+
+if TYPE_CHECKING:
+    from contradpp.dpp.kernel import Kernel
+
+Array = NDArray[np.float64]
+
+
+class GrowingSet:
+    """The items of a set, what it takes to condition on them, and det L_{A∪j} / det L_A for every j.
+
+    The kernel given A is L − Eᵀ U, with a row of E and of U for every item of A. When item i joins, its column and
+    its row of that kernel, divided by its score, become the new rows: one product with X, and O(|A| M) besides.
+
+    Attributes
+    ----------
+    codes : list of int
+        The items, in the order in which they came.
+    scores : ndarray (M,)
+        The next-item scores, 0 exactly where a set would have probability zero; −inf for the items of the set.
+    """
+
+    def __init__(self, kernel: Kernel, given: ArrayLike = ()) -> None:
+        self.kernel = kernel
+        codes = np.asarray(given, dtype=np.int32).reshape(-1)
+        self.codes: list[int] = codes.tolist()
+        self._E: NDArray[np.floating] = np.empty((0, kernel.n_items))
+        self._U: NDArray[np.floating] = self._E
+        self.scores: Array = kernel.squared_norms.copy()
+        self._sizes: Array = kernel.squared_norms.copy()  # the sum of the sizes of the terms of each score
+        if len(codes):
+            factors = self._factors(codes.tolist())
+            self._E, self._U = condition.products(kernel, Sets.one(codes), factors)
+            terms = self._E * self._U.astype(np.float64)
+            self.scores -= terms.sum(axis=0)
+            self._sizes += np.abs(terms).sum(axis=0)
+            self._settle(factors)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def open_to(self) -> NDArray[np.bool_]:
+        """Which items are not in the set."""
+        free = np.ones(self.kernel.n_items, dtype=bool)
+        free[self.codes] = False
+        return free
+
+    def add(self, code: int) -> None:
+        """Put an item into the set; `RankError` if the set would have probability zero then."""
+        kernel, score = self.kernel, self.scores[code]
+        if not score > 0:
+            raise RankError(f"item {code} cannot join: the set would have probability zero")
+        factors = self._factors([*self.codes, int(code)])
+        e = self._line(kernel.right[code], code, -1.0) - self._U[:, code] @ self._E
+        u = e if kernel.symmetric else self._line(kernel.left[code], code, 1.0) - self._E[:, code] @ self._U
+        e, u = e / np.sqrt(score), u / np.sqrt(score)
+        self._E, self._U = np.vstack([self._E, e]), np.vstack([self._U, u])
+        self.scores -= e * u
+        self._sizes += np.abs(e * u)
+        self.codes.append(int(code))
+        self._settle(factors)
+
+    def _factors(self, codes: list[int]) -> factor.Bases | factor.Inverses:
+        """Those of a set, or `RankError` if it has probability zero."""
+        if len(codes) <= self.kernel.largest_set:
+            found = factor.factorise(self.kernel, Sets.one(codes))
+            if np.isfinite(found.logs[0]):
+                return found
+        raise RankError(
+            "the basket has probability zero: it has more items than the kernel's components and links allow, or its "
+            "items are linearly dependent"
+        )
+
+    def _line(self, row: Array, code: int, sign: float) -> Array:
+        """X row, with the item's entries of S: its column or its row of L, but for its own entry."""
+        skew, X = self.kernel.skew, self.kernel.factors
+        line: Array = (X @ row.astype(X.dtype, copy=False)).astype(np.float64, copy=False)
+        partners = slice(int(skew.indptr[code]), int(skew.indptr[code + 1]))
+        line[skew.indices[partners]] += sign * skew.values[partners]
+        return line
+
+    def _settle(self, factors: factor.Bases | factor.Inverses) -> None:
+        """Make scores zero that are, and compute those anew that rounding may have spoiled."""
+        self.scores[self.codes] = -np.inf
+        zero, clear = (limit[0] * self._sizes for limit in factor.score_limits(self.kernel, factors.worst))
+        unclear = np.flatnonzero((self.scores <= clear) & (self.scores > zero))
+        self.scores[(self.scores <= zero) & (self.scores > -np.inf)] = 0.0
+        if len(unclear):
+            copies = take_sets(Sets.one(self.codes), np.zeros(len(unclear), dtype=np.int64))
+            logs = np.repeat(factors.logs, len(unclear))
+            self.scores[unclear] = factor.scores_by_definition(self.kernel, copies, logs, unclear)
+
+
+def greedy_completion(
+    kernel: Kernel, given: NDArray[np.int32], size: int, *, allowed: NDArray[np.bool_] | None = None
+) -> NDArray[np.int32]:
+    """The given items, then again and again the item that raises det L the most, until there are `size`.
+
+    A step costs one product with the factors. Finding the true maximum is NP-hard; greedy is what can be done (Chen,
+    Zhang and Zhou 2018 for the same recursion).
+
+    Parameters
+    ----------
+    allowed : bool array (M,), optional
+        Which items may be added.
+    """
+    if size > kernel.largest_set:
+        raise RankError(condition.too_large(size, kernel.largest_set))
+    chosen = kernel.grow(given)
+    while len(chosen) < size:
+        scores = chosen.scores if allowed is None else np.where(allowed, chosen.scores, -np.inf)
+        best = int(np.argmax(scores))  # the first of equals
+        if not scores[best] > 0:
+            raise RankError(
+                f"no set of {size} items that contains the basket has positive probability; try size={len(chosen)}"
+            )
+        chosen.add(best)
+    return np.array(chosen.codes, dtype=np.int32)

@@ -1,0 +1,204 @@
+"""Exact samples of a DPP and of its sets of one size, prepared once and then drawn in milliseconds or less.
+
+L = V Vᵀ is sampled by its eigenvectors, at a cost per sample that does not grow with the catalogue. Any other kernel by
+elimination: items leave I + L one by one, and a sample goes back the same way and decides on each given the ones before
+it (see `compiled.samples`; the idea of sampling along an LU factorisation is Poulson's, 2019). Items without partners
+are eliminated within the r × r gain, so that only those with partners take a dense matrix. No pivoting is needed: the
+symmetric part of I + L, and of whatever is left of it, is at least the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from contradpp._random import stream
+from contradpp._threads import blas_threads, run_blocks
+from contradpp.data.sets import Sets, pointers
+from contradpp.dpp.linalg import log_elementary_symmetric, safe_cholesky
+from contradpp.dpp.whole import refuse_too_many
+from contradpp.errors import ParameterError, RankError
+
+if TYPE_CHECKING:
+    from contradpp.dpp.kernel import Kernel
+
+Array = NDArray[np.float64]
+Draw = Callable[[np.random.Generator, NDArray[np.int64]], NDArray[np.int32]]  # fills in the sizes, returns the items
+SAMPLES_PER_BLOCK = {"eigenvectors": 1024, "elimination": 64}
+MOST_TRIES = 10_000
+_SMALL_BLOCK = 64
+
+
+class Eigenvectors(NamedTuple):
+    """The orthonormal eigenvectors of L = V Vᵀ: with VᵀV = U Λ Uᵀ, the columns of V U Λ^(−1/2), largest first."""
+
+    values: Array  # (r,)
+    columns: Array  # (M, r)
+    cumulative: Array  # (r, M): the running sums of the squares of each column
+
+
+class Elimination(NamedTuple):
+    """The factors of I + L: dense for the items with partners, of low rank for the others, in that order."""
+
+    order: NDArray[np.int64]  # the code of every position
+    X: Array  # (M, r)
+    lu: Array  # (c, c)
+    columns: Array  # (M − c, r)
+    rows: Array  # (M − c, r)
+    pivots: Array  # (M − c,)
+
+
+class Sampler:
+    """A kernel prepared for sampling: made once, asked often."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.n_jobs = kernel.n_jobs
+        self.way = "eigenvectors" if kernel.symmetric and not kernel.has_diagonal else "elimination"
+        self._vectors = eigenvectors(kernel) if self.way == "eigenvectors" else None
+        self._made: tuple[int | None, Elimination] | None = None  # the last one, and the size that it is for
+        if self.way == "elimination":
+            refuse_too_many(len(kernel.skew.connected), "samples")
+
+    @property
+    def rank(self) -> int:
+        """The largest size that a sample can have, or a bound of it."""
+        return self.kernel.rank
+
+    def sample(self, n: int, *, seed: int, size: int | None = None) -> Sets:
+        """n independent sets; of exactly `size` items if it is given.
+
+        The samples depend on the seed only, not on the number of threads.
+        """
+        if n < 0:
+            raise ParameterError(f"n_samples must not be negative, got {n}")
+        if size is not None and not 0 <= size <= self.rank:
+            raise RankError(f"size must lie in 0..{self.rank}, the rank of the kernel, got {size}")
+        sizes = np.zeros(n, dtype=np.int64)
+        step = SAMPLES_PER_BLOCK[self.way]
+        n_blocks = -(-n // step) if self.rank and size != 0 else 0
+        items: list[NDArray[np.int32]] = [np.empty(0, dtype=np.int32)] * n_blocks
+        if n_blocks:
+            draw = self._by_elimination(size) if self._vectors is None else _by_eigenvectors(self._vectors, size)
+
+        def work(block: int) -> None:
+            items[block] = draw(stream(seed, block), sizes[block * step : (block + 1) * step])
+
+        run_blocks(work, n_blocks, self.n_jobs)
+        return Sets(pointers(sizes), np.concatenate([np.empty(0, dtype=np.int32), *items]))
+
+    def _by_elimination(self, size: int | None) -> Draw:
+        """The law of sets of one size is that of the kernel at any scale.
+
+        Sets are drawn at the scale whose expected size is `size`, until one has it.
+        """
+        from contradpp.dpp.compiled import samples
+
+        if self._made is None or self._made[0] != size:
+            self._made = None  # so that only one is in memory
+            kernel = self.kernel if size is None else self.kernel.scaled(scale_for_size(self.kernel, size))
+            self._made = size, eliminate(kernel)
+        order, X, lu, columns, rows, pivots = self._made[1]
+        wanted, most = (-1, self.rank) if size is None else (size, size)
+
+        def draw(rng: np.random.Generator, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+            drawn = samples.draw_sets(X, lu, columns, rows, pivots, rng, len(sizes), most, wanted, MOST_TRIES, sizes)
+            if (sizes < 0).any():
+                raise ParameterError(
+                    f"none of {MOST_TRIES:,} sets had {size} items: sets of this size have probability zero, or nearly"
+                )
+            return order[drawn].astype(np.int32)
+
+        return draw
+
+
+def _by_eigenvectors(vectors: Eigenvectors, size: int | None) -> Draw:
+    """A sample picks eigenvectors (Kulesza and Taskar 2012, Algorithms 1 and 8), then items by rejection."""
+    from contradpp.dpp.compiled import samples
+
+    values, columns, cumulative = vectors
+    inclusion, log_values = values / (1.0 + values), np.log(values)
+    table = np.empty((0, 0)) if size is None else log_elementary_symmetric(values, size)
+
+    def draw(rng: np.random.Generator, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+        if size is None:
+            return samples.sample_dpp(columns, cumulative, inclusion, rng, len(sizes), sizes)
+        sizes[:] = size
+        return samples.sample_k_dpp(columns, cumulative, log_values, table, size, rng, len(sizes))
+
+    return draw
+
+
+def eigenvectors(kernel: Kernel) -> Eigenvectors:
+    """The eigenvectors of L = V Vᵀ in O(M K²)."""
+    values, vectors = (array[..., ::-1] for array in kernel.eigen)
+    Y = vectors.T @ kernel.vectors.astype(np.float64, copy=False).T  # (r, M)
+    Y /= np.linalg.norm(Y, axis=1, keepdims=True)
+    # Where eigenvalues span many orders, the small ones' vectors lean on the large: set them upright.
+    Y = solve_triangular(safe_cholesky(Y @ Y.T, what="the Gram matrix of the eigenvectors"), Y, lower=True)
+    return Eigenvectors(np.ascontiguousarray(values), np.ascontiguousarray(Y.T), np.cumsum(Y**2, axis=1))
+
+
+def eliminate(kernel: Kernel) -> Elimination:
+    """The factors of I + L: items without partners first."""
+    from contradpp.dpp.compiled import samples
+
+    dense = kernel.skew.connected
+    others = np.setdiff1d(np.arange(kernel.n_items), dense)
+    order = np.concatenate([dense, others])
+    X, G, shift = kernel.wide[order], kernel.gain.copy(), 1.0 + kernel.diagonal[order]
+    columns, rows = np.empty((len(others), X.shape[1])), np.empty((len(others), X.shape[1]))
+    pivots = np.empty(len(others))
+    samples.eliminate_rows(X[len(dense) :], shift[len(dense) :], G, columns, rows, pivots)
+    with blas_threads(kernel.n_jobs):
+        lu = X[: len(dense)] @ G @ X[: len(dense)].T
+        if len(dense):
+            lu += kernel.skew.dense(dense)
+        lu[np.diag_indices_from(lu)] += shift[: len(dense)]
+        factorise(lu)
+    return Elimination(order, X, lu, columns, rows, pivots)
+
+
+def factorise(A: Array) -> None:
+    """The LU factors of A in its place, without pivoting, by halves: nearly all of it is matrix products."""
+    from contradpp.dpp.compiled import samples
+
+    n = len(A)
+    if n <= _SMALL_BLOCK:
+        block = np.ascontiguousarray(A)
+        samples.eliminate(block)
+        A[:] = block
+        return
+    h = n // 2
+    factorise(A[:h, :h])
+    A[:h, h:] = solve_triangular(A[:h, :h], A[:h, h:], lower=True, unit_diagonal=True, check_finite=False)
+    A[h:, :h] = solve_triangular(A[:h, :h].T, A[h:, :h].T, lower=True, check_finite=False).T
+    A[h:, h:] -= A[h:, :h] @ A[:h, h:]
+    factorise(A[h:, h:])
+
+
+def scale_for_size(kernel: Kernel, size: int, *, most: int = 12) -> float:
+    """A factor c such that sets of the kernel c L have about `size` items; the size grows with c.
+
+    A few steps of the secant method in logarithms; it need not be exact, as it only decides how many tries it takes.
+    """
+    target = min(float(size), kernel.rank - 0.3)
+    x, low, high, slope = 0.0, -np.inf, np.inf, 1.0
+    before: tuple[float, float] | None = None
+    for _ in range(most):
+        expected = kernel.scaled(np.exp(x)).expected_size
+        if abs(expected - target) <= 0.2 * np.sqrt(target) or abs(x) > 60:
+            break
+        low, high = (x, high) if expected < target else (low, x)
+        log = float(np.log(max(expected, 1e-300)))
+        if before is not None and x != before[0]:
+            slope = min(max((log - before[1]) / (x - before[0]), 0.05), 3.0)
+        before = x, log
+        x += (np.log(target) - log) / slope
+        if not low < x < high:
+            x = (low + high) / 2
+    return float(np.exp(x))

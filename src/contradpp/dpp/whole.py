@@ -1,0 +1,242 @@
+"""The law of a DPP as a whole: its normaliser, marginals and sizes, all of which rest on I + L.
+
+A symmetric L = D + V Vᵀ needs nothing but the small matrix Vᵀ (I + D)⁻¹ V. In general, with N = I + D + S,
+det(I + L) = Π(1 + d) det(I + S̃) det(I + G Xᵀ N⁻¹ X),  S̃ = (I + D)^-½ S (I + D)^-½,  and
+(I + L)⁻¹ = N⁻¹ − N⁻¹ X (I + G Xᵀ N⁻¹ X)⁻¹ G Xᵀ N⁻¹. Only items with partners enter the dense matrix I + S̃: its cost is
+that of one factorisation over those. Rankings never need it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, eigvals, eigvalsh, lapack, lu_factor, lu_solve, solve_triangular
+
+from contradpp._threads import blas_threads
+from contradpp.dpp import condition
+from contradpp.dpp.linalg import cholesky_threads, log_elementary_symmetric
+from contradpp.dpp.skew import Skew
+from contradpp.errors import ParameterError
+
+if TYPE_CHECKING:
+    from contradpp.dpp.kernel import Kernel
+
+Array = NDArray[np.float64]
+MOST_CONNECTED = 20_000
+MOST_FOR_EIGENVALUES = 5_000
+# Up to this norm of S̃, forming I + S̃ᵀS̃ costs at most eight digits, and half the time.
+_MODEST = 1e4
+_NODES_PER_CHUNK = 2**21
+
+
+def log_normalizer(kernel: Kernel) -> float:
+    """log det(I + L)."""
+    alone = float(np.log1p(kernel.diagonal).sum()) if kernel.has_diagonal else 0.0
+    if kernel.symmetric:
+        return alone + 2.0 * float(np.log(np.abs(np.diagonal(_one_plus(kernel.root)))).sum())
+    part = resolvent(kernel)
+    small = np.eye(kernel.n_components) + kernel.gain @ (kernel.wide.T @ part.NX)
+    return alone + part.log_det + float(np.linalg.slogdet(small)[1])
+
+
+def marginals(kernel: Kernel, given: NDArray[np.int32]) -> Array:
+    """P(i ∈ Y | given ⊆ Y) = 1 − (I + L')⁻¹_ii for every item, L' the kernel given those; 1 for the given."""
+    inside: Array = np.ones(kernel.n_items)
+    if len(given) == kernel.n_items:
+        condition.refuse_impossible(kernel, given)
+        return inside
+    rest_kernel, rest = kernel.condition(given)
+    inside[rest] = np.clip(_inclusion(rest_kernel), 0.0, 1.0)
+    return inside
+
+
+def expected_size(kernel: Kernel) -> float:
+    """E|Y|, the sum of the marginals."""
+    if kernel.symmetric and not kernel.has_diagonal:
+        values = kernel.eigen[0]
+        return float((values / (1.0 + values)).sum())
+    return float(_inclusion(kernel).sum())
+
+
+def log_size_distribution(kernel: Kernel) -> Array:
+    """log P(|Y| = k) for k = 0..K if L = V Vᵀ, else for k = 0..rank, to an absolute precision of some 1e-15.
+
+    From the eigenvalues of L by E z^|Y| = Π (1 + z λ) / (1 + λ): the elementary symmetric polynomials where they are
+    real, else a Fourier transform over the roots of unity.
+    """
+    values = _eigenvalues(kernel)
+    if kernel.symmetric:
+        most = kernel.rank if kernel.has_diagonal else kernel.n_components
+        sizes = np.full(most + 1, -np.inf)
+        degree = min(len(values), most)
+        sizes[: degree + 1] = log_elementary_symmetric(values.real, degree)[-1]
+        return np.asarray(sizes - np.logaddexp.reduce(sizes), dtype=np.float64)
+    n = kernel.rank + 1
+    roots = np.exp(-2j * np.pi * np.arange(n) / n)
+    transform = np.empty(n, dtype=np.complex128)
+    base = np.log1p(values).sum()
+    step = max(_NODES_PER_CHUNK // max(len(values), 1), 1)
+    for first in range(0, n, step):
+        z = roots[first : first + step, None]
+        with np.errstate(divide="ignore"):
+            transform[first : first + step] = np.exp(np.log1p(z * values).sum(axis=1) - base)
+    shares = np.maximum(np.fft.ifft(transform).real, 0.0)
+    with np.errstate(divide="ignore"):
+        logs: Array = np.log(shares / shares.sum())
+    return logs
+
+
+def _one_plus(R: Array) -> Array:
+    """T, upper triangular, with TᵀT = I + RᵀR; no cut and no square, so that small and large values both count."""
+    return np.asarray(np.linalg.qr(np.vstack([np.eye(R.shape[1]), R]), mode="r"), dtype=np.float64)
+
+
+def _inclusion(kernel: Kernel) -> Array:
+    """P(i ∈ Y) for every item."""
+    d = kernel.diagonal
+    if kernel.symmetric:
+        V = kernel.vectors / np.sqrt(1.0 + d)[:, None] if kernel.has_diagonal else kernel.vectors
+        T = _one_plus(kernel.root)
+        inverse = solve_triangular(T, np.eye(len(T))) if len(T) else T
+        squares: Array = np.square(V @ inverse.astype(V.dtype)).sum(axis=1, dtype=np.float64)
+        return (d + squares) / (1.0 + d)
+    part = resolvent(kernel, diagonal=True)
+    G = kernel.gain
+    middle = np.linalg.solve(np.eye(len(G)) + G @ (kernel.wide.T @ part.NX), G)
+    inside: Array = 1.0 - part.diagonal + np.einsum("ia,ia->i", part.NX @ middle, part.NtX)
+    return inside
+
+
+def _eigenvalues(kernel: Kernel) -> NDArray[Any]:
+    """The eigenvalues of L that can differ from zero."""
+    if not kernel.skew.n_entries and not kernel.has_diagonal:
+        C = kernel.root.T @ kernel.root
+        return kernel.eigen[0] if kernel.symmetric else np.asarray(eigvals(kernel.gain @ C), dtype=np.complex128)
+    if kernel.n_items > MOST_FOR_EIGENVALUES:
+        raise ParameterError(
+            f"the distribution of sizes takes the eigenvalues of a dense matrix over all {kernel.n_items:,} items; the "
+            f"most is {MOST_FOR_EIGENVALUES:,}. Sample sets and count their sizes instead"
+        )
+    L = kernel.left @ kernel.wide.T
+    L[np.diag_indices_from(L)] += kernel.diagonal
+    with blas_threads(kernel.n_jobs):
+        if kernel.symmetric:
+            values: NDArray[Any] = np.maximum(eigvalsh(L, overwrite_a=True, check_finite=False), 0.0)
+        else:
+            L += kernel.skew.matrix().toarray()
+            values = eigvals(L, overwrite_a=True, check_finite=False).astype(np.complex128)
+    return values
+
+
+# -- I + D + S -------------------------------------------------------------------------------------------
+
+
+class Resolvent(NamedTuple):
+    """N⁻¹ = (I + D + S)⁻¹ as far as the low-rank part needs it."""
+
+    log_det: float  # log det(I + S̃)
+    NX: Array  # N⁻¹ X (M, r)
+    NtX: Array  # N⁻ᵀ X (M, r)
+    diagonal: Array  # of N⁻¹ (M,); that of (I + D)⁻¹ if it was not asked for
+
+
+def resolvent(kernel: Kernel, *, diagonal: bool = False) -> Resolvent:
+    """N⁻¹ X, N⁻ᵀ X, log det(I + S̃) and, if asked, the diagonal of N⁻¹."""
+    connected, shift = kernel.skew.connected, 1.0 + kernel.diagonal
+    NX = kernel.wide / shift[:, None]
+    if not len(connected):
+        return Resolvent(0.0, NX, NX, 1.0 / shift)
+    root = np.sqrt(shift[connected])
+    with blas_threads(kernel.n_jobs):
+        solver = one_plus_skew(kernel.skew.take(connected), 1.0 / root)
+        right = kernel.wide[connected] / root[:, None]
+        NtX, inverse = NX.copy(), 1.0 / shift
+        NX[connected], NtX[connected] = (part / root[:, None] for part in solver.solve_both(right))
+        log_det = solver.log_det()
+        if diagonal:
+            inverse[connected] = solver.inverse_diagonal() / shift[connected]
+    return Resolvent(log_det, NX, NtX, inverse)
+
+
+class SkewSolver(Protocol):
+    """I + S̃ over the items with partners, ready for questions."""
+
+    def log_det(self) -> float:
+        """log det(I + S̃)."""
+
+    def solve_both(self, X: Array) -> tuple[Array, Array]:
+        """(I + S̃)⁻¹ X and (I + S̃)⁻ᵀ X."""
+
+    def inverse_diagonal(self) -> Array:
+        """The diagonal of (I + S̃)⁻¹; the last question, as it may take the place of the factors."""
+
+
+def one_plus_skew(skew: Skew, scale: Array) -> SkewSolver:
+    """A solver for I + S̃, S̃ = diag(scale) S diag(scale)."""
+    refuse_too_many(skew.n_items, "the normaliser and marginals")
+    S = skew.matrix()
+    S.data = S.data * scale[S.indices] * np.repeat(scale, np.diff(S.indptr))
+    modest = float(np.abs(S).sum(axis=1).max()) <= _MODEST  # a bound of every eigenvalue
+    return ByCholesky(S) if modest else ByLU(S)
+
+
+def refuse_too_many(n_connected: int, what: str) -> None:
+    """Raise `ParameterError` where the dense matrix over the items with partners would be too large."""
+    if n_connected > MOST_CONNECTED:
+        raise ParameterError(
+            f"{what} take a dense matrix over the {n_connected:,} items that have partners "
+            f"({n_connected**2 * 8 / 2**30:.0f} GiB); the most is {MOST_CONNECTED:,} items. Rankings, completion and "
+            "log det L_A need no such matrix"
+        )
+
+
+class ByCholesky:
+    """By H = (I + SᵀS)⁻¹, positive definite: (I ± S)⁻¹ = (I ∓ S) H, whose diagonal is that of H, as S H is skew."""
+
+    def __init__(self, S: Any) -> None:
+        self.S = S
+        A = (S.T @ S).toarray(order="F")
+        A[np.diag_indices_from(A)] += 1.0
+        with cholesky_threads(len(A)):
+            self.factor = cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
+
+    def log_det(self) -> float:
+        """Half of log det(I + SᵀS)."""
+        return float(np.log(np.diagonal(self.factor[0])).sum())
+
+    def solve_both(self, X: Array) -> tuple[Array, Array]:
+        """See `SkewSolver`."""
+        Y = cho_solve(self.factor, X, check_finite=False)
+        SY = self.S @ Y
+        return Y - SY, Y + SY
+
+    def inverse_diagonal(self) -> Array:
+        """See `SkewSolver`."""
+        with cholesky_threads(len(self.factor[0])):
+            inverse: Array = np.diagonal(lapack.dpotri(self.factor[0], lower=True, overwrite_c=True)[0])
+        return inverse
+
+
+class ByLU:
+    """The same for a large S, whose square would drown the identity."""
+
+    def __init__(self, S: Any) -> None:
+        A = S.toarray(order="F")
+        A[np.diag_indices_from(A)] += 1.0
+        self.factor = lu_factor(A, overwrite_a=True, check_finite=False)
+
+    def log_det(self) -> float:
+        """log det(I + S)."""
+        return float(np.log(np.abs(np.diagonal(self.factor[0]))).sum())
+
+    def solve_both(self, X: Array) -> tuple[Array, Array]:
+        """See `SkewSolver`."""
+        solved = lu_solve(self.factor, X, check_finite=False)
+        return solved, lu_solve(self.factor, X, trans=1, check_finite=False)
+
+    def inverse_diagonal(self) -> Array:
+        """See `SkewSolver`."""
+        inverse: Array = np.diagonal(lapack.dgetri(*self.factor, overwrite_lu=True)[0])
+        return inverse

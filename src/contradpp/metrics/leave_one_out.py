@@ -1,0 +1,103 @@
+"""Leave-one-out by its definition: how every item of a basket ranks among all others when it is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp._threads import run_blocks
+from contradpp.data.sets import Sets, runs, take_sets
+from contradpp.dpp.rank import top_n
+from contradpp.models.scores import SCORES_PER_BLOCK
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+# Scores that differ by less than this share of the terms they are made of differ by rounding: they tie.
+TIE = 1e-12
+
+
+class Outcome(NamedTuple):
+    """How the items of several baskets rank when each is left out in turn, entry by entry of the sets."""
+
+    better: Counts  # (nnz,): items outside A∖i that the model prefers to i
+    equal: Counts  # (nnz,): other items outside A∖i that tie with i
+    top: NDArray[np.int32]  # (n_sets, n_top): best items given A without the held-out one, −1 where fewer are left
+
+    @staticmethod
+    def blank(sets: Sets, n_top: int) -> Outcome:
+        """Zero counts and empty lists."""
+        nothing = np.zeros(len(sets.indices), dtype=np.int64)
+        return Outcome(nothing, nothing.copy(), np.full((sets.count, n_top), -1, dtype=np.int32))
+
+
+def rank_one_by_one(
+    scores: Callable[[Sets], Array],
+    sets: Sets,
+    held: Counts,
+    n_top: int,
+    n_items: int,
+    *,
+    n_jobs: int = 1,
+    rounding: Array | None = None,
+) -> Outcome:
+    """Leave-one-out by its definition: all items scored given A∖i, for every i.
+
+    `scores` takes sets and gives a new array (n_sets, n_items); `rounding` is that of `count_rows`.
+    """
+    out = Outcome.blank(sets, n_top)
+    blocks = list(runs(sets.indptr, max(SCORES_PER_BLOCK // n_items, 1)))
+
+    def work(block: int) -> None:
+        first, last = blocks[block]
+        part = take_sets(sets, np.arange(first, last))
+        entries = slice(int(sets.indptr[first]), int(sets.indptr[last]))
+        rest = without_each(part)
+        x = scores(rest)  # (entries, n_items)
+        x[np.repeat(np.arange(rest.count), rest.sizes), rest.indices] = -np.inf
+        out.better[entries], out.equal[entries] = count_rows(x, part.indices, rounding)
+        lists = x[held[first:last] - entries.start]
+        best = top_n(lists, n_top)
+        found = np.take_along_axis(lists, best, axis=1) > -np.inf
+        out.top[first:last, : best.shape[1]] = np.where(found, best, -1)
+
+    run_blocks(work, len(blocks), n_jobs)
+    return out
+
+
+def start_lists(n_sets: int, n_top: int) -> Array:
+    """Scores and rounding of lists that are still empty, for the kernels that fill them (2, n_sets, n_top)."""
+    lists = np.zeros((2, n_sets, n_top))
+    lists[0] = -np.inf
+    return lists
+
+
+def without_each(sets: Sets) -> Sets:
+    """For every entry of every set, the set without it."""
+    sizes = np.repeat(sets.sizes, sets.sizes)  # (nnz,)
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    own = np.arange(len(sets.indices)) - np.repeat(sets.indptr[:-1], sets.sizes)  # position in its set
+    position = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
+    source = position + np.repeat(np.repeat(sets.indptr[:-1], sets.sizes), sizes)
+    kept = position != np.repeat(own, sizes)
+    return Sets(indptr - np.arange(len(indptr)), sets.indices[source[kept]])
+
+
+def count_rows(scores: Array, codes: NDArray[np.int32], rounding: Array | None = None) -> tuple[Counts, Counts]:
+    """Per row, how many scores beat that of the item `codes[row]`, and how many others tie with it.
+
+    `rounding` bounds the error of each column; by default it is `TIE` of the scores themselves.
+    """
+    rows = np.arange(len(scores))
+    own = scores[rows, codes][:, None]
+    if rounding is None:
+        finite = np.where(np.isfinite(scores), np.abs(scores), 0.0)
+        slack = TIE * (finite + finite[rows, codes][:, None])
+    else:
+        slack = rounding + rounding[codes][:, None]
+    better = (scores - own > slack).sum(axis=1)
+    at_least = (scores - own >= -slack).sum(axis=1)
+    return better, at_least - better - 1
