@@ -205,7 +205,9 @@ class BaseDPP:
         given = as_codes(basket, self._known, unknown=unknown)
         check_count(size, "size", least=len(given), why=" (it counts the basket)" if len(given) else "")
         if size > self._kernel.n_items:
-            raise ParameterError(f"size={size} is more than the {self._kernel.n_items} items of the catalogue")
+            raise ParameterError(
+                f"size={size} is more than the {self._kernel.n_items} items of the catalogue", parameters=("size",)
+            )
         allowed = np.ones(self._kernel.n_items, dtype=bool)
         allowed[as_codes(() if exclude is None else exclude, self._known, unknown=unknown)] = False
         chosen = greedy_completion(self._kernel, given, int(size), allowed=allowed)
@@ -256,7 +258,9 @@ class BaseDPP:
             sampler = kernel.sampler()
         if size is not None and size - len(fixed) > sampler.rank:
             most = sampler.rank + len(fixed)
-            raise RankError(f"size={size} is more than {most}, the most items that a set can have here")
+            raise RankError(
+                f"size={size} is more than {most}, the most items that a set can have here", parameters=("size",)
+            )
         sampler.n_jobs = self._kernel.n_jobs
         left = None if size is None else int(size) - len(fixed)
         drawn = sampler.sample(int(n_samples), seed=root_seed(random_state), size=left)
