@@ -10,7 +10,7 @@ import click
 
 import contradpp as cd
 from contradpp.cli.inputs import input_option, model_argument, queries, unknown_option
-from contradpp.cli.output import Column, called, json_option, listed, say, show_json, show_json_line, show_table
+from contradpp.cli.output import Column, called, json_option, listed, say, show_json, show_table
 from contradpp.cli.words import Words
 from contradpp.errors import ContradppError
 from contradpp.models.base import BaseDPP
@@ -74,7 +74,7 @@ def recommend(
         failed = 0
         for answer in answers(loaded, words, queries(source, words), n_items, banned):
             failed += "error" in answer
-            show_json_line(answer)
+            show_json(answer, indent=None)
         if failed:
             raise click.ClickException(f"{failed:,} baskets could not be answered; their lines hold the reason")
     else:
@@ -106,7 +106,7 @@ def complete(
         whole = loaded.complete(basket, max(size, len(basket)), exclude=banned)
         if as_json or source is not None:
             answer = {"basket": basket, "completed": whole, "added": whole[len(basket) :]}
-            show_json_line(answer | names_of(loaded, whole))
+            show_json(answer | names_of(loaded, whole), indent=None)
             continue
         for position, item in enumerate(whole):
             click.echo(f"{' ' if position < len(basket) else '+'} {called(item, loaded.items_)}")
@@ -131,7 +131,7 @@ def sample(
     loaded, words = opened(model, unknown)
     for basket in loaded.sample(n_samples, size, words.basket(given), random_state=seed):
         if as_json:
-            show_json_line(basket)
+            show_json(basket, indent=None)
         else:
             click.echo(listed(basket, loaded.items_))
 

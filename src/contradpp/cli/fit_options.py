@@ -114,14 +114,14 @@ _COUNT = click.IntRange(min=1)
 Spec = dict[str, Any]  # arguments of `click.option`
 
 
-def _knob(kind: Any, help: str, **more: Any) -> Spec:
-    """An option whose help shows the model's own default."""
-    return {"type": click.Choice(kind) if isinstance(kind, tuple) else kind, "help": help, "knob": True, **more}
-
-
 def _option(kind: Any, help: str, **more: Any) -> Spec:
     kind = click.Choice(kind) if isinstance(kind, tuple) else kind
     return {"type": kind, "help": help, "show_default": "default" in more, **more}
+
+
+def _knob(kind: Any, help: str, **more: Any) -> Spec:
+    """An option whose help shows the model's own default."""
+    return _option(kind, help, knob=True, **more)
 
 
 # What most people need first, every knob of the model last.

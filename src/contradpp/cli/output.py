@@ -49,13 +49,8 @@ class Column(NamedTuple):
 
 
 def show_json(value: Any, *, indent: int | None = 1) -> None:
-    """Print a value as one JSON document."""
+    """Print a value as one JSON document, on one line where `indent` is None."""
     click.echo(json.dumps(value, indent=indent, ensure_ascii=False, default=str).translate(_LATE_CONTROL))
-
-
-def show_json_line(value: Any) -> None:
-    """Print a value as one line of JSON."""
-    show_json(value, indent=None)
 
 
 def show_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, title: str = "") -> None:
@@ -147,8 +142,9 @@ def busy(text: str) -> Iterator[None]:
         yield
         return
     from rich.console import Console
+    from rich.markup import escape
 
-    with Console(stderr=True).status(text):
+    with Console(stderr=True).status(escape(visible(text))):
         yield
 
 
