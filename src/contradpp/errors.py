@@ -4,7 +4,14 @@ from __future__ import annotations
 
 
 class ContradppError(Exception):
-    """Base class: catch this to catch everything the library raises on purpose."""
+    """Base class: catch this to catch everything the library raises on purpose.
+
+    `parameters` are the arguments that would mend it, so that the command line can name its options for them.
+    """
+
+    def __init__(self, *args: object, parameters: tuple[str, ...] = ()) -> None:
+        super().__init__(*args)
+        self.parameters = parameters
 
 
 class ParameterError(ContradppError, ValueError):

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from contradpp.cli import checks
-from contradpp.cli.checks import Check
+from contradpp.cli import doctor as checks
+from contradpp.cli.doctor import Check
 
 
 def test_everything_works_here(call):

@@ -115,7 +115,7 @@ def test_large_baskets_are_left_out_and_counted(call, tmp_path):
     assert json.loads(shown.out)["baskets"]["left_out"] == 3
     refused = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "n", "--rank", 3, "--oversize", "error")
     assert refused.code == 1
-    assert "--oversize 'drop'" in refused.err
+    assert "--rank 5, or --oversize drop" in refused.err
     everything = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "n", "--rank", 2)
     assert everything.code == 1
     assert "--oversize clip" in everything.err
@@ -218,7 +218,7 @@ def test_a_full_disk_loses_nothing(call, orders, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     monkeypatch.setattr(tempfile, "tempdir", str(rescue))
-    shown = call("fit", orders, "-o", target, *QUICK)
+    shown = call("fit", orders, "-o", target, "--force", *QUICK)
     assert shown.code == 1
     assert "No space left" in shown.err
     assert "The disk is full" in shown.err
@@ -246,16 +246,23 @@ def test_a_run_that_is_stopped_keeps_its_best_model(call, orders, tmp_path, monk
     watched = {"callbacks": [Interrupt(error)]}
     monkeypatch.setattr(cd.NonsymmetricDPP, "fit", lambda self, *a, **k: real(self, *a, **k, **watched))
     target = tmp_path / "m.safetensors"
-    shown = call("fit", orders, "-o", target)
+    shown = call("fit", orders, "-o", target, "--report", tmp_path / "m.html")
     assert shown.code == 1
     assert "after 2 rounds" in shown.err
     assert str(target) in shown.err
+    assert str(tmp_path / "m.toml") in shown.err
+    assert f"the report {tmp_path / 'm.html'} was not written" in shown.err
+    assert tomllib.loads((tmp_path / "m.toml").read_text())["data"] == str(orders)
+    assert not (tmp_path / "m.html").exists()
+    settings = (tmp_path / "m.toml").read_bytes()
     assert cd.load(target).recommend(["T1"])[0].size == 3
     finished = target.read_bytes()
     shown = call("fit", orders, "-o", target, "--seed", 5)
     assert "m.unfinished.safetensors" in shown.err
     assert target.read_bytes() == finished
     assert cd.load(tmp_path / "m.unfinished.safetensors").n_components == 4
+    assert (tmp_path / "m.toml").read_bytes() == settings
+    assert tomllib.loads((tmp_path / "m.unfinished.toml").read_text())["seed"] == 5
 
 
 def test_stopping_while_measuring_says_that_the_model_is_there(call, orders, tmp_path, monkeypatch):
@@ -263,9 +270,10 @@ def test_stopping_while_measuring_says_that_the_model_is_there(call, orders, tmp
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "judge", stop)
-    shown = call("fit", orders, "-o", tmp_path / "m", *QUICK)
+    shown = call("fit", orders, "-o", tmp_path / "m", *QUICK, "--report", tmp_path / "m.html")
     assert shown.code == 1
     assert f"finished: {tmp_path / 'm'}" in shown.err
+    assert f"the report {tmp_path / 'm.html'} was not written" in shown.err
     assert cd.load(tmp_path / "m").n_components == 4
 
 
@@ -301,3 +309,83 @@ def test_ctrl_c_in_a_real_process(tmp_path):
     assert str(target) in said
     assert time.monotonic() - started < 60
     assert cd.load(target).items_[0] is not None
+
+
+# -- What is there already ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "m.toml", "m.html"])
+def test_what_fit_did_not_write_is_not_replaced(call, orders, tmp_path, name):
+    (tmp_path / name).write_text("a year of work")
+    target = tmp_path / ("thesis.txt" if name == "thesis.txt" else "m")
+    words = ["fit", orders, "-o", target, "--report", tmp_path / "m.html", *QUICK]
+    shown = call(*words)
+    assert shown.code == 1
+    assert name in shown.err
+    assert "--force" in shown.err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "a year of work"
+    assert call(*words, "--force").code == 0
+    assert call(*words).code == 0  # all of it is ours now
+    assert "force" not in (target.with_suffix(".toml")).read_text()
+
+
+def test_a_checkpoint_is_no_model_to_replace(call, orders, tmp_path):
+    assert call("fit", orders, "-o", tmp_path / "m", *QUICK, "--checkpoint", tmp_path / "c").code == 0
+    assert call("fit", orders, "-o", tmp_path / "c", *QUICK).code == 1
+
+
+def test_an_empty_file_may_be_replaced(call, orders, tmp_path):
+    (tmp_path / "m").touch()
+    assert call("fit", orders, "-o", tmp_path / "m", *QUICK).code == 0
+
+
+def test_two_files_cannot_have_one_name(call, tmp_path):
+    assert call("fit", "toy", "-o", tmp_path / "m", "--report", tmp_path / "m").code == 2
+    assert call("fit", "toy", "-o", tmp_path / "m", "--report", tmp_path / "m.toml").code == 2
+
+
+def test_another_model_by_the_same_settings_has_a_report_of_its_own(call, orders, tmp_path):
+    assert call("fit", orders, "-o", tmp_path / "a", *QUICK, "--report", tmp_path / "a.html").code == 0
+    before = (tmp_path / "a.html").read_bytes(), (tmp_path / "a.html").stat().st_mtime_ns
+    assert call("fit", "--config", tmp_path / "a.toml", "-o", tmp_path / "b").code == 0
+    assert ((tmp_path / "a.html").read_bytes(), (tmp_path / "a.html").stat().st_mtime_ns) == before
+    assert (tmp_path / "b.html").exists()
+    assert tomllib.loads((tmp_path / "b.toml").read_text())["report"] == str(tmp_path / "b.html")
+
+
+def test_settings_written_by_hand_stay_as_they_are(call, orders, tmp_path):
+    mine = f'# my notes\ndata = "{orders}"\noutput = "{tmp_path / "shop.safetensors"}"\nmax-iter = 2\n'
+    (tmp_path / "shop.toml").write_text(mine)
+    assert call("fit", "--config", tmp_path / "shop.toml").code == 0
+    assert (tmp_path / "shop.toml").read_text() == mine
+    assert call("fit", "--config", tmp_path / "shop.toml", "--force").code == 0
+    assert (tmp_path / "shop.toml").read_text() != mine
+
+
+# -- Which model ---------------------------------------------------------------------------------------------
+
+
+def chosen_model(call, *words) -> dict:
+    shown = call("fit", *words, "--max-iter", 1, "--json")
+    assert shown.code == 0, shown.err
+    return {choice["option"]: choice for choice in json.loads(shown.out)["chosen"]}["model"]
+
+
+@pytest.mark.parametrize("objective", ["exact", "dynamic", "mle"])
+def test_objectives_of_both_models_leave_the_model_alone(call, orders, tmp_path, objective):
+    assert chosen_model(call, orders, "-o", tmp_path / "m", "--objective", objective)["value"] == "nonsymmetric"
+
+
+@pytest.mark.parametrize("words", ["--objective nce", "--calibrate discrimination", "--contrast 0.5", "--refresh 2"])
+def test_what_only_the_symmetric_model_has_asks_for_it(call, orders, tmp_path, words):
+    found = chosen_model(call, orders, "-o", tmp_path / "m", *words.split())
+    assert found["value"] == "lowrank"
+    assert found["why"] == f"{words} is for symmetric kernels"
+
+
+def test_the_likelihood_of_a_large_catalogue_needs_the_symmetric_model(call, orders, tmp_path, monkeypatch):
+    monkeypatch.setattr("contradpp.cli.run.MOST_ITEMS", 3)
+    found = chosen_model(call, orders, "-o", tmp_path / "m", "--objective", "mle")
+    assert found["value"] == "lowrank"
+    assert "more than 3 items" in found["why"]

@@ -6,13 +6,14 @@ import errno
 import json
 import logging
 import os
+import pickle
 import subprocess
 import sys
 import warnings
 
 import pytest
 
-from contradpp.cli import failures
+from contradpp.cli import output
 from contradpp.cli.main import COMMANDS, cli
 from contradpp.errors import DataError, ModelFileError, NumericalWarning
 
@@ -53,14 +54,14 @@ def test_no_words_show_the_overview(call):
 
 def test_warnings_become_notes(call, monkeypatch):
     def warn():
-        logging.getLogger("contradpp").warning("set n_components=%s", 3)
+        logging.getLogger("contradpp").warning("set a rank of %s", 3)
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.warn("a singular matrix", NumericalWarning, stacklevel=1)
         return []
 
     monkeypatch.setattr("contradpp.data.datasets.names", warn)
-    assert call("data", "list").err == "Note: set --rank 3\nNote: a singular matrix\n"
+    assert call("data", "list").err == "Note: set a rank of 3\nNote: a singular matrix\n"
 
 
 def test_wrong_usage_exits_with_two_and_two_lines(call):
@@ -118,17 +119,18 @@ def test_completion_completes():
         assert shown.stdout.split() == expected
 
 
-def test_messages_speak_of_options():
-    said = failures.in_options("pass basket='...' and item='sku', or set n_components=9; there is no column for item=;")
-    assert said == "pass --basket '...' and --item 'sku', or set --rank 9; there is no column for --item;"
+def test_messages_name_the_options_that_help():
+    error = DataError("pass basket='...' and on_bad_row='skip'", parameters=("basket", "on_bad_row"))
+    assert output.explain(error).splitlines() == [str(error), "On the command line: --basket and --on-bad-row."]
+    assert pickle.loads(pickle.dumps(error)).parameters == error.parameters
 
 
 @pytest.mark.parametrize(("code", "words"), [(errno.ENOSPC, "disk is full"), (errno.EACCES, "permission")])
 def test_a_cause_in_the_system_brings_its_way_out(code, words):
     error = ModelFileError("cannot write m")
     error.__cause__ = OSError(code, os.strerror(code))
-    assert words in failures.explain(error)
-    assert failures.explain(OSError(code, "why", "file")).startswith("file: why\n")
+    assert words in output.explain(error)
+    assert output.explain(OSError(code, "why", "file")).startswith("file: why\n")
 
 
 def test_piped_output_is_plain_and_json_parses(model):

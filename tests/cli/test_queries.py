@@ -116,7 +116,7 @@ def test_completion_of_a_basket(call, model, monkeypatch):
     assert len(lines(call("complete", model, "-i", "-", "--size", 2).out)) == 2
     refused = call("complete", model, "T1", "--size", 9)
     assert refused.code == 1
-    assert "--size 9" in refused.err
+    assert "--size" in refused.err
 
 
 def test_samples(call, model):
@@ -153,6 +153,82 @@ def test_evaluation(call, model, orders):
     assert 0 < found["mpr_fair"] <= 100
     assert call("evaluate", model, "no-such-file").code == 1
     assert call("evaluate", model, orders, "--ks", "0").code == 2
+
+
+@pytest.mark.parametrize("word", ["²", "٣x", "9" * 5000, "-" + "9" * 5000, "--5"])
+def test_words_that_look_like_numbers_are_unknown_items(call, model, word, monkeypatch):
+    for words in (["recommend", model, "--", word], ["complete", model, "--", word]):
+        shown = call(*words)
+        assert shown.code == 1
+        assert "does not know" in shown.err
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps([word]) + "\n"))
+    assert "does not know" in lines(call("recommend", model, "-i", "-").out)[0]["error"]
+
+
+def test_numbers_are_found_however_they_are_written(call, tmp_path):
+    cd.LowRankDPP.from_factors([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], items=[7, -3, 10**30]).save(tmp_path / "m")
+    for word in ("7", "-3", str(10**30)):
+        assert call("recommend", tmp_path / "m", "--", word).code == 0
+
+
+def test_answers_for_a_file_carry_names(call, model, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.stdin", io.StringIO("T1\n"))
+    (answer,) = lines(call("recommend", model, "-i", "-", "-n", 2).out)
+    known = {"T1": "Green tea", "M1": "Milk", "C1": "Coffee", "S1": "Sugar, white"}
+    assert answer["names"] == [known[item] for item in answer["items"]]
+    (whole,) = lines(call("complete", model, "T1", "--size", 2, "--json").out)
+    assert whole["names"] == [known[item] for item in whole["completed"]]
+    cd.LowRankDPP.from_factors([[1.0, 0.0], [0.0, 1.0]]).save(tmp_path / "m")
+    monkeypatch.setattr("sys.stdin", io.StringIO("0\n"))
+    assert "names" not in lines(call("recommend", tmp_path / "m", "-i", "-").out)[0]
+
+
+def test_evaluation_on_foreign_data_is_an_error(call, model):
+    shown = call("evaluate", model, "toy")
+    assert shown.code == 1
+    assert "knows none of the" in shown.err
+    assert shown.out == ""
+
+
+def test_control_characters_do_not_reach_a_terminal(call, tmp_path, on_a_terminal, monkeypatch):
+    """An item's id could otherwise recolour the screen, move the cursor or set the window's title."""
+    evil = ["\x1b[31mred", "\x9b2Jgone", "ring\x07", "plain\x7f"]
+    cd.LowRankDPP.from_factors([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.5, 0.1]], items=evil).save(tmp_path / "m")
+    for words in (
+        ["recommend", tmp_path / "m"],
+        ["recommend", tmp_path / "m", "--json"],
+        ["recommend", tmp_path / "m", evil[0]],
+        ["complete", tmp_path / "m", "--size", 2],
+        ["sample", tmp_path / "m", "-n", 20, "--seed", 0],
+        ["info", tmp_path / "m"],
+        ["info", tmp_path / "m", "--items"],
+    ):
+        shown = call(*words)
+        assert shown.code == 0, shown.err
+        said = shown.out.replace("\x1b[1m", "").replace("\x1b[0m", "")  # our own bold
+        assert not {"\x1b", "\x9b", "\x07", "\x7f"} & set(said), words
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps([evil[1]]) + "\n"))
+    assert lines(call("recommend", tmp_path / "m", "-i", "-").out)[0]["basket"] == [evil[1]]
+    assert "\x1b" not in call("evaluate", tmp_path / "m", "\x1b[31mred").err
+
+
+def test_info_of_a_large_catalogue_needs_no_normaliser(call, model, monkeypatch):
+    def refuse(self, *given):
+        raise MemoryError
+
+    monkeypatch.setattr(cd.NonsymmetricDPP, "law_is_cheap_", False)
+    with monkeypatch.context() as patch:
+        for name in ("marginals", "size_distribution"):
+            patch.setattr(cd.NonsymmetricDPP, name, refuse)
+        shown = call("info", model)
+        assert shown.code == 0, shown.err
+        assert "--all" in shown.err
+        assert "Sugar, white" in shown.out
+        found = json.loads(call("info", model, "--json").out)
+        assert found["expected_basket_size"] is None
+        assert found["most_likely_items"][0] == {"item": "S1", "probability": None}
+        assert len(json.loads(call("info", model, "--items", "--json").out)) == 4
+    assert json.loads(call("info", model, "--all", "--json").out)["expected_basket_size"] > 1
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 import contradpp as cd
 from contradpp.cli.destination import check_writable, save_model, write_text
+from contradpp.cli.fit import show_files, show_metrics
 from contradpp.cli.output import Column, busy, heading, json_option, listed, paragraph, show_json, show_table
-from contradpp.cli.summary import show_files, show_metrics
 from contradpp.report.examples import examples
 from contradpp.report.measured import Measured, measure
 
@@ -28,18 +28,24 @@ MODELS: dict[str, tuple[type[Any], dict[str, Any]]] = {
 BEST = list(MODELS)[-1]
 
 
+class Demo(NamedTuple):
+    """The models by name, how long each took, how they compare, and what was written."""
+
+    models: dict[str, Any]
+    seconds: dict[str, float]
+    measured: Measured
+    path: Path
+    page: Path
+
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
 @click.command()
 @click.option("--baskets", "n_baskets", default=20_000, show_default=True, type=click.IntRange(100), help="How many.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the shop and the models.")
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    default="demo-output",
-    show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for model and report.",
-)
+@click.option("-o", "--output", "folder", default="demo-output", show_default=True, type=_FOLDER,
+              help="Folder for model and report.")  # fmt: skip
 @click.option("--serve", "serving", is_flag=True, help="Then open the model as a web page on this machine.")
 @json_option
 @click.pass_context
@@ -59,14 +65,15 @@ def demo(ctx: click.Context, /, n_baskets: int, seed: int, folder: Path, serving
         measured = measure(models, train, test)
     if measured is None:
         raise click.ClickException("there is no held-out basket of two items: generate more --baskets")
+    found = Demo(models, seconds, measured, path, page)
     save_model(models[BEST], path)
     with busy("Drawing the report ..."):
-        write_page(page, models[BEST], train, test, measured, seconds[BEST], seed)
+        write_page(found, train, test, seed)
     total = time.perf_counter() - started
     if as_json:
-        show_json(findings(models, measured, seconds, total, path, page))
+        show_json(findings(found, total))
     else:
-        show(models, measured, seconds, total, path, page)
+        show(found, total)
     if serving:
         from contradpp.cli.serve import serve
 
@@ -85,57 +92,49 @@ def learn(train: cd.Baskets, seed: int) -> tuple[dict[str, Any], dict[str, float
     return models, seconds
 
 
-def write_page(
-    path: Path, model: Any, train: cd.Baskets, test: cd.Baskets, measured: Measured, seconds: float, seed: int
-) -> None:
+def write_page(found: Demo, train: cd.Baskets, test: cd.Baskets, seed: int) -> None:
     """The report about the best model."""
     from contradpp.report.page import Subject, render
 
-    subject = Subject(model, BEST, "grocer", train, measured, examples(model, test, seed=seed), seconds)
-    write_text(path, render(subject))
+    model, shown = found.models[BEST], examples(found.models[BEST], test, seed=seed)
+    write_text(found.page, render(Subject(model, BEST, "grocer", train, found.measured, shown, found.seconds[BEST])))
 
 
-def findings(
-    models: dict[str, Any], measured: Measured, seconds: dict[str, float], total: float, path: Path, page: Path
-) -> dict[str, Any]:
+def findings(found: Demo, total: float) -> dict[str, Any]:
     """Everything for machines."""
     return {
-        "held_out": {name: report.as_dict() for name, report in measured.reports.items()},
-        "seconds": {**seconds, "total": total},
+        "held_out": {name: report.as_dict() for name, report in found.measured.reports.items()},
+        "seconds": {**found.seconds, "total": total},
         "suggestions": [
-            {"basket": basket, "suggests": {name: suggested(model, basket) for name, model in models.items()}}
+            {"basket": basket, "suggests": {name: suggested(model, basket) for name, model in found.models.items()}}
             for basket in BASKETS
         ],
-        "model": str(path),
-        "report": str(page),
+        "model": str(found.path),
+        "report": str(found.page),
     }
 
 
-def show(
-    models: dict[str, Any], measured: Measured, seconds: dict[str, float], total: float, path: Path, page: Path
-) -> None:
+def show(found: Demo, total: float) -> None:
     """Everything for people."""
-    show_metrics(measured, seconds=seconds)
+    show_metrics(found.measured, seconds=found.seconds)
     click.echo()
-    paragraph(measured.verdict(BEST), label=f"{BEST}: ", bold=True)
+    paragraph(found.measured.verdict(BEST), label=f"{BEST}: ", bold=True)
     for basket in BASKETS:
         heading(f"What goes with {', '.join(basket)}?")
-        rows = [[name, listed(suggested(model, basket), model.items_)] for name, model in models.items()]
+        rows = [[name, listed(suggested(model, basket), model.items_)] for name, model in found.models.items()]
         show_table([Column("model"), Column("suggests")], rows)
     click.echo()
     paragraph(WHY)
-    best = models[BEST]
+    best = found.models[BEST]
     heading("What does a product call for?")
     rows = [[product, listed(best.complements(product, N=4)[0].tolist(), best.items_)] for product in PRODUCTS]
     show_table([Column("product"), Column("complements")], rows)
     heading(f"All of it took {total:.0f} s")
-    show_files(path, None, page)
-    click.echo(f"Web page  contradpp serve {path}")
-    click.echo(f"Try       contradpp recommend {path} spaghetti 'tomato sauce'")
+    show_files(found.path, None, found.page)
+    click.echo(f"Web page  contradpp serve {found.path}")
+    click.echo(f"Try       contradpp recommend {found.path} spaghetti 'tomato sauce'")
 
 
 def suggested(model: Any, basket: list[str]) -> list[Any]:
     """The four items that a model would add next."""
-    items, _ = model.recommend(basket, N=4)
-    best: list[Any] = items.tolist()
-    return best
+    return list(model.recommend(basket, N=4)[0].tolist())

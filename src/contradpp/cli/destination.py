@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import click
 
 from contradpp.errors import ModelFileError
-
-
-class Saveable(Protocol):
-    """A model that can write itself to a file."""
-
-    def save(self, path: Path) -> None:
-        """Write the model."""
-        ...
+from contradpp.learn.checkpoint import KIND
 
 
 def check_writable(path: Path) -> None:
@@ -37,6 +31,22 @@ def check_writable(path: Path) -> None:
         raise click.ClickException(
             f"cannot write into {folder.absolute()}: {error.strerror}. Choose a folder where you may write"
         ) from error
+
+
+def is_nothing(path: Path) -> bool:
+    """Whether nothing is lost where this file is replaced."""
+    return not path.exists() or path.stat().st_size == 0
+
+
+def is_model(path: Path) -> bool:
+    """Whether the header of a file says that it is a model of ours, and not a checkpoint."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "np") as file:
+            return bool(json.loads((file.metadata() or {})["contradpp"])["model"] != KIND)
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError):
+        return False
 
 
 @contextmanager
@@ -56,7 +66,7 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def save_model(model: Saveable, path: Path) -> None:
+def save_model(model: Any, path: Path) -> None:
     """Save a model; if its place fails it, keep it in the folder for temporary files and say so in the error."""
     try:
         model.save(path)

@@ -9,6 +9,7 @@ import click
 import contradpp as cd
 from contradpp.cli.inputs import baskets_from, layout_options, model_argument
 from contradpp.cli.output import busy, json_option, show_json
+from contradpp.errors import DataError
 
 
 def levels(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
@@ -43,6 +44,10 @@ def evaluate(
     """
     with busy("Measuring ..."):
         loaded, baskets = cd.load(model), baskets_from(data, **layout)
+        if not set(baskets.items) & set(loaded.items_):
+            raise DataError(
+                f"{model} knows none of the {baskets.n_items:,} items of {data}: it learned from other data"
+            )
         report = cd.evaluate(loaded, baskets, ks=ks, random_state=seed, min_size=min_size, n_jobs=jobs)
         text = str(report)
     if as_json:

@@ -8,12 +8,13 @@ import sys
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from contradpp import __version__
-from contradpp.cli.failures import explain, notes, see_also
+from contradpp.cli.output import explain, notes, say, see_also
 
-# A command's name, under which a module of `contradpp.cli` defines it, and its line in the overview.
+# A command's name, and its line in the overview. A module of `contradpp.cli` of that name defines it, or one of these.
+MODULES = {"recommend": "ask", "complete": "ask", "sample": "ask", "completion": "main"}
 SECTIONS = {
     "Start here": {
         "demo": "learn a small made-up shop, compare models, see suggestions",
@@ -54,7 +55,7 @@ class Commands(click.Group):
         """The command of this name."""
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"contradpp.cli.{name}")
+        module = importlib.import_module(f"contradpp.cli.{MODULES.get(name, name)}")
         command: click.Command = getattr(module, name)
         return command
 
@@ -89,6 +90,23 @@ def cli(ctx: click.Context, /, debug: bool) -> None:
         click.echo(ctx.get_help())
 
 
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes commands and options in SHELL; put the line for yours into its start-up file.
+
+    \b
+    bash   eval "$(contradpp completion bash)"     in ~/.bashrc
+    zsh    eval "$(contradpp completion zsh)"      in ~/.zshrc
+    fish   contradpp completion fish | source      in ~/.config/fish/config.fish
+    """
+    script = get_completion_class(shell)
+    if script is None:
+        raise click.ClickException(f"this version of click has no completion for {shell}")
+    click.echo(script(ctx.find_root().command, {}, "contradpp", "_CONTRADPP_COMPLETE").source())
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line: exit 0 if it worked, 1 if it failed, 2 if it was called wrongly."""
     given = sys.argv[1:] if arguments is None else arguments
@@ -101,10 +119,10 @@ def run(words: list[str], *, debug: bool) -> int:
     try:
         code: Any = cli.main(words, "contradpp", standalone_mode=False)
     except click.ClickException as error:
-        click.echo(f"Error: {error.format_message()}{see_also(error)}", err=True)
+        say(f"Error: {error.format_message()}{see_also(error)}")
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Stopped.", err=True)
+        say("Stopped.")
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: nothing more to say
@@ -112,6 +130,6 @@ def run(words: list[str], *, debug: bool) -> int:
     except Exception as error:
         if debug:
             raise
-        click.echo(f"Error: {explain(error)}", err=True)
+        say(f"Error: {explain(error)}")
         return 1
     return code if isinstance(code, int) else 0

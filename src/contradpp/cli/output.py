@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import shutil
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -13,13 +16,29 @@ from typing import Any, NamedTuple
 import click
 
 from contradpp.data.vocabulary import Vocabulary
+from contradpp.errors import ContradppError, ModelFileError
 
 LONGEST_NAME = 42
 WIDEST = 120  # columns of running text
+_PLACE = "choose another place, or change the permissions of this one."
+_HINTS = {
+    errno.ENOSPC: "The disk is full: free some space, or write to another folder.",
+    errno.EDQUOT: "Your disk quota is used up: free some space, or write to another folder.",
+    errno.EACCES: f"You lack the permission: {_PLACE}",
+    errno.EPERM: f"You lack the permission: {_PLACE}",
+    errno.EROFS: "That file system is read-only: choose another place.",
+}
+# Control characters as JSON writes them: in an item's id they could move the cursor or recolour a terminal.
+_CONTROL = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_LATE_CONTROL = {code: text for code, text in _CONTROL.items() if code >= 0x7F}  # what `json` lets through
+_BUT_NEW_LINES = {code: text for code, text in _CONTROL.items() if chr(code) != "\n"}
 
 json_option: Callable[[Any], Any] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON for machines instead of text for people."
 )
+
+
+# -- Results -----------------------------------------------------------------------------------------
 
 
 class Column(NamedTuple):
@@ -29,14 +48,9 @@ class Column(NamedTuple):
     right: bool = False
 
 
-def show_json(value: Any) -> None:
-    """Print a value as one JSON document."""
-    click.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))
-
-
-def show_json_line(value: Any) -> None:
-    """Print a value as one line of JSON."""
-    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+def show_json(value: Any, *, indent: int | None = 1) -> None:
+    """Print a value as one JSON document, on one line where `indent` is None."""
+    click.echo(json.dumps(value, indent=indent, ensure_ascii=False, default=str).translate(_LATE_CONTROL))
 
 
 def show_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, title: str = "") -> None:
@@ -46,6 +60,7 @@ def show_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, titl
         return
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     if title:
@@ -54,7 +69,7 @@ def show_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, titl
     for column in columns:
         table.add_column(column.name, justify="right" if column.right else "left", overflow="fold")
     for cells in rows:
-        table.add_row(*(_escaped(cell) for cell in cells))
+        table.add_row(*(escape(visible(cell)) for cell in cells))
     Console().print(table)
 
 
@@ -87,26 +102,14 @@ def paragraph(text: str, *, label: str = "", bold: bool = False) -> None:
     click.echo(click.style(whole, bold=True) if bold else whole)
 
 
-def say(text: str) -> None:
-    """Tell people something on standard error, which is not part of the result."""
-    click.echo(text, err=True)
-
-
-@contextmanager
-def busy(text: str) -> Iterator[None]:
-    """Show on standard error, if that is a terminal, that something is being done."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text):
-        yield
+def visible(text: str) -> str:
+    """The text with its control characters written out, so that none acts on a terminal."""
+    return text.translate(_CONTROL)
 
 
 def called(item: Hashable, items: Vocabulary, *, longest: int = LONGEST_NAME) -> str:
     """What a person calls an item, cut to a length that fits into a table."""
-    name = " ".join(items.name(item).split())
+    name = visible(" ".join(items.name(item).split()))
     return name if len(name) <= longest else name[: longest - 1].rstrip() + "…"
 
 
@@ -124,7 +127,73 @@ def in_bytes(size: float) -> str:
     return f"{size:.1f} GB"
 
 
-def _escaped(cell: str) -> str:
+# -- The rest ----------------------------------------------------------------------------------------
+
+
+def say(text: str) -> None:
+    """Tell people something on standard error, which is not part of the result."""
+    click.echo(text.translate(_BUT_NEW_LINES), err=True)
+
+
+@contextmanager
+def busy(text: str) -> Iterator[None]:
+    """Show on standard error, if that is a terminal, that something is being done."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
     from rich.markup import escape
 
-    return escape(cell)
+    with Console(stderr=True).status(escape(visible(text))):
+        yield
+
+
+class NoteHandler(logging.Handler):
+    """Sends the library's warnings to standard error, wherever that goes at the moment."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`."""
+        say(f"Note: {record.getMessage()}")
+
+
+@contextmanager
+def notes() -> Iterator[None]:
+    """Inside the block, what the library logs or warns of appears as notes."""
+    log, handler = logging.getLogger("contradpp"), NoteHandler(logging.WARNING)
+    log.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: say(f"Note: {message}")
+            yield
+    finally:
+        log.removeHandler(handler)
+
+
+def explain(error: BaseException) -> str:
+    """The message for people: what was wrong, and what to do about it."""
+    if not isinstance(error, (ContradppError, OSError)):
+        kind = type(error).__name__
+        return f"{kind}: {error}\nThis should not happen: run it again with --debug, and report what it shows."
+    named = isinstance(error, OSError) and error.filename and error.strerror
+    said = f"{error.filename}: {error.strerror}" if named else str(error)  # type: ignore[union-attr]
+    return "\n".join([said, *_hints(error)])
+
+
+def see_also(error: click.ClickException) -> str:
+    """After wrong usage, a line that says where the right one is written."""
+    if not isinstance(error, click.UsageError) or error.ctx is None:
+        return ""
+    return f"\n`{error.ctx.command_path} --help` shows how it is used."
+
+
+def _hints(error: BaseException) -> Iterator[str]:
+    causes = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    codes = {cause.errno for cause in causes if isinstance(cause, OSError)}
+    yield from dict.fromkeys(_HINTS[code] for code in codes if code in _HINTS)
+    if isinstance(error, ModelFileError) and not codes and "upgrade" not in str(error):
+        yield "A model file is what `contradpp fit DATA -o MODEL` writes."
+    if parameters := getattr(error, "parameters", ()):
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in parameters)
+        yield f"On the command line: {options}."

@@ -1,24 +1,37 @@
-"""One run of `fit`: from a file and options to a model that has been learned and measured."""
+"""One run of `fit`: what was left open is decided by looking at the baskets, then the model is learned and measured."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+import numpy as np
 
-from contradpp.cli.choose import Choice, choose, hold_out
-from contradpp.cli.fit_options import GROUPS, KNOBS
+from contradpp.cli.fit_options import DEFAULT_MODEL, KNOBS, OPTIONS, build, default_of, flag, is_symmetric
 from contradpp.cli.inputs import LAYOUT, baskets_from
-from contradpp.cli.models import build
 from contradpp.cli.output import busy
 from contradpp.data.baskets import Baskets
 from contradpp.data.feedback import Feedback, read_feedback
 from contradpp.errors import DataError
+from contradpp.learn.objectives import MOST_TO_INVERT
 from contradpp.report.examples import Example, examples
 from contradpp.report.measured import Measured, measure
+
+LEAST_RANK, MOST_RANK = 30, 100
+DENSE_CATALOGUE = 20_000  # items up to which a pass over the whole catalogue at every step is cheap
+STEPS_A_ROUND = 20
+FEWEST_TO_TEST, MOST_TO_TEST = 20, 5_000
+
+
+class Choice(NamedTuple):
+    """An option, the value it has been given, and why."""
+
+    option: str
+    value: Any
+    why: str
 
 
 @dataclass
@@ -56,11 +69,7 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
     feedback = None if given["feedback"] is None else read_feedback(given["feedback"])
     choices = choose(baskets, given)
     settings = given | {choice.option: choice.value for choice in choices}
-    usable = baskets if settings["oversize"] != "drop" else baskets.subset(baskets.sizes <= settings["rank"])
-    if not usable.n_baskets:
-        raise DataError(
-            f"every basket has more than {settings['rank']} items: choose a larger --rank, or --oversize clip"
-        )
+    usable = without_oversize(baskets, settings["rank"], settings["oversize"])
     learned, test = hold_out(usable, given["test_size"], given["seed"])
     validation = given["validation"]
     if isinstance(validation, str):
@@ -72,6 +81,28 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
         given, choices, baskets, learned, test, feedback, validation, model, name, Path(data).name, left_out,
         cluster=cluster,
     )  # fmt: skip
+
+
+def without_oversize(baskets: Baskets, rank: int, oversize: str) -> Baskets:
+    """The baskets that a model of this rank can learn from."""
+    larger = baskets.sizes > rank
+    if oversize == "error" and larger.any():
+        most = int(baskets.sizes.max())
+        raise DataError(
+            f"{int(larger.sum()):,} of {baskets.n_baskets:,} baskets have more than {rank} items (the largest has "
+            f"{most}): choose --rank {most}, or --oversize drop or clip"
+        )
+    if larger.all() and oversize == "drop":
+        raise DataError(f"every basket has more than {rank} items: choose a larger --rank, or --oversize clip")
+    return baskets.subset(~larger) if oversize == "drop" else baskets
+
+
+def hold_out(baskets: Baskets, share: float, seed: int) -> tuple[Baskets, Baskets | None]:
+    """Baskets to learn from, and some to measure with unless there are too few."""
+    n_test = min(round(share * baskets.n_baskets), MOST_TO_TEST)
+    if n_test < 1 or baskets.n_baskets < FEWEST_TO_TEST:
+        return baskets, None
+    return baskets.split(n_test, random_state=seed)
 
 
 def train(run: Run) -> None:
@@ -103,15 +134,13 @@ def for_cluster(data: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def on_cluster(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `fit` that only a cluster needs."""
     columns = {name: given[name] for name in LAYOUT if name != "format"}
-    own = {name: given[name] for name in GROUPS["A cluster"] if name != "engine"}
+    own = {name: given[name] for name in OPTIONS["A cluster"] if name != "engine"}
     return long_run(given) | own | {"columns": columns}
 
 
 def long_run(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `fit` that keep a long run from being lost, if a checkpoint is asked for."""
-    if given.get("checkpoint") is None:
-        return {}
-    return {name: given[name] for name in GROUPS["Long runs"]}
+    return {} if given["checkpoint"] is None else {name: given[name] for name in OPTIONS["Long runs"]}
 
 
 def judge(run: Run) -> None:
@@ -121,3 +150,56 @@ def judge(run: Run) -> None:
     with busy("Measuring on held-out baskets ..."):
         run.measured = measure({run.name: run.model}, run.learned, run.test)
         run.examples = examples(run.model, run.test, seed=run.given["seed"])
+
+
+# -- What the data decide -----------------------------------------------------------------------------
+
+
+def choose(baskets: Baskets, given: dict[str, Any]) -> list[Choice]:
+    """What is left open in the options, each with its reason; later ones may depend on earlier ones."""
+    makers = {
+        "model": _model,
+        "rank": _rank,
+        "objective": _objective,
+        "batch_size": _batch_size,
+        "calibrate": lambda *_: (default_of("calibrate"), "the model's baskets become as large as the real ones"),
+        "max_iter": lambda *_: (default_of("max_iter"), "at most; training ends when validation baskets gain no more"),
+    }
+    choices: list[Choice] = []
+    for option, maker in makers.items():
+        if given[option] is None:
+            settled = given | {choice.option: choice.value for choice in choices}
+            choices.append(Choice(option, *maker(baskets, settled)))
+    return choices
+
+
+def _model(baskets: Baskets, given: dict[str, Any]) -> tuple[str, str]:
+    for option in KNOBS:
+        value = given[option]
+        if value is not None and is_symmetric(option):
+            return "lowrank", f"{flag(option)} {value} is for symmetric kernels"
+    if given["objective"] == "mle" and baskets.n_items > MOST_TO_INVERT:
+        return "lowrank", f"with more than {MOST_TO_INVERT:,} items only its likelihood can be maximised"
+    return DEFAULT_MODEL, "its items attract as well as repel, as in most shops"
+
+
+def _rank(baskets: Baskets, given: dict[str, Any]) -> tuple[int, str]:
+    sizes = baskets.sizes
+    most = int(np.quantile(sizes, 0.95, method="higher"))
+    rank = min(max(-(-most // 10) * 10, LEAST_RANK), MOST_RANK, baskets.n_items)
+    larger = int((sizes > rank).sum())
+    if not larger:
+        return rank, f"no basket has more than {int(sizes.max())} items"
+    what = {"drop": "left out", "clip": "cut to that size", "error": "refused"}[given["oversize"]]
+    return rank, f"{1 - larger / len(sizes):.0%} of the baskets fit; {larger:,} larger ones are {what}"
+
+
+def _objective(baskets: Baskets, given: dict[str, Any]) -> tuple[str, str]:
+    if baskets.n_items > DENSE_CATALOGUE and given["model"] == "lowrank":
+        return "dynamic", f"its cost does not grow with the {baskets.n_items:,} items"
+    return "exact", "predicts each item from the rest of its basket, without sampling noise"
+
+
+def _batch_size(baskets: Baskets, given: dict[str, Any]) -> tuple[int, str]:
+    size = min(max(baskets.n_baskets // STEPS_A_ROUND, 50), int(default_of("batch_size", given["model"])))
+    return size, f"some {max(baskets.n_baskets // size, 1):,} steps a round"

@@ -13,6 +13,7 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, UnknownItemError
 
 _SEPARATORS = re.compile("[,;\t]")
+_NUMBER = re.compile("-?[0-9]{1,4000}")  # Python refuses to read longer ones
 
 
 class Words:
@@ -36,7 +37,7 @@ class Words:
         text = str(word).strip()
         if text in self.items:
             return text
-        if text.lstrip("-").isdigit() and int(text) in self.items:
+        if _NUMBER.fullmatch(text) and int(text) in self.items:
             return int(text)
         return self._named.get(text.casefold())
 

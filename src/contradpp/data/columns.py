@@ -109,9 +109,11 @@ def _list_column(columns: Sequence[str], lists: Sequence[str]) -> str | None:
 
 def _check(columns: Sequence[str], column: str, role: str, where: str) -> None:
     if column not in columns:
-        raise DataError(f"{where}: there is no column {column!r} for {role}=; {_listed(columns)}")
+        raise DataError(f"{where}: there is no column {column!r} for {role}=; {_listed(columns)}", parameters=(role,))
     if list(columns).count(column) > 1:
-        raise DataError(f"{where}: the column {column!r} for {role}= occurs more than once; {_listed(columns)}")
+        raise DataError(
+            f"{where}: the column {column!r} for {role}= occurs more than once; {_listed(columns)}", parameters=(role,)
+        )
 
 
 def _guess(candidates: Sequence[str], role: str, columns: Sequence[str], where: str) -> str:
@@ -121,7 +123,8 @@ def _guess(candidates: Sequence[str], role: str, columns: Sequence[str], where: 
     why = f"{' and '.join(map(repr, found))} fit equally well" if found else "no name says so"
     raise DataError(
         f"{where}: cannot tell which column holds the {role}: {why}; {_listed(columns)}. "
-        "Pass basket='...' and item='...' with the names of the two columns"
+        "Pass basket='...' and item='...' with the names of the two columns",
+        parameters=("basket", "item"),
     )
 
 

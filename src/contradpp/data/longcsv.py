@@ -52,7 +52,10 @@ def _layout(columns: list[str], *, where: str, **told: str | None) -> Layout:
     except DataError as error:
         if told["basket"] or told["item"]:
             raise
-        raise DataError(f"{error}. If there is no header and every line is a basket, pass format='ragged'") from None
+        raise DataError(
+            f"{error}. If there is no header and every line is a basket, pass format='ragged'",
+            parameters=(*error.parameters, "format"),
+        ) from None
 
 
 def _batches(stream: Any, text: Text, separator: str, layout: Layout) -> Iterator[Any]:

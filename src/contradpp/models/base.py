@@ -23,6 +23,8 @@ from contradpp.errors import DataError, ModelFileError, NotFittedError, Paramete
 from contradpp.models.growing import GrowingBasket
 from contradpp.models.queries import as_codes, as_ids, as_queries
 
+MOST_CHEAP = 4_000  # items with partners up to which a dense matrix over them is a matter of seconds
+
 
 class BaseDPP:
     """A DPP over a vocabulary of items, ready for questions.
@@ -108,7 +110,18 @@ class BaseDPP:
             self._kernel.n_jobs = resolve_n_jobs(value)
         self._n_jobs = value
 
+    @property
+    def law_is_cheap_(self) -> bool:
+        """Whether log P, marginals and samples take seconds at most: they need all of L, which rankings do not."""
+        return len(self.kernel_.skew.connected) <= MOST_CHEAP
+
     # -- Probabilities -----------------------------------------------------------------------------
+
+    def log_det(self, baskets: Any, *, unknown: str = "error") -> Array:
+        """log det L_A of every basket: log P(A) up to the normaliser, which it does not need."""
+        queries = as_queries(baskets, self._known, unknown=unknown)
+        logs = self.kernel_.log_det(queries.sets)
+        return logs[0] if queries.single else logs
 
     def score_samples(self, baskets: Any, *, unknown: str = "error") -> Array:
         """log P(A) of every basket; −inf for a set that the model holds impossible, as any beyond its rank."""
@@ -202,7 +215,9 @@ class BaseDPP:
         given = as_codes(basket, self._known, unknown=unknown)
         check_count(size, "size", least=len(given), why=" (it counts the basket)" if len(given) else "")
         if size > self.kernel_.n_items:
-            raise ParameterError(f"size={size} is more than the {self.kernel_.n_items} items of the catalogue")
+            raise ParameterError(
+                f"size={size} is more than the {self.kernel_.n_items} items of the catalogue", parameters=("size",)
+            )
         allowed = np.ones(self.kernel_.n_items, dtype=bool)
         allowed[as_codes(() if exclude is None else exclude, self._known, unknown=unknown)] = False
         chosen = greedy_completion(self.kernel_, given, int(size), allowed=allowed)
@@ -255,7 +270,9 @@ class BaseDPP:
             sampler = kernel.sampler()
         if size is not None and size - len(fixed) > sampler.rank:
             most = sampler.rank + len(fixed)
-            raise RankError(f"size={size} is more than {most}, the most items that a set can have here")
+            raise RankError(
+                f"size={size} is more than {most}, the most items that a set can have here", parameters=("size",)
+            )
         sampler.n_jobs = self.kernel_.n_jobs
         left = None if size is None else int(size) - len(fixed)
         drawn = sampler.sample(int(n_samples), seed=root_seed(random_state), size=left)

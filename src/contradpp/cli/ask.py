@@ -1,0 +1,185 @@
+"""`contradpp recommend`, `complete` and `sample`: what a saved model says of a basket, or of every basket of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import click
+
+import contradpp as cd
+from contradpp.cli.inputs import input_option, model_argument, queries, unknown_option
+from contradpp.cli.output import Column, called, json_option, listed, say, show_json, show_table
+from contradpp.cli.words import Words
+from contradpp.errors import ContradppError
+from contradpp.models.base import BaseDPP
+
+BLOCK = 512  # baskets answered at a time
+
+Answer = dict[str, Any]
+items_argument: Callable[[Any], Any] = click.argument("items", nargs=-1, metavar="[ITEM]...")
+exclude_option: Callable[[Any], Any] = click.option(
+    "--exclude", multiple=True, metavar="ITEM", help="Never add this item; may be repeated."
+)
+
+
+def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
+    """The model of a file, and what finds the items that words mean."""
+    loaded = cd.load(model)
+    return loaded, Words(loaded.items_, unknown=unknown)
+
+
+@click.command()
+@model_argument
+@items_argument
+@click.option("-n", "n_items", default=10, show_default=True, type=click.IntRange(1), help="How many suggestions.")
+@exclude_option
+@input_option
+@unknown_option
+@click.option("--engine", type=click.Choice(["ray"]), help="Answer a folder of Parquet files on a Ray cluster.")
+@click.option("-o", "--output", metavar="FOLDER", help="With --engine: where the answers go, a file for each.")
+@click.option("--address", help="With --engine: the cluster; one on this machine if left out.")
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="With --engine: processes.")
+@json_option
+def recommend(
+    model: str, items: tuple[str, ...], n_items: int, exclude: tuple[str, ...], source: str | None, unknown: str,
+    as_json: bool, engine: str | None, output: str | None, address: str | None, workers: int,
+) -> None:  # fmt: skip
+    """Suggest what goes with the ITEMs of a basket (none: an empty one).
+
+    Items are ids or names. With --input there is a line of JSON for every basket.
+
+    \b
+    contradpp recommend shop.safetensors spaghetti "tomato sauce"
+    contradpp recommend shop.safetensors --input baskets.jsonl > suggestions.jsonl
+    echo '["spaghetti", "tomato sauce"]' | contradpp recommend shop.safetensors --input -
+    contradpp recommend shop.safetensors --engine ray --input baskets/ --output suggestions/
+    """
+    check_one(items, source)
+    if engine is None and output is not None:
+        raise click.UsageError("--output goes with --engine ray")
+    loaded, words = opened(model, unknown)
+    banned = words.basket(exclude)
+    if engine is not None:
+        if source is None or output is None:
+            raise click.UsageError("--engine needs --input and --output, two folders, and takes no items")
+        from contradpp.distributed.scoring import recommend_folder
+
+        n_files, n_rows = recommend_folder(
+            model, source, output, n=n_items, exclude=banned, unknown=unknown, workers=workers, address=address
+        )
+        say(f"Answered {n_rows:,} baskets of {n_files:,} files; files that had an answer already were left alone.")
+    elif source is not None:
+        failed = 0
+        for answer in answers(loaded, words, queries(source, words), n_items, banned):
+            failed += "error" in answer
+            show_json(answer, indent=None)
+        if failed:
+            raise click.ClickException(f"{failed:,} baskets could not be answered; their lines hold the reason")
+    else:
+        show_suggestions(loaded, words.basket(items), n_items, banned, as_json=as_json)
+
+
+@click.command()
+@model_argument
+@items_argument
+@click.option("--size", default=6, show_default=True, type=click.IntRange(1), help="Items in the end, given ones too.")
+@exclude_option
+@input_option
+@unknown_option
+@json_option
+def complete(
+    model: str, items: tuple[str, ...], size: int, exclude: tuple[str, ...], source: str | None, unknown: str,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Complete the basket of ITEMs to the most likely set of --size, item by item.
+
+    \b
+    contradpp complete shop.safetensors spaghetti "tomato sauce" --size 6
+    """
+    check_one(items, source)
+    loaded, words = opened(model, unknown)
+    banned = words.basket(exclude)
+    for given in [list(items)] if source is None else queries(source, words):
+        basket = words.basket(given)
+        whole = loaded.complete(basket, max(size, len(basket)), exclude=banned)
+        if as_json or source is not None:
+            answer = {"basket": basket, "completed": whole, "added": whole[len(basket) :]}
+            show_json(answer | names_of(loaded, whole), indent=None)
+            continue
+        for position, item in enumerate(whole):
+            click.echo(f"{' ' if position < len(basket) else '+'} {called(item, loaded.items_)}")
+
+
+@click.command()
+@model_argument
+@click.option("-n", "n_samples", default=5, show_default=True, type=click.IntRange(0), help="How many baskets.")
+@click.option("--size", type=click.IntRange(0), help="Only baskets of this size; any size if left out.")
+@click.option("--given", multiple=True, metavar="ITEM", help="Every basket holds this item; may be repeated.")
+@click.option("--seed", type=int, help="Seed of the draw; another one each time if left out.")
+@unknown_option
+@json_option
+def sample(
+    model: str, n_samples: int, size: int | None, given: tuple[str, ...], seed: int | None, unknown: str, as_json: bool
+) -> None:
+    """Draw baskets from MODEL, exactly as it says they occur: a line each, with --json an array each.
+
+    \b
+    contradpp sample shop.safetensors -n 3 --size 5 --given spaghetti
+    """
+    loaded, words = opened(model, unknown)
+    for basket in loaded.sample(n_samples, size, words.basket(given), random_state=seed):
+        if as_json:
+            show_json(basket, indent=None)
+        else:
+            click.echo(listed(basket, loaded.items_))
+
+
+def check_one(items: tuple[str, ...], source: str | None) -> None:
+    """Refuse items on the command line together with a file of baskets."""
+    if source is not None and items:
+        raise click.UsageError("name items or --input, not both")
+
+
+def names_of(model: BaseDPP, items: list[Any]) -> Answer:
+    """What people call the items, for an answer of a model that knows names."""
+    return {"names": [model.items_.name(item) for item in items]} if model.items_.names else {}
+
+
+def show_suggestions(model: BaseDPP, basket: list[Any], n: int, banned: list[Any], *, as_json: bool) -> None:
+    """The suggestions for one basket, as a table or as one JSON document."""
+    found, probabilities = model.recommend(basket, N=n, exclude=banned)
+    pairs = list(zip(found.tolist(), probabilities.tolist(), strict=True))
+    names = model.items_.names
+    if as_json:
+        show_json([{"item": i, "probability": p} | ({"name": names[i]} if i in names else {}) for i, p in pairs])
+        return
+    columns = [Column("chance", right=True), Column("item"), *([Column("name")] if names else [])]
+    rows = [[f"{p:.2%}", str(i), *([names.get(i, "")] if names else [])] for i, p in pairs]
+    show_table(columns, rows, title=f"With {listed(basket, model.items_) or 'an empty basket'}")
+
+
+def answers(model: BaseDPP, words: Words, baskets: Iterator[list[Any]], n: int, banned: list[Any]) -> Iterator[Answer]:
+    """Suggestions for every basket, a block at a time; a basket that cannot be answered gets its reason."""
+    while block := list(islice(baskets, BLOCK)):
+        try:
+            yield from answered(model, [words.basket(basket) for basket in block], n, banned)
+        except ContradppError:
+            for basket in block:
+                try:
+                    yield from answered(model, [words.basket(basket)], n, banned)
+                except ContradppError as error:
+                    yield {"basket": basket, "error": str(error)}
+
+
+def answered(model: BaseDPP, baskets: list[list[Any]], n: int, banned: list[Any]) -> list[Answer]:
+    """A line of the answer for each basket; places that the catalogue could not fill are left out."""
+    found, probabilities = model.recommend(baskets, N=n, exclude=banned)
+    lines = []
+    for basket, items, chances in zip(baskets, found.tolist(), probabilities.tolist(), strict=True):
+        filled = [(item, chance) for item, chance in zip(items, chances, strict=True) if item is not None]
+        best = [item for item, _ in filled]
+        answer = {"basket": basket, "items": best, "probabilities": [chance for _, chance in filled]}
+        lines.append(answer | names_of(model, best))
+    return lines
