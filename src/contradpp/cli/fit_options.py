@@ -144,10 +144,9 @@ def _cluster() -> list[Callable[[Any], Any]]:
         click.option("--engine", type=click.Choice(["ray"]), help="Train on a Ray cluster, from Parquet files."),
         click.option("--address", help="The cluster, such as auto or HOST:6379; one on this machine if left out."),
         click.option("--workers", type=_COUNT, default=2, show_default=True, help="Processes to train with."),
-        click.option("--mode", type=click.Choice(["replicated", "sharded", "local"]), default="replicated",
-                     show_default=True, help="All parameters on every worker; some rows each; or steps of one's own."),
-        click.option("--local-steps", type=_COUNT, default=50, show_default=True,
-                     help="With --mode local: steps from one exchange to the next."),
+        # Gone, but known, so that old files of settings can be read and other modes are told what to use instead.
+        click.option("--mode", default="replicated", hidden=True),
+        click.option("--local-steps", type=_COUNT, hidden=True),
     ]  # fmt: skip
 
 

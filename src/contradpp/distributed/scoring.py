@@ -16,8 +16,8 @@ from typing import Any
 
 import contradpp as cd
 from contradpp.data.tables import layout_of
-from contradpp.distributed.ray import NO_COLUMNS, session
-from contradpp.distributed.shards import FileOf, list_files
+from contradpp.distributed.ray import session
+from contradpp.distributed.shards import NO_COLUMNS, FileOf, import_extra, list_files
 from contradpp.dpp import persist
 from contradpp.errors import ClusterError, ContradppError, DataError
 
@@ -97,7 +97,6 @@ class Scorer:
 
     def answer(self, file: FileOf) -> int:
         """Write the answers to one file, in its order, and give back how many there are."""
-        import fsspec  # type: ignore[import-untyped]
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -114,7 +113,7 @@ class Scorer:
         temporary = place.with_name(f".{place.name}.{secrets.token_hex(8)}.tmp")
         done = 0
         try:
-            with fsspec.open(file.path, "rb") as stream, pq.ParquetFile(stream) as table:
+            with import_extra("fsspec").open(file.path, "rb") as stream, pq.ParquetFile(stream) as table:
                 layout = layout_of(table.schema_arrow, where=file.path, **NO_COLUMNS)
                 if not layout.lists:
                     raise DataError(f"{file.path}: a column with the list of a basket's items is needed")
