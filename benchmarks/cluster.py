@@ -109,8 +109,8 @@ def main() -> None:
                 seconds, sent = measured(model)
                 share = f", {sent / predicted(objective, workers, baskets):.2f} of the model" if workers > 1 else ""
                 print(
-                    f"{objective:8s} {workers} workers: {seconds:6.2f} s a round, {seconds / times[1]:.2f} x 2 threads, "
-                    f"{sent / 1e6:6.3f} MB a step{share}, "
+                    f"{objective:8s} {workers} workers: {seconds:6.2f} s a round, {seconds / times[1]:.2f} x 2 threads"
+                    f", {sent / 1e6:6.3f} MB a step{share}, "
                     f"validation {max(r['validation'] for r in model.history_):.4f}",
                     flush=True,
                 )

@@ -58,7 +58,7 @@ def when_there(path: Path, action: Callable[[], None]) -> threading.Thread:
         deadline = time.monotonic() + 60
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
-        time.sleep(0.3)
+        time.sleep(0.2)
         action()
 
     thread = threading.Thread(target=wait, daemon=True)
@@ -92,7 +92,7 @@ def killed(folder: Path, path: Path, log: Log, rank: int, whole: cd.LowRankDPP) 
         time.sleep(1.0)
         found.append(log.losses - before)
         os.kill(log.pids[rank], signal.SIGCONT)
-        time.sleep(0.3)
+        time.sleep(0.05)
         os.kill(log.pids[rank], signal.SIGKILL)
 
     found: list[object] = []
