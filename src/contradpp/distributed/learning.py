@@ -8,6 +8,7 @@ file of the package that knows how learning works.
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -95,6 +96,15 @@ def learn(
     model._run(state, data, plan, shard.items, counts, n_baskets, watchers, keeper)
     model._calibrate(watched, seed)
     model.n_updates_ = 0
+
+
+def parameters_for_all(
+    model: Model, checkpoint: str | os.PathLike[str] | None, resume: bool, every: int | str
+) -> dict[str, Any]:
+    """What workers build the model with, all with one seed; a checkpoint that cannot be used is an error."""
+    keeper = Keeper.of(checkpoint, resume=resume, every=every)
+    seed = root_seed(model.random_state) if keeper is None else keeper.seed(model.random_state)
+    return model.get_params() | {"verbose": 0, "random_state": seed}
 
 
 def adopt(model: Model, fitted: Model) -> None:

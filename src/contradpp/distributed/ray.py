@@ -16,13 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from contradpp._random import root_seed
 from contradpp.distributed.crew import Crew, News, Task
-from contradpp.distributed.learning import Keeping, Model, adopt, refuse_unsupported
+from contradpp.distributed.learning import Keeping, Model, adopt, parameters_for_all, refuse_unsupported
 from contradpp.distributed.shards import NO_COLUMNS, Columns, import_extra, list_files
 from contradpp.errors import ClusterError, ParameterError
 from contradpp.learn.callbacks import ProgressBar
-from contradpp.learn.checkpoint import Keeper
 from contradpp.learn.settings import number, one_of, whole
 
 log = logging.getLogger("contradpp")
@@ -88,9 +86,7 @@ def fit(
         raise ParameterError(f"engine='ray' reads Parquet files by itself: pass a path, not {type(source).__name__}")
     if not (validation is None or isinstance(validation, float)):
         raise ParameterError("with engine='ray', validation is a share of the baskets")
-    keeper = Keeper.of(checkpoint, resume=resume, every=checkpoint_every)
-    seed = root_seed(model.random_state) if keeper is None else keeper.seed(model.random_state)
-    parameters = model.get_params() | {"verbose": 0, "random_state": seed}
+    parameters = parameters_for_all(model, checkpoint, resume, checkpoint_every)
     files = list_files(os.fspath(source))
     follower = Follower(shown=bool(model.verbose))
     with tempfile.TemporaryDirectory() as folder, session(address, workers) as ray:
