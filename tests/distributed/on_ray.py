@@ -114,7 +114,7 @@ def silent(folder: Path, path: Path, log: Log, whole: cd.LowRankDPP) -> list[obj
 
     thread = when_there(path, act)
     model = cd.LowRankDPP(**QUICK | LONG).fit(
-        folder, engine="ray", workers=2, checkpoint=path, checkpoint_every=20, timeout=3.0
+        folder, engine="ray", workers=2, checkpoint=path, checkpoint_every=20, timeout=5.0
     )
     thread.join()
     with suppress(ProcessLookupError):  # Ray may have ended it already

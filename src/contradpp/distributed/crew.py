@@ -19,7 +19,7 @@ from contradpp.distributed.shards import Columns, FileOf, Read, Shard, assign, r
 from contradpp.errors import ClusterError, ContradppError
 
 log = logging.getLogger("contradpp")
-SECONDS_TO_START = 60.0  # that a worker gets at least, if there is room for it
+SECONDS_TO_START = 60.0  # that a worker gets at least, if the cluster is large enough for it
 SECONDS_TO_LOAD = 10.0  # times the time limit
 
 
@@ -123,12 +123,13 @@ class Crew:
 
     def fill(self, wanted: int) -> None:
         """Start workers until there are so many, or as many as the cluster has room for, and give them their files."""
-        missing = wanted - len(self._workers)
-        has_room = self._ray.available_resources().get("CPU", 0) >= missing
-        seconds = max(self._timeout, SECONDS_TO_START) if has_room else self._timeout
         actor = self._ray.remote(num_cpus=1, max_restarts=0, max_concurrency=2)(Worker)
-        started = self._workers + [actor.remote() for _ in range(missing)]
-        pids = self._answers([worker.pid.remote() for worker in started], seconds)
+        started = self._workers + [actor.remote() for _ in range(wanted - len(self._workers))]
+        asked = [worker.pid.remote() for worker in started]
+        room = min(int(self._ray.cluster_resources().get("CPU", 0)), wanted)
+        seconds = max(self._timeout, SECONDS_TO_START)  # those there is room for: a lost one's may yet have to be freed
+        self._ray.wait(asked, num_returns=max(room, 1), timeout=seconds)
+        pids = self._answers(asked, self._timeout)
         self._workers = [worker for worker, pid in zip(started, pids, strict=True) if isinstance(pid, int)]
         for worker in started:
             if worker not in self._workers:
