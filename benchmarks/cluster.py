@@ -1,15 +1,16 @@
-"""Training on several workers beside threads of one process: seconds a round, and bytes a step beside the cost model.
+"""Training on several workers beside threads of one process: seconds a round, bytes a step, and what a gathering takes.
 
     python benchmarks/cluster.py                     # ten Belgian shops: about twenty minutes
     python benchmarks/cluster.py --baskets 100000 --rounds 2
 
-All workers run on this machine, with one thread each. docs/scale.md has the model in words.
+All workers run on this machine, with one thread each. docs/scale.md has the cost model.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,9 @@ import pyarrow.parquet as pq
 
 import contradpp as cd
 from contradpp.distributed import ray as engine
-from contradpp.distributed.drawing import TRIES
+from contradpp.distributed.exchange import Exchange, Meeting, RemoteMeeting
 
-M, K, BATCH, HELD = 16_470, 30, 1000, 5000  # the Belgian shop's catalogue
-LOCAL_STEPS = 50
-RATIO = 0.5  # negatives a basket
+M, K, BATCH = 16_470, 30, 1000  # the Belgian shop's catalogue
 
 
 def baskets_like_the_belgian(n: int, seed: int = 0) -> list[list[int]]:
@@ -41,51 +40,11 @@ def distinct(baskets: cd.Baskets, n: int, seed: int = 1) -> float:
     return float(np.mean([len(np.unique(baskets.subset(np.sort(chosen)).indices)) for chosen in samples]))
 
 
-def predicted(mode: str, objective: str, workers: int, baskets: cd.Baskets) -> float:
-    """Bytes that a worker sends in a step, by the model of docs/scale.md."""
-    n, s = workers, float(baskets.sizes.mean())
-    if n == 1:
-        return 0.0
-    dynamic = objective == "dynamic"
-    sets = BATCH * (1 + RATIO) if dynamic else BATCH
-    if mode == "replicated":
-        entries = sets * s
-        results = 8 * (entries * K + sets) + 4 * RATIO * BATCH * s if dynamic else 8 * (2 * entries * K + 2 * sets)
-        return (results + 4 * BATCH * s) * (n - 1) / n
-    if mode == "local":
-        steps = -(-(baskets.n_baskets - HELD) // (BATCH * n))
-        between = (steps - 1) // LOCAL_STEPS  # meetings within a round; at its end all rows are settled
-        moved = distinct(baskets, min(int(sets * LOCAL_STEPS), baskets.n_baskets)) if between else 0.0
-        return (between * moved + baskets.n_items) * 8 * (K + 1) * (n - 1) / steps
-    fresh = new_items(baskets, RATIO * BATCH / n) if dynamic else 0.0  # negatives share all but one item with a basket
-    rows = distinct(baskets, BATCH // n) + fresh
-    small = 8 * (n - 1) * (K * K + 2) + (0 if dynamic else 8 * (n - 1) * K * K)
-    gradient = rows * (16 * K + 4) * (n - 1) / n + small
-    if not dynamic:
-        return gradient
-    parents = distinct(baskets, int(RATIO * BATCH / n))
-    norms = 12 * (distinct(baskets, BATCH) + new_items(baskets, RATIO * BATCH)) / n * (n - 1)
-    proposed = sum(proposals(baskets, RATIO * BATCH / n))
-    return gradient + (parents + proposed) * (8 * K + 4) * (n - 1) / n + norms
-
-
-def new_items(baskets: cd.Baskets, draws: float) -> float:
-    """How many items that twice as many baskets lack are among so many drawn by popularity."""
-    share = np.bincount(baskets.indices, minlength=baskets.n_items) / len(baskets.indices)
-    seen = draws / RATIO * float(baskets.sizes.mean())
-    return float(((1 - share) ** seen * (1 - (1 - share) ** draws)).sum())
-
-
-def proposals(baskets: cd.Baskets, n: float) -> list[float]:
-    """How many different items are proposed for n negatives, round after round.
-
-    A candidate is an item by its popularity; a set of k items rejects it with a probability of about (k − 1)/K.
-    """
-    rejection = np.minimum((baskets.sizes - 1) / K, 1 - 1 / K)
-    tried = np.cumsum(TRIES) - TRIES
-    counts = [n * tries * float(np.mean(rejection**before)) for tries, before in zip(TRIES, tried, strict=True)]
-    share = np.bincount(baskets.indices, minlength=baskets.n_items) / len(baskets.indices)
-    return [float((1 - (1 - share) ** count).sum()) for count in counts]
+def predicted(objective: str, workers: int, baskets: cd.Baskets) -> float:
+    """Bytes that a worker brings in a step, by the model of docs/scale.md; negatives add few items of their own."""
+    codes = 4 * BATCH * float(baskets.sizes.mean()) / workers
+    rows = distinct(baskets, BATCH // workers) * (8 * K + 4)
+    return codes + rows + (8 * K * K if objective == "exact" else 0)
 
 
 def measured(model: cd.LowRankDPP) -> tuple[float, float]:
@@ -94,6 +53,31 @@ def measured(model: cd.LowRankDPP) -> tuple[float, float]:
     seconds = (last["seconds"] - first["seconds"]) / (len(model.history_) - 1)
     sent = last.get("bytes_sent", 0) - first.get("bytes_sent", 0)
     return seconds, sent / (last["step"] - first["step"])
+
+
+class Talker:
+    """A worker that only gathers."""
+
+    def talk(self, exchange: Exchange, n_numbers: int, times: int) -> float:
+        """Milliseconds a gathering of so many numbers of each."""
+        value = np.zeros(n_numbers)
+        started = time.perf_counter()
+        for _ in range(times):
+            exchange.gather(value)
+        return 1e3 * (time.perf_counter() - started) / times
+
+
+def gatherings(ray: object, workers: int) -> None:
+    """What a gathering takes, by size."""
+    talkers = [ray.remote(num_cpus=1)(Talker).remote() for _ in range(workers)]
+    for n_numbers in (10, 10_000, 100_000, 1_000_000):
+        meeting = ray.remote(num_cpus=0, max_concurrency=workers + 2)(Meeting).remote(workers, 60.0)
+        exchanges = [Exchange(rank, workers, RemoteMeeting(meeting, 60.0)) for rank in range(workers)]
+        runs = [t.talk.remote(e, n_numbers, 100) for t, e in zip(talkers, exchanges, strict=True)]
+        print(f"{workers} workers, {8 * n_numbers:9,d} bytes each: {max(ray.get(runs)):6.2f} ms", flush=True)
+        ray.kill(meeting)
+    for talker in talkers:
+        ray.kill(talker)
 
 
 def main() -> None:
@@ -105,7 +89,10 @@ def main() -> None:
     parser.add_argument("--objectives", nargs="*", default=["dynamic", "exact"])
     given = parser.parse_args()
     lists = baskets_like_the_belgian(given.baskets)
-    with tempfile.TemporaryDirectory() as folder, engine.session(None, max(given.workers)):
+    with tempfile.TemporaryDirectory() as folder, engine.session(None, max(given.workers)) as ray:
+        for workers in given.workers:
+            if workers > 1:
+                gatherings(ray, workers)
         for part in range(4):
             pq.write_table(pa.table({"items": pa.array(lists[part::4])}), Path(folder) / f"{part}.parquet")
         del lists
@@ -118,19 +105,15 @@ def main() -> None:
                 times.append(measured(model)[0])
                 print(f"{objective:8s} {threads} threads: {times[-1]:6.2f} s a round", flush=True)
             for workers in given.workers:
-                for mode in ("replicated", "sharded", "local"):
-                    model = cd.LowRankDPP(K, n_jobs=1, **knobs).fit(
-                        folder, engine="ray", workers=workers, mode=mode, local_steps=LOCAL_STEPS
-                    )
-                    seconds, sent = measured(model)
-                    model_says = predicted(mode, objective, workers, baskets)
-                    share = f", {sent / model_says:.2f} of the model" if model_says else ""
-                    print(
-                        f"{objective:8s} {workers} workers, {mode:10s}: {seconds:6.2f} s a round, "
-                        f"{seconds / times[1]:.2f} x 2 threads, {sent / 1e6:6.3f} MB a step{share}, "
-                        f"validation {max(r['validation'] for r in model.history_):.4f}",
-                        flush=True,
-                    )
+                model = cd.LowRankDPP(K, n_jobs=1, **knobs).fit(folder, engine="ray", workers=workers)
+                seconds, sent = measured(model)
+                share = f", {sent / predicted(objective, workers, baskets):.2f} of the model" if workers > 1 else ""
+                print(
+                    f"{objective:8s} {workers} workers: {seconds:6.2f} s a round, {seconds / times[1]:.2f} x 2 threads"
+                    f", {sent / 1e6:6.3f} MB a step{share}, "
+                    f"validation {max(r['validation'] for r in model.history_):.4f}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,169 +19,150 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from click.testing import CliRunner
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import contradpp as cd
 from contradpp.cli.main import cli
 from contradpp.distributed import ray as engine
 from contradpp.distributed.scoring import recommend_folder
 from contradpp.errors import ContradppError
+from distributed.threads import task_of, together
 
-QUICK = {"n_components": 5, "batch_size": 64, "tol": 0.0, "n_jobs": 1, "random_state": 3}
+LONG = {"objective": "exact", "batch_size": 64, "max_iter": 12}  # two workers take some seconds
+SHORT = {"objective": "exact", "batch_size": 256, "max_iter": 1}
+QUICK = {"n_components": 20, "tol": 0.0, "n_jobs": 1, "random_state": 3}
 
 
-class Pids(logging.Handler):
-    """Remembers the workers' processes and the losses, which the engine logs."""
+class Log(logging.Handler):
+    """Remembers the workers' processes, the losses and what workers said, which the engine logs."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.known: list[int] = []
+        self.pids: list[int] = []
         self.losses = 0
+        self.warnings: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
         if record.msg == "workers: %s":
-            self.known = list(map(int, record.getMessage().split(": ")[1].split()))
-        self.losses += "Going on from the last checkpoint" in record.getMessage()
+            self.pids = list(map(int, message.split(": ")[1].split()))
+        elif record.levelno >= logging.WARNING:
+            self.warnings.append(message)
+        self.losses += "Going on from the last checkpoint" in message
 
 
-def same(model: cd.LowRankDPP, whole: cd.LowRankDPP) -> bool:
-    """To the tolerance that is promised; the bytes are equal too, unless kernels were compiled just now."""
-    close = float(np.abs(model.item_factors_ - whole.item_factors_).max()) < 1e-8
-    return close and model.items_ == whole.items_
+def when_there(path: Path, action: Callable[[], None]) -> threading.Thread:
+    """Do something in another thread, a moment after a run has made its first checkpoint."""
 
+    def wait() -> None:
+        deadline = time.monotonic() + 60
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.2)
+        action()
 
-def kill_one(pids: Pids, rank: int, path: Path) -> None:
-    """SIGKILL to a worker once the run has made some checkpoints."""
-    deadline = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    time.sleep(0.3)
-    os.kill(pids.known[rank], signal.SIGKILL)
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
 
 
 def main(folder: Path, scratch: Path, kills: int) -> dict[str, object]:
     found: dict[str, object] = {}
-    pids = Pids()
-    logging.getLogger("contradpp").addHandler(pids)
+    log = Log()
+    logging.getLogger("contradpp").addHandler(log)
     logging.getLogger("contradpp").setLevel(logging.INFO)
+    (scratch / "threads").mkdir()
     with engine.session(None, 2):
-        short = QUICK | {"max_iter": 2, "objective": "exact"}
-        long = QUICK | {"max_iter": 60, "objective": "exact", "batch_size": 16}
-        whole = cd.LowRankDPP(**long).fit(cd.read_baskets(folder))
-        found["after a kill"] = []
-        for number in range(kills):
-            path = scratch / f"checkpoint-{number}"
-            killer = threading.Thread(target=kill_one, args=(pids, number % 2, path), daemon=True)
-            killer.start()
-            before = pids.losses
-            model = cd.LowRankDPP(**long).fit(
-                folder, engine="ray", workers=2, checkpoint=path, checkpoint_every=20, timeout=30.0
-            )
-            killer.join()
-            found["after a kill"].append([same(model, whole), pids.losses - before])
-        found["modes"] = modes(folder, scratch, pids)
-        found["slow"] = stopped(folder, scratch, pids, seconds=2.0, timeout=60.0)
-        found["silent"] = stopped(folder, scratch, pids, seconds=None, timeout=4.0)
-        found["no room"] = same(
-            cd.LowRankDPP(**short).fit(folder, engine="ray", workers=3, timeout=5.0),
-            cd.LowRankDPP(**short).fit(cd.read_baskets(folder)),
-        )
-        gone = sorted(folder.glob("*.parquet"))[0]
-        content = gone.read_bytes()
-        listed = engine.list_files
-        engine.list_files = lambda source: (listed(source), gone.unlink())[0]
-        try:
-            cd.LowRankDPP(**short).fit(folder, engine="ray", workers=2)
-        except ContradppError as error:
-            found["vanished"] = [type(error).__name__, str(error)]
-        finally:
-            engine.list_files = listed
-            gone.write_bytes(content)
-        found["answered"] = score(folder, scratch, model)
-        found["commands"] = commands(folder, scratch)
+        whole = together(folder, 2, task_of(folder, scratch / "threads", QUICK | LONG, every="1000s"))[0]
+        found["after a kill"] = [killed(folder, scratch / f"{n}", log, n % 2, whole) for n in range(kills)]
+        found["silent"] = silent(folder, scratch / "silent", log, whole)
+        found["no room"] = no_room(folder)
+        found["vanished"] = vanished(folder)
+        found["answered"] = score(folder, scratch, cd.LowRankDPP(5, max_iter=1).fit(cd.read_baskets(folder)))
+        found["commands"] = commands(folder, scratch, log)
     return found
 
 
-WELL = {"n_components": 20, "objective": "exact", "batch_size": 64, "tol": 0.0, "n_jobs": 1, "random_state": 3}
+def killed(folder: Path, path: Path, log: Log, rank: int, whole: cd.LowRankDPP) -> list[object]:
+    """A worker that stands still for a while, and then is killed: is the result that of an undisturbed run?"""
+    before = log.losses
 
+    def act() -> None:
+        os.kill(log.pids[rank], signal.SIGSTOP)
+        time.sleep(1.0)
+        found.append(log.losses - before)
+        os.kill(log.pids[rank], signal.SIGCONT)
+        time.sleep(0.05)
+        os.kill(log.pids[rank], signal.SIGKILL)
 
-def modes(folder: Path, scratch: Path, pids: Pids) -> dict[str, object]:
-    """Rows on two workers, also after a kill; steps of one's own; and a kernel that also attracts."""
-    long = WELL | {"max_iter": 6, "batch_size": 16}
-    whole = cd.LowRankDPP(**long).fit(cd.read_baskets(folder))
-    found: dict[str, object] = {}
-    path = scratch / "rows"
-    killer = threading.Thread(target=kill_one, args=(pids, 1, path), daemon=True)
-    killer.start()
-    before = pids.losses
-    model = cd.LowRankDPP(**long).fit(
-        folder, engine="ray", workers=2, mode="sharded", checkpoint=path, checkpoint_every=20, timeout=30.0
+    found: list[object] = []
+    thread = when_there(path, act)
+    model = cd.LowRankDPP(**QUICK | LONG).fit(
+        folder, engine="ray", workers=2, checkpoint=path, checkpoint_every=20, timeout=30.0
     )
-    killer.join()
-    found["sharded after a kill"] = [same(model, whole), pids.losses - before]
-    model = cd.LowRankDPP(**long).fit(folder, engine="ray", workers=2, mode="local", local_steps=10)
-    found["local"] = max(r["validation"] for r in model.history_) - max(r["validation"] for r in whole.history_)
-    given = {"n_components": 20, "n_skew": 5, "max_iter": 2, "tol": 0.0, "n_jobs": 1, "random_state": 3}
-    attracting = cd.NonsymmetricDPP(**given).fit(folder, engine="ray", workers=2)
-    one = cd.NonsymmetricDPP(**given).fit(cd.read_baskets(folder))
-    gap = np.abs(attracting.skew_.toarray() - one.skew_.toarray()).max()
-    found["nonsymmetric"] = same(attracting, one) and bool(gap < 1e-8)
-    return found
+    thread.join()
+    return [model.item_factors_.tobytes() == whole.item_factors_.tobytes(), *found, log.losses - before]
 
 
-def stopped(folder: Path, scratch: Path, pids: Pids, *, seconds: float | None, timeout: float) -> list[object]:
-    """A worker that stands still for a while, or for good: the result, and how many were lost."""
-    long = WELL | {"max_iter": 6, "batch_size": 16}
-    path = scratch / f"stopped-{seconds}"
-    held: list[int] = []
+def silent(folder: Path, path: Path, log: Log, whole: cd.LowRankDPP) -> list[object]:
+    """A worker that stands still for good."""
+    before, held = log.losses, []
 
-    def hold() -> None:
-        while not path.exists():
-            time.sleep(0.02)
-        time.sleep(0.2)
-        held.append(pids.known[1])
+    def act() -> None:
+        held.append(log.pids[1])
         os.kill(held[0], signal.SIGSTOP)
-        if seconds is not None:
-            time.sleep(seconds)
-            os.kill(held[0], signal.SIGCONT)
 
-    holder = threading.Thread(target=hold, daemon=True)
-    holder.start()
-    before = pids.losses
-    model = cd.LowRankDPP(**long).fit(
-        folder, engine="ray", workers=2, checkpoint=path, checkpoint_every=20, timeout=timeout
+    thread = when_there(path, act)
+    model = cd.LowRankDPP(**QUICK | LONG).fit(
+        folder, engine="ray", workers=2, checkpoint=path, checkpoint_every=20, timeout=5.0
     )
-    holder.join()
-    if seconds is None:
-        with suppress(ProcessLookupError):  # Ray may have ended it already
-            os.kill(held[0], signal.SIGKILL)
-    return [same(model, cd.LowRankDPP(**long).fit(cd.read_baskets(folder))), pids.losses - before]
+    thread.join()
+    with suppress(ProcessLookupError):  # Ray may have ended it already
+        os.kill(held[0], signal.SIGKILL)
+    return [bool(np.abs(model.item_factors_ - whole.item_factors_).max() < 1e-6), log.losses - before]
 
 
-def commands(folder: Path, scratch: Path) -> dict[str, object]:
-    """The same from the command line, on the cluster that runs already."""
-    path, target = scratch / "by-command.safetensors", scratch / "by-command"
-    options = ["--rank", "20", "--objective", "exact", "--max-iter", "2", "--tol", "0", "--batch-size", "64"]
-    words = [
-        "fit",
-        folder,
-        "-o",
-        path,
-        "--engine",
-        "ray",
-        "--workers",
-        "2",
-        "--mode",
-        "sharded",
-        "--seed",
-        "3",
-        *options,
-    ]
-    fitted = CliRunner().invoke(cli, [str(word) for word in words])
+def no_room(folder: Path) -> bool:
+    """Three workers where there is room for two: do they learn what one machine learns?"""
+    given = QUICK | SHORT | {"n_skew": 5, "batch_size": 100}
+    model = cd.NonsymmetricDPP(**given).fit(folder, engine="ray", workers=3, timeout=4.0)
+    one = cd.NonsymmetricDPP(**given).fit(cd.read_baskets(folder))
+    gaps = [model.item_factors_ - one.item_factors_, (model.skew_ - one.skew_).toarray()]
+    return model.items_ == one.items_ and bool(max(np.abs(gap).max() for gap in gaps) < 1e-9)
+
+
+def vanished(folder: Path) -> list[str]:
+    """The error for a file that was there when the files were listed."""
+    gone = sorted(folder.glob("*.parquet"))[0]
+    content, listed = gone.read_bytes(), engine.list_files
+    engine.list_files = lambda source: (listed(source), gone.unlink())[0]
+    try:
+        cd.LowRankDPP(**QUICK | SHORT).fit(folder, engine="ray", workers=2)
+        return ["", "nothing"]
+    except ContradppError as error:
+        return [type(error).__name__, str(error)]
+    finally:
+        engine.list_files = listed
+        gone.write_bytes(content)
+
+
+def commands(folder: Path, scratch: Path, log: Log) -> dict[str, object]:
+    """The same from the command line, on the cluster that runs already; the checkpoint's folder vanishes meanwhile."""
+    path, target, place = scratch / "by-command.safetensors", scratch / "by-command", scratch / "place"
+    place.mkdir()
+    thread = when_there(place / "c", lambda: shutil.rmtree(place))
+    words = ["fit", folder, "-o", path, "--engine", "ray", "--workers", "2", "--rank", "20", "--objective", "exact"]
+    words += ["--max-iter", "4", "--tol", "0", "--batch-size", "64", "--seed", "3"]
+    log.warnings.clear()
+    fitted = CliRunner().invoke(cli, [*map(str, words), "--checkpoint", str(place / "c"), "--checkpoint-every", "5"])
+    thread.join()
     words = ["recommend", path, "--engine", "ray", "--input", folder, "--output", target, "-n", "3"]
     asked = CliRunner().invoke(cli, [str(word) for word in words])
-    one = cd.LowRankDPP(**WELL | {"max_iter": 2}).fit(cd.read_baskets(folder))
+    one = cd.LowRankDPP(**QUICK | LONG | {"max_iter": 4}).fit(cd.read_baskets(folder))
     return {
         "fit": [fitted.exit_code, fitted.output + repr(fitted.exception)],
-        "same": path.exists() and same(cd.load(path), one),
+        "same": path.exists() and bool(np.abs(cd.load(path).item_factors_ - one.item_factors_).max() < 1e-8),
+        "warnings": log.warnings,
         "recommend": [asked.exit_code, asked.output + repr(asked.exception)],
         "rows": sum(pq.read_metadata(file).num_rows for file in target.glob("*.parquet")),
     }

@@ -30,23 +30,15 @@ def found(folder, tmp_path_factory) -> dict:
 
 @needs_ray
 def test_a_killed_worker_changes_nothing(found):
-    """SIGKILL to one of two workers: another takes its place, and the result is that of an undisturbed run."""
-    assert found["after a kill"] == [[True, 1]]  # the same result, and one loss
+    """One of two stands still for a second, which is no loss, and is killed: the bytes are those of two threads."""
+    assert found["after a kill"] == [[True, 0, 1]]
 
 
 @needs_ray
-def test_every_mode_and_model(found):
-    modes = found["modes"]
-    assert modes["sharded after a kill"] == [True, 1]
-    assert modes["local"] > -0.1  # nats a basket, against one machine
-    assert modes["nonsymmetric"] is True
-
-
-@needs_ray
-def test_a_worker_that_stands_still_is_waited_for_or_replaced(found):
-    assert found["slow"] == [True, 0]
-    assert found["silent"][0] is True
-    assert found["silent"][1] >= 1
+def test_a_worker_that_stands_still_for_good_is_replaced(found):
+    same, losses = found["silent"]
+    assert same is True
+    assert losses >= 1
 
 
 @needs_ray
@@ -80,6 +72,7 @@ def test_the_commands(found):
     said = found["commands"]
     assert said["fit"][0] == 0, said["fit"][1]
     assert said["same"] is True
+    assert any("worker 0: no checkpoint at step" in warning for warning in said["warnings"])
     assert said["recommend"][0] == 0, said["recommend"][1]
     assert "1,500 baskets of 4 files" in said["recommend"][1]
     assert said["rows"] == 1500
@@ -97,6 +90,9 @@ def test_what_cannot_be_is_said_before_anything_starts(folder, tmp_path):
         model.fit(folder, engine="ray", workers=0)
     with pytest.raises(ParameterError, match="mode must be one of"):
         model.fit(folder, engine="ray", mode="other")
+    for mode in ("sharded", "local"):
+        with pytest.raises(ParameterError, match=f"mode='{mode}' is gone.*use mode='replicated'"):
+            model.fit(folder, engine="ray", mode=mode, local_steps=50)
     with pytest.raises(ParameterError, match="oversize must be one of"):
         cd.LowRankDPP(5, oversize="clipp").fit(folder, engine="ray")
     with pytest.raises(ParameterError, match="resume=True needs checkpoint"):
@@ -106,9 +102,3 @@ def test_what_cannot_be_is_said_before_anything_starts(folder, tmp_path):
         model.fit(folder, engine="ray", checkpoint=tmp_path / "there")
     with pytest.raises(TypeError, match="only an engine takes: workers"):
         model.fit([[1, 2]], workers=2)
-
-
-def test_without_the_extra_its_name_is_given(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(cd.errors.MissingExtraError, match=r"contradpp\[ray\]"):
-        cd.LowRankDPP(5).fit(folder, engine="ray")

@@ -154,9 +154,9 @@ OPTIONS: dict[str, dict[str, Spec]] = {
         "engine": _option(("ray",), "Train on a Ray cluster, from Parquet files."),
         "address": _option(None, "The cluster, such as auto or HOST:6379; one on this machine if left out."),
         "workers": _option(_COUNT, "Processes to train with.", default=2),
-        "mode": _option(("replicated", "sharded", "local"),
-                        "All parameters on every worker; some rows each; or steps of one's own.", default="replicated"),
-        "local_steps": _option(_COUNT, "With --mode local: steps from one exchange to the next.", default=50),
+        # Gone, but known, so that old files of settings can be read and other modes are told what to use instead.
+        "mode": _option(None, "", default="replicated", hidden=True),
+        "local_steps": _option(_COUNT, "", hidden=True),
     },
     "Every other knob of the model": {
         "negative_ratio": _knob(_NUMBER, "Negatives drawn per basket."),

@@ -1,1 +1,1 @@
-"""The same trainer on several machines: shards of baskets, a small collective, and Ray to start and watch workers."""
+"""The same training on several machines: a worker has some of the baskets and all parameters; Ray carries the rest."""

@@ -1,290 +1,274 @@
-"""`fit` on a worker: the same steps as on one machine, over baskets of which it has only a part.
+"""Learning on a worker: the steps of one machine, over baskets and gradients of which it has only a share.
 
-Three ways to share the work: "replicated" (everyone has all of V and computes some blocks of every batch), "sharded"
-(everyone has some rows of V), and "local" (everyone makes steps of its own, and all meet now and then).
+Every worker has all parameters and sees every batch. Negatives are drawn alike everywhere; each computes the gradient
+of its share of the sets, and the shares are summed in order of rank, so that all make the same step. This is the only
+file of the package that knows how learning works.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, cast
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._random import root_seed, stream
-from contradpp._threads import resolve_n_jobs
-from contradpp.data.sets import EMPTY, Sets
-from contradpp.distributed.collective import Collective, gather
-from contradpp.distributed.drawing import OwnedDynamic
-from contradpp.distributed.local import LocalKeeper, LocalState, Meetings
-from contradpp.distributed.owners import Owners
-from contradpp.distributed.parts import PartKeeper
-from contradpp.distributed.sharded import Dealt, OwnedObjective, OwnedState, log_dets, owned_monitor
-from contradpp.distributed.shards import Shard, ShardedData
-from contradpp.distributed.shared import SharedState
-from contradpp.distributed.summed import SummedObjective, counted_together
-from contradpp.errors import ClusterError, DataError, ParameterError, RankError
-from contradpp.learn.calibrate import discrimination_scale, likelihood_scale, uniform_sets
+from contradpp._random import root_seed
+from contradpp.data.sets import EMPTY, Sets, take_sets
+from contradpp.distributed.exchange import Exchange
+from contradpp.distributed.shards import Shard
+from contradpp.errors import CheckpointError, ClusterError, DataError, ParameterError
+from contradpp.learn import fit
 from contradpp.learn.callbacks import Callback
-from contradpp.learn.checkpoint import Keeper, fingerprint
-from contradpp.learn.negatives import Dynamic, NegativeSource
-from contradpp.learn.objectives import Divisible
-from contradpp.learn.optimizers import RowAdam
-from contradpp.learn.settings import DENSE_ITEMS, Settings, Watched, one_of, whole
-from contradpp.learn.skew import SkewState
-from contradpp.learn.start import popularity, start_factors
-from contradpp.learn.state import State
-from contradpp.learn.trainer import Outcome, Plan, TrainingData, train
-from contradpp.models import learning
+from contradpp.learn.checkpoint import Keeper, damaged, fingerprint
+from contradpp.learn.loop import Sharing
+from contradpp.learn.objectives import Batch, Gradient
+from contradpp.learn.partners import co_occurrences
+from contradpp.learn.plan import TrainingData, Validation
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 
+log = logging.getLogger("contradpp")
 Array = NDArray[np.float64]
 Positions = NDArray[np.int64]
 Model = LowRankDPP | NonsymmetricDPP
-MODES = ("replicated", "sharded", "local")
-_DEAL = 6  # key of a random stream, after those of the estimators
 
 
-def refuse_unsupported(model: Model, mode: str) -> None:
-    """Say what cannot be learned from shards."""
-    if isinstance(model, NonsymmetricDPP):
-        if mode != "replicated":
-            raise ParameterError(f"NonsymmetricDPP learns with mode='replicated' only, not mode={mode!r}")
-        return
-    if type(model) is not LowRankDPP:
+def refuse_unsupported(model: Model) -> None:
+    """Say what cannot be learned from shards, and which arguments are wrong."""
+    if type(model) not in (LowRankDPP, NonsymmetricDPP):
         raise ParameterError(f"engine='ray' learns LowRankDPP and NonsymmetricDPP, not {type(model).__name__}")
-    if model.objective == "explicit" or model.false_negatives == "reject":
+    params = model.training_params()
+    if params.objective == "explicit" or params.false_negatives == "reject":
         raise ParameterError(
             "engine='ray' cannot compare negatives with all training baskets: objective='explicit' and "
             "false_negatives='reject' need one machine"
         )
-    if model.warm_start:
+    if getattr(model, "warm_start", False):
         raise ParameterError("engine='ray' starts anew: warm_start must be False")
-    if mode == "local" and (model.optimizer != "adam" or model.settings == "paper"):
-        raise ParameterError("mode='local' needs optimizer='adam' and no settings='paper'")
-    if mode == "sharded" and model.refresh != 1:
-        raise ParameterError("mode='sharded' draws negatives at every step: refresh must be 1")
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What is to be learned, the same on all workers but for the shard."""
+class Keeping:
+    """Where the checkpoint goes, and how often."""
 
-    model: Model
-    settings: Settings
-    seed: int
+    path: str
+    every: int | str
+    resume: bool
+
+
+def learn(
+    model: Model, shard: Shard, validation: float | None, keeping: Keeping | None, callbacks: list[Callback]
+) -> None:
+    """Fit the model, the same on all workers but for the shard."""
+    params, seed, exchange = model.training_params(), seed_of(model), shard.exchange
+    if not len(shard.sizes):
+        raise DataError("there is no basket in any of the files")
+    if fit.refuse_or_note_oversize(shard.sizes, params, quiet=exchange.rank > 0) and params.oversize == "clip":
+        shard = shard.clipped(params.n_components)
+    usable = np.flatnonzero(fit.usable_sizes(shard.sizes, params))
+    if not len(usable):
+        raise DataError("there is no basket to learn from")
+    aside, training = fit.set_aside(validation, np.arange(len(usable)), len(usable), params, seed)
+    if aside is None:
+        raise ParameterError(f"validation must be a share between 0 and 1 with engine='ray', got {validation!r}")
+    held_out = shard.take(usable[aside if len(aside) else training])
+    training = usable[training]
+    own, n_items = shard.own_among(training), len(shard.items)
+    problem = fit.Problem(
+        items=shard.items, data=ShardedData.of(shard, training, params.batch_size),
+        validation=Validation(held_out, np.ones(held_out.count)),
+        counts=exchange.sum(np.bincount(own.indices, minlength=n_items).astype(np.float64)),
+        n_baskets=float(len(training)), seed=seed,
+        together=counted_together(own, n_items, exchange) if params.n_skew else None,
+        digests=(*shard.digests(), shard.sizes),
+    )  # fmt: skip
+    keeper = None if keeping is None else keeper_of(keeping, exchange)
+    watchers = [SameEverywhere(exchange), *callbacks]
+    sharing = Sharing(partial(own_share, exchange), partial(summed, exchange), alone=False)
+    model.n_updates_ = 0
+    fit.learn(problem, params, model.take, callbacks=watchers, keeper=keeper, sharing=sharing)
+
+
+def parameters_for_all(
+    model: Model, checkpoint: str | os.PathLike[str] | None, resume: bool, every: int | str
+) -> dict[str, Any]:
+    """What workers build the model with, all with one seed; a checkpoint that cannot be used is an error."""
+    keeper = Keeper.of(checkpoint, resume=resume, every=every)
+    seed = root_seed(model.random_state) if keeper is None else keeper.seed(model.random_state)
+    return model.get_params() | {"verbose": 0, "random_state": seed}
+
+
+def adopt(model: Model, fitted: Model) -> None:
+    """Make what another model has learned this one's own."""
+    model.take(fitted.learned())
+    model.n_updates_ = 0
+
+
+def seed_of(model: Model) -> int:
+    """The root of all random streams, which must be the same for all workers."""
+    if model.random_state is None:
+        raise ParameterError("a run on several workers needs random_state")
+    return root_seed(model.random_state)
+
+
+# -- The data ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShardedData(TrainingData):
+    """Training data of which every worker has a part; `positives` is a stand-in for what only their number tells."""
+
     shard: Shard
-    watched: Watched
-    training: Positions  # the numbers of the training baskets
-    counts: Array
-    n_baskets: float
-    progress: Callback = field(default_factory=Callback)  # told of every step
+    numbers: Positions  # of the training baskets
 
     @staticmethod
-    def of(model: Model, shard: Shard, validation: float | None, progress: Callback | None = None) -> Problem:
-        """The problem that a model's settings and the files pose."""
-        settings = model._settings()
-        if model.random_state is None:
-            raise ParameterError("a run on several workers needs random_state")
-        seed = root_seed(model.random_state)
-        shard, usable = usable_baskets(model, shard, settings)
-        watched, training = set_aside(validation, shard, usable, settings, seed)
-        used = np.zeros(len(shard.sizes), dtype=bool)
-        used[training] = True
-        counts, n_baskets = shard.item_counts(used), float(len(training))
-        if not watched.sets.count:
-            everything = TrainingData(shard.take(training), np.ones(len(training)), EMPTY, np.empty(0))
-            watched = learning.what_to_watch(everything)
-        told = progress or Callback()
-        return Problem(model, settings, seed, shard, watched, training, counts, n_baskets, told)
+    def of(shard: Shard, numbers: Positions, batch_size: int) -> ShardedData:
+        """The baskets of these numbers."""
+        size = min(len(numbers), batch_size)
+        stand_in = Sets(np.zeros(size + 1, dtype=np.int64), EMPTY.indices)
+        return ShardedData(stand_in, np.ones(size), EMPTY, np.empty(0), shard, numbers)
 
     @property
-    def collective(self) -> Collective:
-        """The workers."""
-        return self.shard.collective
+    def count(self) -> int:
+        """How many positives there are."""
+        return len(self.numbers)
 
-    def start(self, rows: Positions | None = None) -> Array:
-        """The first factors, or some rows of them."""
-        model, rng = self.model, stream(self.seed, learning._START)
-        return start_factors(model._init(), self.counts, self.n_baskets, model.n_components, rng, rows)
-
-    def data(self, *, own_only: bool) -> ShardedData:
-        """The training baskets."""
-        size = min(len(self.training), self.settings.batch_size)
-        stand_in = Sets(np.zeros(size + 1, dtype=np.int64), EMPTY.indices)
-        nothing = np.empty(0)
-        return ShardedData(stand_in, np.ones(size), EMPTY, nothing, self.shard, self.training, own_only)
-
-    def identify(self, keeper: Keeper | None, mode: str, *arrays: NDArray[Any]) -> None:
-        """Tell the keeper, if there is one, what is trained on what."""
-        if keeper is None:
-            return
-        given = {name: getattr(self.model, name) for name in ("n_components", "init", "calibrate", "oversize")}
-        settings = asdict(self.settings) | given | {"max_iter": None, "mode": mode, "model": type(self.model).__name__}
-        keeper.identify(self.seed, settings, (self.shard.digests(), self.shard.sizes, *self.watched.sets, *arrays))
+    def take(self, chosen: Positions) -> tuple[Sets, Array]:
+        """See `TrainingData`; a gathering."""
+        return self.shard.take(self.numbers[chosen]), np.ones(len(chosen))
 
 
-@dataclass(frozen=True)
-class Found:
-    """What training found: factors, or those of the rows `rows`."""
+def counted_together(own: Sets, n_items: int, exchange: Exchange) -> Any:
+    """How often any two items are in a basket together, over the baskets of all workers (sparse, M × M)."""
+    from scipy.sparse import coo_array
 
-    factors: NDArray[np.floating]
-    rows: Positions | None
-    history: list[dict[str, Any]]
-    n_iter: int
-    skew: Any = None  # S, where there is one
-
-
-def learn_replicated(problem: Problem, keeper: Keeper | None) -> Found:
-    """Everyone has all of V. Without pairs of items, the result is that of one machine to the last bit."""
-    model, shard = problem.model, problem.shard
-    state = first_state(problem)
-    data, seed = problem.data(own_only=False), root_seed(stream(problem.seed, learning._TRAIN))
-    plan = problem.settings.build_plan(state, data, problem.watched, problem.counts, problem.n_baskets, seed)
-    if isinstance(state, SkewState):
-        plan = replace(plan, objective=SummedObjective(cast(Divisible, plan.objective), shard.collective))
-    problem.identify(keeper, "replicated", state.pairs)
-    watchers = [SameEverywhere(state.V, shard.collective), problem.progress]
-    model._run(state, data, plan, shard.items, problem.counts, problem.n_baskets, watchers, keeper)
-    model._calibrate(problem.watched, problem.seed)
-    skew = model.skew_ if isinstance(model, NonsymmetricDPP) else None
-    return Found(model.item_factors_, None, model.history_, model.n_iter_, skew)
+    part = co_occurrences(own, np.ones(own.count), n_items).tocoo()
+    told = exchange.gather((part.row, part.col, part.data))
+    rows, columns, counts = (np.concatenate(parts) for parts in zip(*told, strict=True))
+    return coo_array((counts, (rows, columns)), shape=(n_items, n_items)).tocsr()
 
 
-def first_state(problem: Problem) -> State:
-    """All of V, and the pairs of a kernel that has such."""
-    model, collective = problem.model, problem.collective
-    if not isinstance(model, NonsymmetricDPP):
-        return SharedState(problem.start(), n_jobs=resolve_n_jobs(model.n_jobs), collective=collective)
-    used = np.zeros(len(problem.shard.sizes), dtype=bool)
-    used[problem.training] = True
-    together = counted_together(problem.shard.own_used(used), len(problem.counts), collective)
-    n = problem.n_baskets
-    return model._state_of(problem.start(), together, n, problem.counts, n, problem.seed)
+# -- The gradient ------------------------------------------------------------------------------------
 
 
-def learn_sharded(problem: Problem, keeper: PartKeeper | None) -> Found:
-    """Everyone has some rows of V."""
-    model, settings, watched = problem.model, problem.settings, problem.watched
-    owners = Owners(len(problem.counts), problem.collective)
-    if keeper is not None:
-        keeper.owners = owners
-    state = OwnedState(problem.start(owners.own), owners, n_jobs=resolve_n_jobs(model.n_jobs))
-    data, seed = problem.data(own_only=True), root_seed(stream(problem.seed, learning._TRAIN))
-    share = popularity(problem.counts, problem.n_baskets)
-    penalty = settings.alpha / np.maximum(problem.counts[owners.own], 1)
-    optimizer = settings.optimizer_of(
-        penalty, model.n_components, data.positives.count, dense=len(problem.counts) <= DENSE_ITEMS
+def share_of(sets: Sets, exchange: Exchange) -> Positions:
+    """The sets that are ours: a run of them with about as many entries as any other's."""
+    marks = sets.indptr[-1] * np.arange(exchange.size + 1) // exchange.size
+    ends = np.searchsorted(sets.indptr, marks, side="left")
+    ends[0], ends[-1] = 0, sets.count
+    return np.arange(ends[exchange.rank], ends[exchange.rank + 1])
+
+
+def own_share(exchange: Exchange, batch: Batch) -> Batch:
+    """The part of a batch whose gradient is ours to compute."""
+    liked, others = share_of(batch.positives, exchange), share_of(batch.negatives.sets, exchange)
+    sets, weights = take_sets(batch.negatives.sets, others), batch.negatives.weights[others]
+    return Batch(
+        take_sets(batch.positives, liked), batch.weights[liked], replace(batch.negatives, sets=sets, weights=weights)
     )
-    plan = settings.build_plan(state, data, watched, problem.counts, problem.n_baskets, seed, optimizer)
-    plan = replace(
-        plan,
-        objective=OwnedObjective(cast(Divisible, plan.objective), owners),
-        monitor=owned_monitor(settings, watched, share, owners, state),
-        source=_owned_source(plan, owners),
+
+
+def summed(exchange: Exchange, own: Gradient) -> Gradient:
+    """The gradient of the whole batch: those of all shares, summed in order of rank."""
+    told = exchange.gather((own.rows, own.values, own.right, own.objective, own.total, own.pairs, own.log_d))
+    all_rows, all_values, rights, objectives, totals, pairs, log_d = zip(*told, strict=True)
+    rows, values = sum_rows(all_rows, all_values)
+    total, size = float(sum(totals)), float(sum(map(abs, totals)))
+    total = 0.0 if abs(total) <= 1e-12 * size else total
+    return Gradient(
+        rows, values, sum_of_some(rights), float(sum(objectives)), total, sum_of_some(pairs), sum_of_some(log_d)
     )
-    problem.identify(keeper, "sharded")
-    outcome = Outcome.start(state)
-    problem.progress.on_start(data.count, plan.max_iter, lambda _: model)
-    train(state, data, plan, (problem.progress,), outcome, keeper)
-    outcome.give_back(state)
-    return Found(state.V * _scale(problem, owners, state), owners.own, outcome.history, outcome.n_iter)
 
 
-def _owned_source(plan: Plan, owners: Owners) -> NegativeSource | None:
-    if isinstance(plan.source, Dynamic):
-        return OwnedDynamic(plan.source.popularity, owners)
-    return None if plan.source is None else Dealt(plan.source, owners)
+def sum_of_some(parts: tuple[Array | None, ...]) -> Array | None:
+    """The sum of those that are there."""
+    found = [part for part in parts if part is not None]
+    total: Array | None = np.sum(found, axis=0) if found else None
+    return total
 
 
-def _scale(problem: Problem, owners: Owners, state: OwnedState) -> float:
-    """The factor that `calibrate` asks for; see `LearningMixin._calibrate`."""
-    (sets, weights), calibrate = problem.watched, problem.model.calibrate
-    if calibrate is None or not (weights > 0).any():
-        return 1.0
-    if calibrate == "likelihood":
-        eigenvalues = np.linalg.eigvalsh(state.dual).astype(np.float64)
-        return likelihood_scale(eigenvalues, float(np.average(sets.sizes, weights=weights)))
-    drawn = uniform_sets(sets.sizes, len(problem.counts), stream(problem.seed, learning._UNIFORM))
-    sizes = sets.sizes.astype(np.float64)
-    real, others = (log_dets(owners, state, some) for some in (sets, Sets(sets.indptr, drawn)))
-    return discrimination_scale(real, sizes, others, sizes)
-
-
-def learn_local(problem: Problem, keeper: Keeper | None, every: int) -> Found:
-    """Everyone makes steps of its own over an equal part of the baskets, chosen at random."""
-    model, shard, collective = problem.model, problem.shard, problem.collective
-    order = stream(problem.seed, _DEAL).permutation(problem.training)
-    short = -len(order) % collective.size  # so that all make as many steps
-    own = shard.deal(np.concatenate([order, order[:short]]))
-    data = TrainingData(own, np.ones(own.count), EMPTY, np.empty(0))
-    state = LocalState(problem.start(), n_jobs=resolve_n_jobs(model.n_jobs))
-    seed = root_seed(stream(problem.seed, learning._TRAIN, collective.rank))
-    plan = problem.settings.build_plan(state, data, problem.watched, problem.counts, problem.n_baskets, seed)
-    problem.identify(keeper, f"local, {every} steps")
-    steps = max(-(-own.count // plan.batch_size), 1)
-    meetings = Meetings(state, cast(RowAdam, plan.optimizer), collective, every=every, steps_a_round=steps)
-    watchers: list[Callback] = [meetings, SameEverywhere(state.V, collective), problem.progress]
-    if isinstance(keeper, LocalKeeper):
-        watchers.append(keeper.at_round_ends())
-    model._run(state, data, plan, shard.items, problem.counts, problem.n_baskets, watchers, keeper)
-    model._calibrate(problem.watched, problem.seed)
-    return Found(model.item_factors_, None, model.history_, model.n_iter_)
+def sum_rows(all_rows: tuple[NDArray[np.int32], ...], all_values: tuple[Array, ...]) -> tuple[NDArray[np.int32], Array]:
+    """The rows of all shares, each once, and the sums of their values."""
+    rows, places = np.unique(np.concatenate(all_rows), return_inverse=True)
+    sums = np.zeros((len(rows), all_values[0].shape[1]))
+    first = 0
+    for values in all_values:
+        sums[places[first : first + len(values)]] += values
+        first += len(values)
+    return rows, sums
 
 
 class SameEverywhere(Callback):
-    """After each round, makes sure that all workers have the same factors: machines may differ in their rounding."""
+    """After each round, makes sure that all workers have the same parameters: machines may differ in their rounding."""
 
-    def __init__(self, V: Array, collective: Collective) -> None:
-        self._V, self._collective = V, collective
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
 
-    def on_iteration(self, record: dict[str, Any], best: Array) -> None:  # noqa: ARG002
+    def on_iteration(self, record: dict[str, Any], best: Array) -> None:
         """See `Callback`."""
-        digests = set(map(bytes, gather(self._collective, fingerprint([self._V]).encode())))
-        if len(digests) > 1:
+        record["bytes_sent"] = self._exchange.sent
+        if len(set(self._exchange.gather(fingerprint([best])))) > 1:
             raise ClusterError(
                 "the workers' factors are no longer the same: their processors or libraries round differently. "
                 "Use workers of one kind"
             )
 
 
-def usable_baskets(model: Model, shard: Shard, settings: Settings) -> tuple[Shard, NDArray[np.int64]]:
-    """The shard, cut if `oversize` asks for it, and the numbers of the baskets that can be learned from."""
-    K, sizes = model.n_components, shard.sizes
-    one_of("oversize", model.oversize, ("error", "drop", "clip"))
-    whole("n_components", K)
-    if not len(sizes):
-        raise DataError("there is no basket in any of the files")
-    too_large = sizes > K
-    if too_large.any() and model.oversize == "error":
-        raise RankError(
-            f"{int(too_large.sum()):,} of {len(sizes):,} baskets have more than n_components={K} items "
-            f"(the largest has {int(sizes.max())}): set n_components={int(sizes.max())}, or oversize='drop' or 'clip'"
-        )
-    if too_large.any() and model.oversize == "clip":
-        shard, sizes = shard.clipped(K), np.minimum(sizes, K)
-    usable = sizes <= K
-    if settings.needs_items:
-        usable &= sizes > 0
-    if not usable.any():
-        raise DataError("there is no basket to learn from")
-    return shard, np.flatnonzero(usable)
+class Progress(Callback):
+    """Remembers how far training is, for whoever asks."""
+
+    def __init__(self) -> None:
+        self.n_sets, self.max_iter, self.seen = 0, 0, 0
+        self.records: list[dict[str, Any]] = []
+
+    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Any], Any]) -> None:  # noqa: ARG002
+        """See `Callback`."""
+        self.n_sets, self.max_iter = n_sets, max_iter
+
+    def on_step(self, step: int, n_sets: int) -> None:  # noqa: ARG002
+        """See `Callback`."""
+        self.seen += n_sets
+
+    on_resume = on_step
+
+    def on_iteration(self, record: dict[str, Any], best: Any) -> None:  # noqa: ARG002
+        """See `Callback`."""
+        self.records.append(record)
 
 
-def set_aside(
-    validation: float | None, shard: Shard, usable: NDArray[np.int64], settings: Settings, seed: int
-) -> tuple[Watched, NDArray[np.int64]]:
-    """The validation sets, the same that one machine would choose, and the numbers of the others."""
-    n = len(usable)
-    if validation is None and n < learning.FEWEST_TO_SPLIT:
-        return Watched(EMPTY, np.empty(0)), usable
-    share = validation
-    if share is None:
-        share = min(0.01 if settings.paper else learning.VALIDATION_SHARE, learning.MOST_VALIDATION / n)
-    if not 0 < share < 1:
-        raise ParameterError(f"validation must be a share between 0 and 1 with engine='ray', got {validation!r}")
-    count = min(max(round(share * n), 1), max(n - 1, 0))
-    aside = np.sort(stream(seed, learning._SPLIT).permutation(np.arange(n))[:count])
-    return Watched(shard.take(usable[aside]), np.ones(count)), np.delete(usable, aside)
+# -- The checkpoint ----------------------------------------------------------------------------------
+
+
+class Reader(Keeper):
+    """Goes on from a checkpoint, but leaves the writing to another."""
+
+    def _write(self, parts: Any) -> None:
+        """Nothing: see `Keeper`."""
+
+
+def keeper_of(keeping: Keeping, exchange: Exchange) -> Keeper:
+    """The first worker keeps the checkpoint and tells the others what is in it."""
+    path, content = Path(keeping.path), b""
+    try:
+        if exchange.rank == 0 and keeping.resume and path.exists():
+            content = path.read_bytes()
+    except OSError as error:
+        raise damaged(path, str(error)) from error
+    content = exchange.gather(content)[0]
+    if exchange.rank == 0:
+        return Keeper(path, resume=keeping.resume, every=keeping.every)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        try:
+            if content:
+                copy.write_bytes(content)
+        except OSError as error:
+            raise CheckpointError(f"worker {exchange.rank} has no room for a copy of {path}: {error}") from error
+        return Reader(copy, resume=bool(content), every=keeping.every)

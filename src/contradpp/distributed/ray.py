@@ -1,8 +1,6 @@
-"""The engine "ray": starts workers on a Ray cluster, watches them, and replaces those that die.
+"""The engine "ray": learns on workers of a Ray cluster, and replaces those that die.
 
-Ray starts processes and carries small messages; the training itself talks over connections between workers
-(`collective.py`). A checkpoint is kept along the way: when a worker dies, the others notice at once, a new one reads
-the dead one's files, and all go on from the checkpoint.
+A checkpoint is kept along the way: when a worker is lost, a new one reads its files, and all go on from the checkpoint.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,36 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from contradpp._random import root_seed
-from contradpp.data.vocabulary import Vocabulary
-from contradpp.distributed.crew import Crew
-from contradpp.distributed.learning import MODES, Model, refuse_unsupported
-from contradpp.distributed.shards import list_files
-from contradpp.distributed.worker import Columns, Learned, Task
-from contradpp.dpp.kernel import Kernel
-from contradpp.errors import ClusterError, MissingExtraError, ParameterError
+from contradpp.distributed.crew import Crew, News, Task
+from contradpp.distributed.learning import Keeping, Model, adopt, parameters_for_all, refuse_unsupported
+from contradpp.distributed.shards import NO_COLUMNS, Columns, import_extra, list_files
+from contradpp.errors import ClusterError, ParameterError
 from contradpp.learn.callbacks import ProgressBar
-from contradpp.learn.checkpoint import Keeper
-from contradpp.learn.settings import number, one_of, whole
-from contradpp.models.nonsymmetric import NonsymmetricDPP
+from contradpp.learn.params import Parameter
 
 log = logging.getLogger("contradpp")
-NO_COLUMNS: Columns = {"basket": None, "item": None, "quantity": None, "name": None}
-
-
-def import_ray() -> Any:
-    """The package ray, or an error that names the extra."""
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtraError('engine="ray" needs the extra `ray`: pip install "contradpp[ray]"') from error
-    return ray
 
 
 @contextmanager
 def session(address: str | None, workers: int) -> Iterator[Any]:
     """Ray, connected to a cluster or with a small one of its own, which ends with the block."""
-    ray = import_ray()
+    ray = import_extra("ray")
     if ray.is_initialized():
         yield ray
         return
@@ -77,7 +59,7 @@ def fit(
     timeout: float = 120.0,
     restarts: int = 3,
     mode: str = "replicated",
-    local_steps: int = 50,
+    local_steps: int | None = None,
 ) -> Model:
     """Learn from Parquet files on a Ray cluster; `LowRankDPP.fit(engine="ray")` documents the arguments.
 
@@ -92,43 +74,42 @@ def fit(
         Seconds that a worker is waited for before it counts as lost.
     restarts : int
         How many times lost workers are replaced.
-    mode : {"replicated", "sharded", "local"}
-        Whether every worker has all of V, or some of its rows, or makes steps of its own.
-    local_steps : int
-        With "local": the steps from one meeting to the next.
+    mode : {"replicated"}
+        The others are gone, and `local_steps` with them.
     """
-    one_of("mode", mode, MODES)
-    refuse_unsupported(model, mode)
-    whole("workers", workers)
-    whole("local_steps", local_steps)
-    number("timeout", timeout, low=0.0, strict=True)
+    del local_steps
+    refuse_gone(mode)
+    refuse_unsupported(model)
+    Parameter("workers", "", low=1, whole=True).check(workers)
+    Parameter("timeout", "", low=0, above=True).check(timeout)
     if not isinstance(source, (str, os.PathLike)):
         raise ParameterError(f"engine='ray' reads Parquet files by itself: pass a path, not {type(source).__name__}")
     if not (validation is None or isinstance(validation, float)):
         raise ParameterError("with engine='ray', validation is a share of the baskets")
-    one_of("oversize", model.oversize, ("error", "drop", "clip"))
-    whole("n_components", model.n_components)
-    model._settings()  # so that a wrong value is an error here and now
-    keeper = Keeper.of(checkpoint, resume=resume, every=checkpoint_every)
-    seed = root_seed(model.random_state) if keeper is None else keeper.seed(model.random_state)
-    parameters = model.get_params() | {"verbose": 0, "random_state": seed}
+    parameters = parameters_for_all(model, checkpoint, resume, checkpoint_every)
     files = list_files(os.fspath(source))
-    bar = ProgressBar()
+    follower = Follower(shown=bool(model.verbose))
     with tempfile.TemporaryDirectory() as folder, session(address, workers) as ray:
-        paths = tuple(file.path for file in files)
-        task = Task(
-            parameters, paths, validation, place_of(ray, checkpoint, folder), checkpoint_every, resume, float(timeout),
-            model=type(model).__name__, mode=mode, local_steps=local_steps,
-        )  # fmt: skip
-        crew = Crew(ray, files, columns or NO_COLUMNS, task, Follower(bar).follow if model.verbose else None)
+        place = place_of(ray, checkpoint, folder)
+        keeping = None if place is None else Keeping(place, checkpoint_every, resume)
+        task = Task(type(model), parameters, tuple(file.path for file in files), validation, keeping)
+        crew = Crew(ray, files, columns or NO_COLUMNS, float(timeout), follower.follow)
         try:
-            learned = run(crew, task, workers, restarts)
+            adopt(model, run(crew, task, workers, restarts))
         finally:
             crew.dismiss()
-            bar.on_end()
-    take_over(model, learned)
-    log.info("worker 0 sent %s bytes", learned.bytes_sent)
+            follower.bar.on_end()
     return model
+
+
+def refuse_gone(mode: str) -> None:
+    """Say of modes that there once were what to use instead."""
+    if mode in ("sharded", "local"):
+        raise ParameterError(
+            f"mode={mode!r} is gone: every worker has all parameters and a share of every batch. Leave it out, or use "
+            "mode='replicated'; docs/scale.md says what that costs"
+        )
+    Parameter("mode", "", choices=("replicated",)).check(mode)
 
 
 def place_of(ray: Any, checkpoint: str | os.PathLike[str] | None, folder: str) -> str | None:
@@ -144,54 +125,32 @@ def place_of(ray: Any, checkpoint: str | os.PathLike[str] | None, folder: str) -
 class Follower:
     """Moves a progress bar to where the first worker says that training is."""
 
-    def __init__(self, bar: ProgressBar) -> None:
-        self._bar = bar
-        self._started, self._seen, self._rounds = False, 0, 0
+    def __init__(self, *, shown: bool) -> None:
+        self.bar = ProgressBar()
+        self._shown, self._started, self._seen, self._rounds = shown, False, 0, 0
 
-    def follow(self, n_sets: int, max_iter: int, seen: int, records: list[dict[str, Any]]) -> None:
+    def follow(self, news: News) -> None:
         """Take over what the worker said."""
-        if not max_iter:
+        if not self._shown or not news.max_iter:
             return
         if not self._started:
             self._started = True
-            self._bar.on_start(n_sets, max_iter, lambda _: None)  # type: ignore[arg-type, return-value]
-        self._bar.on_step(0, seen - self._seen)
-        for record in records[self._rounds :]:
-            self._bar.on_iteration(record, np.empty(0))
-        self._seen, self._rounds = seen, len(records)
+            self.bar.on_start(news.n_sets, news.max_iter, lambda _: None)  # type: ignore[arg-type, return-value]
+        self.bar.on_step(0, news.seen - self._seen)
+        for record in news.records[self._rounds :]:
+            self.bar.on_iteration(record, np.empty(0))
+        self._seen, self._rounds = news.seen, len(news.records)
 
 
-def run(crew: Crew, task: Task, workers: int, restarts: int) -> Learned:
+def run(crew: Crew, task: Task, workers: int, restarts: int) -> Model:
     """Train until it is done, again from the checkpoint each time that a worker is lost."""
     for attempt in range(restarts + 1):
         try:
             crew.fill(workers)
-            return put_together(crew.train(task))
+            return crew.train(task)
         except ClusterError as error:
             if attempt == restarts:
                 raise ClusterError(f"gave up after {restarts} restarts; the last failure: {error}") from error
             log.warning("%s. Going on from the last checkpoint", error)
-            task = replace(task, resume=True)
+            task = replace(task, keeping=task.keeping and replace(task.keeping, resume=True))
     raise ClusterError("no attempt was allowed")
-
-
-def put_together(answers: Sequence[Learned]) -> Learned:
-    """One result from what every worker gives back."""
-    first = answers[0]
-    if first.rows is None:
-        return first
-    factors = np.empty((len(first.ids), first.factors.shape[1]))
-    for answer in answers:
-        factors[answer.rows] = answer.factors
-    return replace(first, factors=factors, rows=None)
-
-
-def take_over(model: Model, learned: Learned) -> None:
-    """Make what the workers learned the model's own."""
-    items = Vocabulary(learned.ids, names=learned.names)
-    if isinstance(model, NonsymmetricDPP):
-        model._adopt_kernel(Kernel(learned.factors, skew=learned.skew), items)
-    else:
-        model._adopt(learned.factors, items)
-    model.item_counts_, model.n_baskets_, model.n_updates_ = learned.item_counts, learned.n_baskets, 0
-    model.history_, model.n_iter_ = learned.history, learned.n_iter

@@ -74,15 +74,15 @@ class Problem:
     seed: int
     known: Known | None = None
     together: Any = None  # how often any two items are in a basket (sparse), where the data here are not all
+    digests: tuple[NDArray[Any] | str, ...] | None = None  # of the data, where they are not all here
 
     def contents(self, state: State) -> Iterator[NDArray[Any] | str]:
         """All that training is given, for a fingerprint."""
-        data = self.data
-        for sets, weights in (
-            (data.positives, data.weights),
-            (data.negatives, data.negative_weights),
-            self.validation,
-        ):
+        data, given = self.data, [self.validation]
+        if self.digests is None:
+            given += [Validation(data.positives, data.weights), Validation(data.negatives, data.negative_weights)]
+        yield from self.digests or ()
+        for sets, weights in given:
             yield from (sets.indptr, sets.indices, weights)
         yield from (state.V, state.log_d, state.pairs)
         yield from map(repr, self.items)
@@ -242,7 +242,7 @@ def usable_positives(given: Baskets, sample_weight: Any, params: Params) -> tupl
     return given.subset(usable), weights[usable] / np.abs(weights[usable]).mean()
 
 
-def refuse_or_note_oversize(sizes: NDArray[np.int64], params: Params) -> bool:
+def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params, *, quiet: bool = False) -> bool:
     """Whether some baskets are larger than the rank; `RankError` if that is not to be."""
     K, too_large = params.n_components, sizes > params.n_components
     if not too_large.any():
@@ -253,11 +253,12 @@ def refuse_or_note_oversize(sizes: NDArray[np.int64], params: Params) -> bool:
             f"{count:,} of {len(sizes):,} baskets have more than n_components={K} items (the largest has {most}): "
             f"set n_components={most}, or oversize='drop' or 'clip'"
         )
-    log.warning("%s baskets have more than %s items: %s", count, K, params.oversize)
+    if not quiet:
+        log.warning("%s baskets have more than %s items: %s", count, K, params.oversize)
     return True
 
 
-def usable_sizes(sizes: NDArray[np.int64], params: Params) -> NDArray[np.bool_]:
+def usable_sizes(sizes: NDArray[np.integer[Any]], params: Params) -> NDArray[np.bool_]:
     """Which baskets can be learned from, by their size."""
     least = 1 if recipe_of(params.objective).needs_items else 0
     usable: NDArray[np.bool_] = (sizes >= least) & (sizes <= params.n_components)

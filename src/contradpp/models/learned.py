@@ -141,6 +141,11 @@ class LearnedDPP(BaseDPP):
         self.item_counts_, self.n_baskets_ = learned.counts, learned.n_baskets
         self.history_, self.n_iter_ = learned.history, learned.n_iter
 
+    def learned(self) -> learning.Learned:
+        """What `take` took."""
+        counts = np.zeros(len(self.items_)) if self.item_counts_ is None else self.item_counts_
+        return learning.Learned(self.kernel_, self.items_, counts, self.n_baskets_, self.history_, self.n_iter_)
+
     def _model_of(self, learned: learning.Learned) -> Self:
         """A model with these parameters, as a checkpoint of the best so far saves it."""
         model = type(self)(**self.get_params())

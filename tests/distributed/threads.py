@@ -1,0 +1,55 @@
+"""Workers in threads of one process, without Ray; run as a script, they go on from a checkpoint."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import contradpp as cd
+from contradpp.distributed.crew import Task, Worker
+from contradpp.distributed.exchange import Alone, Exchange, Meeting
+from contradpp.distributed.learning import Keeping
+from contradpp.distributed.shards import NO_COLUMNS, assign, list_files
+
+QUICK = {"n_components": 20, "batch_size": 256, "max_iter": 1, "tol": 0.0, "n_jobs": 1, "random_state": 3}
+
+
+def task_of(folder, tmp_path, parameters, *, kind=cd.LowRankDPP, every=1, resume=False) -> Task:
+    paths = tuple(file.path for file in list_files(str(folder)))
+    return Task(kind, QUICK | parameters, paths, None, Keeping(str(tmp_path / "c"), every, resume))
+
+
+def meeting_of(n, timeout=20.0) -> list[Exchange]:
+    """The exchanges of n workers."""
+    place = Meeting(n, timeout)
+    return [Exchange(rank, n, place) for rank in range(n)] if n > 1 else [Alone()]
+
+
+def in_threads(n, work, timeout=20.0) -> list:
+    """What `work(exchange)` gives on each of n workers, or its error."""
+    with ThreadPoolExecutor(n) as pool:
+        runs = [pool.submit(work, exchange) for exchange in meeting_of(n, timeout)]
+    return [run.exception() or run.result() for run in runs]
+
+
+def together(folder, n, task, *, timeout=20.0, workers=None) -> list:
+    """Train with n workers: the model or None of each, or its error."""
+    workers = workers or [Worker() for _ in range(n)]
+    for worker, files in zip(workers, assign(list_files(str(folder)), n), strict=True):
+        worker.load(files, NO_COLUMNS)
+    found = in_threads(n, lambda exchange: workers[exchange.rank].train(exchange, task), timeout)
+    return [one if isinstance(one, BaseException) else one[0] for one in found]
+
+
+def one_machine(folder, parameters, *, kind=cd.LowRankDPP):
+    return kind(**QUICK | parameters).fit(cd.read_baskets(folder))
+
+
+def resumed(folder, tmp_path, objective) -> cd.LowRankDPP:
+    """The model of two workers that go on for two rounds in all."""
+    return together(folder, 2, task_of(folder, tmp_path, {"objective": objective, "max_iter": 2}, resume=True))[0]
+
+
+if __name__ == "__main__":
+    resumed(sys.argv[1], Path(sys.argv[2]), sys.argv[3]).save(sys.argv[4])
