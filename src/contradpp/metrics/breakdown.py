@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from contradpp.errors import MissingExtraError
 from contradpp.metrics import metrics
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 SIZES = {"1": 1, "2-3": 2, "4-7": 4, "8-15": 8, "16-31": 16, "32-63": 32, "64+": 64}
 POPULARITY = ("head", "middle", "tail")

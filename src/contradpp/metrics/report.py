@@ -197,7 +197,7 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain values for JSON: NaN is None, and the ks are strings."""
         counts = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name.startswith("n_")}
-        content: dict[str, Any] = _plain(
+        content: dict[str, Any] = plain(
             {
                 **{name: value for name, value in self.metrics.items() if "@" not in name},
                 "precision": self.precision,
@@ -238,9 +238,10 @@ def _checked_ks(ks: Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(k) for k in ks))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The value as it comes back from JSON: keys are strings, sequences lists, NaN and infinities None."""
     if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value

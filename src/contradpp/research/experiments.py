@@ -28,7 +28,7 @@ from contradpp.errors import ConvergenceError
 from contradpp.learn.calibrate import auc, discrimination_scale, likelihood_scale, uniform_sets
 from contradpp.learn.callbacks import Callback, Record
 from contradpp.metrics.baselines import EASE, ItemKNN, Popularity
-from contradpp.metrics.report import Report, evaluate
+from contradpp.metrics.report import Report, evaluate, plain
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.research.paper import TEST_SHARE, Task
@@ -54,15 +54,6 @@ def carry_out(task: Task, *, n_jobs: int | None = None) -> Result:
     started = time.perf_counter()
     result = KINDS[task.kind](task, n_jobs)
     return {**plain(result), "total_seconds": time.perf_counter() - started}
-
-
-def plain(value: Any) -> Any:
-    """The value as it comes back from JSON; NaN and infinities are None."""
-    if isinstance(value, dict):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @lru_cache(maxsize=8)

@@ -11,8 +11,9 @@ from typing import Any
 
 from contradpp import __version__
 from contradpp.dpp.persist import write_atomically
+from contradpp.metrics.report import plain
 from contradpp.research import figures, paper, studies
-from contradpp.research.experiments import Result, carry_out, plain
+from contradpp.research.experiments import Result, carry_out
 from contradpp.research.paper import Protocol, Task
 from contradpp.research.results import results_chapter
 from contradpp.research.tables import Chapter, Collected
@@ -120,7 +121,7 @@ def write(chapter: Chapter, protocol: Protocol, store: Store) -> None:
     write_text(store.folder / f"{chapter.slug}.json", json.dumps(plain(content), indent=1, ensure_ascii=False))
 
 
-def write_index(folder: Path) -> Path:
+def write_index(folder: Path) -> None:
     """All chapters of the folder in one file, the claims first."""
     parts, claims = [], dict[str, str]()
     for target in paper.TARGETS:
@@ -131,9 +132,8 @@ def write_index(folder: Path) -> Path:
             claims |= json.loads(content.read_text(encoding="utf-8"))["claims"]
     lines = [f"- {claims[key]}" for key in sorted(claims)]
     checked = ["## Three claims, checked", "\n".join(lines)] if lines else []
-    index = folder / "index.md"
-    write_text(index, "\n\n".join([INTRODUCTION.strip(), *checked, *(part.strip() for part in parts)]) + "\n")
-    return index
+    whole = "\n\n".join([INTRODUCTION.strip(), *checked, *(part.strip() for part in parts)])
+    write_text(folder / "index.md", whole + "\n")
 
 
 def expand(targets: Sequence[str]) -> list[str]:
