@@ -86,6 +86,16 @@ def test_lower_never_imports_upper(path):
     assert violations(path.read_text(encoding="utf-8"), path) == []
 
 
+def test_only_reproduce_and_bench_import_the_research():
+    users = {
+        str(path.relative_to(ROOT))
+        for path in FILES
+        if part_of(path) not in ("", "research")
+        and "research" in {part for part, _ in imported_parts(path.read_text(encoding="utf-8"), path)}
+    }
+    assert users == {"cli/bench.py", "cli/reproduce.py"}
+
+
 @pytest.mark.parametrize("name", ["errors", "_random", "_threads"])
 def test_the_ground_floor_imports_nothing_of_ours_but_errors(name):
     path = ROOT / f"{name}.py"

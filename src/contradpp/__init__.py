@@ -7,7 +7,9 @@ from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.data.readers import read_baskets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.metrics.report import evaluate  # the function takes the place of the subpackage of that name
+from contradpp.learn import callbacks
+from contradpp.metrics.compare import compare
+from contradpp.metrics.report import evaluate
 from contradpp.models import baselines
 from contradpp.models.base import load
 from contradpp.models.lowrank import LowRankDPP
@@ -22,6 +24,8 @@ __all__ = [
     "Vocabulary",
     "__version__",
     "baselines",
+    "callbacks",
+    "compare",
     "datasets",
     "errors",
     "evaluate",

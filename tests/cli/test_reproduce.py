@@ -15,11 +15,11 @@ from research.made_up import fake_result
 def asked(monkeypatch):
     tasks: list[paper.Task] = []
 
-    def fake_run(task, *, n_jobs=None):
+    def fake(task, *, n_jobs=None):
         tasks.append(task)
         return fake_result(task)
 
-    monkeypatch.setattr(reproduce, "run", fake_run)
+    monkeypatch.setattr(reproduce, "carry_out", fake)
     monkeypatch.setattr(reproduce, "DPI", 30)
     return tasks
 

@@ -10,7 +10,6 @@ import pytest
 
 import contradpp as cd
 from contradpp.errors import DataError, NotFittedError, ParameterError, UnknownItemError
-from contradpp.metrics.compare import compare
 
 ITEMS = list("abcdefgh")
 
@@ -279,19 +278,3 @@ def test_the_implicit_package_itself(train):
     ):
         report = cd.evaluate(cd.baselines.Implicit(model).fit(train), train)
         assert 30 < report.mpr_fair <= 100
-
-
-# -- Comparison ----------------------------------------------------------------------------------------
-
-
-def test_comparison_always_shows_popularity(train):
-    table = compare({"neighbours": cd.baselines.ItemKNN().fit(train)}, train, train=train, ks=(1, 3))
-    assert list(table.reports) == ["Popularity", "neighbours"]
-    assert table.reports["Popularity"].as_dict() == cd.evaluate(
-        cd.baselines.Popularity().fit(train), train, ks=(1, 3), train=train
-    ).as_dict()  # fmt: skip
-    for word in ("Popularity", "neighbours", "MPR", "p@3", "–"):
-        assert word in str(table)
-    own = {"best sellers": cd.baselines.Popularity(smoothing=1).fit(train)}
-    assert list(compare(own, train, train=train).reports) == ["best sellers"]
-    assert table.as_dict()["neighbours"]["auc"] is None

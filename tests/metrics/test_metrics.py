@@ -11,7 +11,7 @@ import contradpp as cd
 import naive_metrics as naive
 from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.learn.calibrate import auc
-from contradpp.metrics import bootstrap, breakdown, lists, metrics
+from contradpp.metrics import bootstrap, breakdown, metrics
 
 CASES = [(b, e) for b in range(15) for e in range(6)]
 
@@ -61,11 +61,11 @@ def test_diversity_and_personalization_are_their_definitions():
     ten[1, 1:] = -1
     baskets = [set(basket) for basket in shop]
     rows = [[code for code in row if code >= 0] for row in ten.tolist()]
-    got = lists.intra_list(ten, shop)
+    got = metrics.intra_list(ten, shop)
     np.testing.assert_allclose(got, [naive.intra_list(row, baskets) for row in rows])
     assert np.isnan(got[1])
-    assert lists.personalization(ten, 17) == pytest.approx(naive.personalization(rows))
-    assert lists.personalization(np.tile(ten[2], (5, 1)), 17) == pytest.approx(0)
+    assert metrics.personalization(ten, 17) == pytest.approx(naive.personalization(rows))
+    assert metrics.personalization(np.tile(ten[2], (5, 1)), 17) == pytest.approx(0)
 
 
 def test_diversity_tells_popularity_from_neighbours_and_a_dpp():

@@ -242,14 +242,21 @@ def test_report_as_text_and_json():
 @pytest.mark.parametrize(
     "code",
     [
-        "import contradpp.metrics.metrics\nimport contradpp as cd",
-        "from contradpp.metrics.metrics import hits\nimport contradpp as cd\nfrom contradpp.metrics import plots",
-        "import contradpp as cd\nfrom contradpp.metrics.compare import compare\nfrom contradpp.metrics import lists",
+        "import contradpp.metrics.metrics\nimport contradpp.metrics.compare\nimport contradpp as cd",
+        "from contradpp.metrics.metrics import hits\nimport contradpp as cd\nfrom contradpp.metrics import breakdown",
+        "import contradpp as cd\nfrom contradpp.metrics.compare import compare\nimport contradpp.metrics.report",
     ],
 )
-def test_evaluate_is_the_function_whatever_is_imported_and_when(code):
-    check = "\nfrom contradpp.metrics.metrics import ndcg\nassert cd.evaluate.__name__ == 'evaluate', cd.evaluate"
-    check += "\nassert callable(cd.evaluate)\nassert cd.baselines.Popularity"
+def test_names_are_what_they_say_whatever_is_imported_and_when(code):
+    """A function of the package never hides a module of the same name, nor the other way round."""
+    check = """
+import inspect
+import contradpp.metrics.compare
+assert inspect.isfunction(cd.evaluate) and inspect.isfunction(cd.compare)
+assert inspect.ismodule(contradpp.metrics.compare) and inspect.ismodule(cd.metrics.compare)
+assert contradpp.metrics.compare.compare is cd.compare
+assert cd.baselines.Popularity and cd.callbacks.Callback and cd.callbacks.JsonLog
+"""
     done = subprocess.run([sys.executable, "-c", code + check], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

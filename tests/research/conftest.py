@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.research import paper, reproduce, run
+from contradpp.research import experiments, paper, reproduce
 from research.made_up import fake_result
 
 PROBABILITIES = np.arange(8, 0, -1) / 36
@@ -20,7 +20,7 @@ def tiny(monkeypatch):
     baskets = cd.Baskets.from_lists(lists)
     toy = cd.Baskets.from_lists([[1, 2]] * 50 + [[3, 4]] * 50)
     monkeypatch.setattr(reproduce, "DPI", 30)
-    monkeypatch.setattr(run, "load", lambda name: toy if name == "toy" else baskets)
+    monkeypatch.setattr(experiments, "load", lambda name: toy if name == "toy" else baskets)
     for name in paper.DATA:
         monkeypatch.setitem(paper.DATA, name, paper.DataPlan(2 if name == "toy" else 4, paper_rounds=1))
     monkeypatch.setattr(paper, "AMAZON", ("amazon/apparel", "amazon/feeding"))
@@ -28,13 +28,13 @@ def tiny(monkeypatch):
 
 @pytest.fixture
 def faked(monkeypatch):
-    """No training: `run` gives made-up results, and notes what it was asked for."""
+    """No training: `carry_out` gives made-up results, and notes what it was asked for."""
     asked: list[paper.Task] = []
 
-    def fake_run(task, *, n_jobs=None):
+    def fake(task, *, n_jobs=None):
         asked.append(task)
         return fake_result(task)
 
-    monkeypatch.setattr(reproduce, "run", fake_run)
+    monkeypatch.setattr(reproduce, "carry_out", fake)
     monkeypatch.setattr(reproduce, "DPI", 30)
     return asked

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 import contradpp as cd
+from contradpp.errors import ContradppError
+from contradpp.metrics.report import plain
 from contradpp.research import paper, reproduce
 from contradpp.research.paper import Protocol, Task
-from contradpp.research.store import Store, plain, write_whole
+from contradpp.research.reproduce import Store, write_text
 
 TASK = Task("fit", "uk", "mle", 0)
 
@@ -38,13 +40,13 @@ def test_other_parameters_mean_no_result(tmp_path):
 @pytest.mark.parametrize("text", ["", '{"version": "0', "[]", "{}"])
 def test_a_damaged_file_means_no_result(tmp_path, text):
     store = Store(tmp_path)
-    write_whole(store.path(TASK), text)
+    write_text(store.path(TASK), text)
     assert store.get(TASK) is None
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ContradppError, match="disk full"):
         Store(tmp_path).put(TASK, {})
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 

@@ -3,30 +3,81 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
+
+from contradpp import __version__
+from contradpp.cli.destination import check_writable, write_text
+from contradpp.cli.output import Column, busy, say, show_table
+from contradpp.research.bench import GROUPS, WORSE, SpeedFigure, machine, measure, read_figures
+
+
+def groups(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Names of groups, separated by commas; all if none is given."""
+    chosen = tuple(value.split(",")) if value else ()
+    for name in chosen:
+        if name not in GROUPS:
+            raise click.BadParameter(f"there is no group {name!r}; there are: {', '.join(GROUPS)}", ctx, param)
+    return chosen
 
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Fewer rounds.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def bench(quick: bool, as_json: bool) -> None:
-    """Measure the library's speed against the machine's limits (docs/performance.md explains each line)."""
-    from contradpp.research.bench import run
+@click.option("--only", callback=groups, metavar="GROUPS", help=f"Some figures, between commas: {', '.join(GROUPS)}.")
+@click.option(
+    "--json",
+    "file",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    is_flag=False,
+    flag_value="-",
+    help="Also write the figures to a file; without a name, print JSON instead of a table.",
+)
+@click.option("--compare", "earlier", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Show the change against a file that --json wrote.")  # fmt: skip
+def bench(quick: bool, only: tuple[str, ...], file: Path | None, earlier: Path | None) -> None:
+    """Measure the library's speed against the machine's limits (docs/performance.md explains each line).
 
-    if as_json:
-        click.echo(json.dumps([figure.as_dict() for figure in run(quick=quick)], indent=1))
+    Other work on the machine disturbs the figures: its load is stated, and for each figure what others used meanwhile.
+
+    \b
+    contradpp bench --json before.json
+    contradpp bench --only gradients,recommend --compare before.json
+    """
+    printed = file is not None and str(file) == "-"
+    if file is not None and not printed:
+        check_writable(file)
+    before = None if earlier is None else read_figures(earlier)
+    state = machine()
+    say(f"Measuring on {state} ...")
+    with busy("measuring ..."):
+        figures = list(measure(only, quick=quick))
+    state = f"{state} before, {machine().split(', ')[1]} after"
+    content = {"version": __version__, "machine": state, "quick": quick, "figures": [f.as_dict() for f in figures]}
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    if printed:
+        click.echo(text)
         return
-    console = Console()
-    table = Table(title="contradpp bench", title_justify="left")
-    for column, justify in (("what", "left"), ("measured", "right"), ("goal", "right"), ("", "left"), ("from", "left")):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    with console.status("measuring ..."):
-        for figure in run(quick=quick):
-            sign = "≤" if figure.at_most else "≥"
-            verdict = "[green]reached" if figure.reached else "[red]missed"
-            measured = f"{figure.value:.2f}{figure.unit}"
-            table.add_row(figure.name, measured, f"{sign} {figure.goal:g}{figure.unit}", verdict, figure.detail)
-    console.print(table)
+    if file is not None:
+        write_text(file, text + "\n")
+    names = ["what", "measured", "goal", "", "others", *(["before", "change"] if before is not None else []), "from"]
+    columns = [Column(name, right=name in ("measured", "goal", "others", "before")) for name in names]
+    show_table(columns, [_row(figure, before) for figure in figures], title="contradpp bench")
+    click.echo(f"\n{state}; others: the share of the machine that other work used meanwhile.")
+
+
+def _row(figure: SpeedFigure, earlier: dict[str, float] | None) -> list[str]:
+    sign = "≤" if figure.at_most else "≥"
+    cells = [
+        figure.name, f"{figure.value:.2f}{figure.unit}", f"{sign} {figure.goal:g}{figure.unit}",
+        "reached" if figure.reached else "missed", "–" if figure.others is None else f"{figure.others:.0%}",
+    ]  # fmt: skip
+    if earlier is not None:
+        before = earlier.get(figure.name)
+        cells += ["–", "not in the file"] if before is None else [f"{before:.2f}{figure.unit}", _change(figure, before)]
+    return [*cells, figure.detail]
+
+
+def _change(figure: SpeedFigure, before: float) -> str:
+    worse = figure.worse_by(before)
+    return f"{figure.value / before - 1:+.1%}" + (" WORSE" if worse > WORSE else "")

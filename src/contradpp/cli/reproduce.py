@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +11,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from contradpp.research import paper, render
+from contradpp.cli.output import Column, heading, paragraph, show_table
+from contradpp.research import paper
 from contradpp.research.paper import Protocol, Task
-from contradpp.research.reproduce import Watcher, expand, missing
-from contradpp.research.reproduce import reproduce as run_all
-from contradpp.research.store import Store
+from contradpp.research.reproduce import Store, Watcher, expand, missing
+from contradpp.research.reproduce import reproduce as reproduce_all
 
 
 @click.command(epilog=f"Targets: {', '.join(paper.TARGETS)}.")
@@ -28,7 +27,7 @@ from contradpp.research.store import Store
     default="reproduction",
     show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for results, reports and figures.",
+    help="Folder for results, chapters and figures.",
 )
 @click.option(
     "--settings",
@@ -49,7 +48,7 @@ def reproduce(
     """Run the paper's experiments again: TARGET is a table or a figure, or `all`.
 
     Finished results are kept in the folder: a run that was stopped goes on where it stopped, and one that is
-    finished only writes its reports again.
+    finished only writes its chapters again.
     """
     for target in targets:
         if target not in paper.TARGETS:
@@ -58,19 +57,23 @@ def reproduce(
     protocol = Protocol(settings, trials, quick)
     tasks = missing(expand(targets), protocol, Store(folder))
     with _progress(tasks) as watch:
-        reports = run_all(targets, folder, protocol, n_jobs=jobs, watch=watch)
+        chapters = reproduce_all(targets, folder, protocol, n_jobs=jobs, watch=watch)
     if as_json:
-        files = [json.loads((folder / f"{report.slug}.json").read_text(encoding="utf-8")) for report in reports]
+        files = [json.loads((folder / f"{chapter.slug}.json").read_text(encoding="utf-8")) for chapter in chapters]
         click.echo(json.dumps(files, indent=1, ensure_ascii=False))
         return
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    for report in reports:
-        console.rule(f"[bold]{report.title}")
-        for table in report.tables:
-            console.print(render.terminal_table(table))
-        for sentence in report.findings:
-            console.print(f"• {sentence}", highlight=False, markup=False)
-    console.print(f"\nReports and figures are in {folder}/, all of them together in {folder / 'index.md'}.")
+    for chapter in chapters:
+        heading(chapter.title)
+        for table in chapter.tables:
+            first, *others = table.head
+            click.echo(f"\n{table.title}")
+            show_table([Column(first), *(Column(name, right=True) for name in others)], table.rows)
+            if table.note:
+                paragraph(table.note)
+        click.echo()
+        for sentence in chapter.findings:
+            paragraph(sentence, label="• ")
+    click.echo(f"\nChapters and figures are in {folder}/, all of them together in {folder / 'index.md'}.")
 
 
 @contextmanager
@@ -95,7 +98,7 @@ def _progress(tasks: list[Task]) -> Iterator[Watcher]:
 
         def advance(task: Task, seconds: float) -> None:  # noqa: ARG001
             left.remove(task)
-            following = str(left[0]) if left else "writing reports"
+            following = str(left[0]) if left else "writing chapters"
             count = f"{len(tasks) - len(left)}/{len(tasks)}"
             bar.update(shown, advance=task.cost, description=following, count=count)
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 
-from contradpp.cli.inputs import baskets_from
-from contradpp.cli.output import Column, heading, json_option, say, show_json, show_table
+from contradpp.cli.fit_options import ARGUMENTS
+from contradpp.cli.inputs import baskets_from, layout_options
+from contradpp.cli.output import Column, busy, heading, json_option, say, show_json, show_table
 from contradpp.learn.params import OBJECTIVES
-from contradpp.research.tuning import METRICS, MODELS, Trial
-from contradpp.research.tuning import tune as run
+from contradpp.metrics.tuning import METRICS, MODELS, Trial
+from contradpp.metrics.tuning import tune as search
 
-OPTIONS = {"n_components": "rank", "n_skew": "skew"}
+OPTIONS = {argument: option for option, argument in ARGUMENTS.items()}
 SHOWN = 10
 
 
@@ -28,12 +31,11 @@ SHOWN = 10
 @click.option("--max-iter", type=click.IntRange(1), default=100, show_default=True, help="The most rounds of a trial.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the split, the search and training.")
 @click.option("--jobs", type=click.IntRange(1), help="Threads; all cores if left out.")
-@click.option("--basket", help="Column with the basket's id, in long data.")
-@click.option("--item", help="Column with the item's id, in long data.")
+@layout_options
 @json_option
 def tune(
     data: str, model: str, objective: str, metric: str, trials: int, study: Path | None, max_iter: int, seed: int,
-    jobs: int | None, basket: str | None, item: str | None, as_json: bool,
+    jobs: int | None, as_json: bool, **layout: Any,
 ) -> None:  # fmt: skip
     """Search for the settings that suit DATA: rank, penalty, step size and more.
 
@@ -42,7 +44,8 @@ def tune(
     \b
     contradpp tune orders.csv --trials 30 --study orders.study
     """
-    baskets = baskets_from(data, basket=basket, item=item)
+    with busy(f"Reading {data} ..."):
+        baskets = baskets_from(data, **layout)
     count = 0
 
     def tell(trial: Trial) -> None:
@@ -52,7 +55,7 @@ def tune(
         say(f"[{trial.number + 1}/{trials}] {value:<16} {trial.seconds:6.1f} s  {_settings(trial)}")
 
     try:
-        found = run(
+        found = search(
             baskets, model=model, objective=objective, metric=metric, trials=trials, storage=study, seed=seed,
             n_jobs=jobs, max_iter=max_iter, watch=tell,
         )  # fmt: skip
@@ -61,7 +64,7 @@ def tune(
         say(f"Stopped after {count} settings; {again}.")
         raise click.exceptions.Exit(1) from None
     best = next((trial for trial in found if trial.value is not None), None)
-    command = None if best is None else f"contradpp fit {data} -o model.safetensors --model {model} {_settings(best)}"
+    command = None if best is None else _command(data, best, layout | {"model": model, "objective": objective})
     if as_json:
         show_json({"metric": metric, "command": command, "trials": [trial._asdict() for trial in found]})
         return
@@ -73,6 +76,13 @@ def tune(
     show_table([Column(metric, right=True), Column("seconds", right=True), Column("settings")], rows)
     if command:
         click.echo(f"\nTry       {command}")
+
+
+def _command(data: str, trial: Trial, given: dict[str, Any]) -> str:
+    """The call of `fit` that learns with the setting, and reads the file as it was read here."""
+    asked = {name: value for name, value in given.items() if value is not None and (name, value) != ("format", "auto")}
+    options = " ".join(f"--{name} {shlex.quote(value)}" for name, value in asked.items())
+    return f"contradpp fit {shlex.quote(data)} -o model.safetensors {options} {_settings(trial)}"
 
 
 def _settings(trial: Trial) -> str:

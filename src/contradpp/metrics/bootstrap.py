@@ -1,4 +1,8 @@
-"""How far a metric would move with another draw of test baskets: percentile intervals from resampled baskets."""
+"""How far a metric would move with another draw of test baskets: percentile intervals from resampled baskets.
+
+The draws depend on the seed and the number of baskets alone: two models on the same baskets are resampled alike,
+so that the interval of a difference is paired.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,24 @@ from contradpp._random import stream
 from contradpp.errors import ParameterError
 
 Array = NDArray[np.float64]
+Interval = tuple[float, float]
 STREAM = 2  # the key of the resampling stream; evaluation uses 0 and 1
 
 
-def mean_interval(values: Array, *, level: float, n_resamples: int, seed: int) -> tuple[float, float]:
+def mean_interval(values: Array, *, level: float, n_resamples: int, seed: int) -> Interval:
     """The interval of a mean over baskets; NaN entries are no baskets."""
     values = values[~np.isnan(values)]
     means = [float(np.dot(weights, values)) / len(values) for weights in resamples(len(values), n_resamples, seed)]
     return percentiles(means, level)
 
 
-def auc_interval(
-    scores: Array, random_scores: Array, *, level: float, n_resamples: int, seed: int
-) -> tuple[float, float]:
-    """The interval of the pooled AUC; a basket is drawn together with its random set."""
+def auc_interval(scores: Array, random_scores: Array, *, level: float, n_resamples: int, seed: int) -> Interval:
+    """The interval of the pooled AUC."""
+    return percentiles(resampled_aucs(scores, random_scores, n_resamples, seed), level)
+
+
+def resampled_aucs(scores: Array, random_scores: Array, n_resamples: int, seed: int) -> list[float]:
+    """The pooled AUC of every resample; a basket is drawn together with its random set."""
     n = len(scores)
     distinct, position = np.unique(np.concatenate([scores, random_scores]), return_inverse=True)
     areas = []
@@ -33,7 +41,7 @@ def auc_interval(
         random = np.bincount(position[n:], weights, minlength=len(distinct))
         below = np.cumsum(random) - 0.5 * random  # ties count half
         areas.append(float(np.dot(real, below)) / n**2)
-    return percentiles(areas, level)
+    return areas
 
 
 def resamples(n: int, n_resamples: int, seed: int) -> Iterator[Array]:
@@ -45,7 +53,7 @@ def resamples(n: int, n_resamples: int, seed: int) -> Iterator[Array]:
         yield np.bincount(rng.integers(0, n, size=n), minlength=n).astype(np.float64)
 
 
-def percentiles(values: list[float], level: float) -> tuple[float, float]:
+def percentiles(values: list[float], level: float) -> Interval:
     """The bounds between which the middle `level` of the values lies."""
     if not 0 < level < 1:
         raise ParameterError(f"level must lie between 0 and 1, got {level}")

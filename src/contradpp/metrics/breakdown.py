@@ -6,6 +6,7 @@ Here every item of a basket is held out in turn and weighs 1/|A|, which is the m
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.errors import MissingExtraError
 from contradpp.metrics import metrics
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 SIZES = {"1": 1, "2-3": 2, "4-7": 4, "8-15": 8, "16-31": 16, "32-63": 32, "64+": 64}
 POPULARITY = ("head", "middle", "tail")
@@ -128,3 +129,31 @@ def _breakdown(
 
     rows = [row(name, np.arange(n) == g) for g, name in enumerate(names) if counts[g]]
     return Breakdown(title, counted, (*rows, row("all", np.ones(n, dtype=bool))))
+
+
+def plot_breakdowns(breakdowns: tuple[Breakdown, ...], path: str | os.PathLike[str] | None = None) -> Any:
+    """Bars of MPR (ties half) and of the last p@k, group by group, a panel per breakdown; written to `path` if given.
+
+    The dashed line is the mean over all groups.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("plots need matplotlib: pip install 'contradpp[plot]'") from error
+    figure = Figure(figsize=(4.5 * len(breakdowns), 5.5), layout="constrained")
+    axes = figure.subplots(2, len(breakdowns), squeeze=False, sharey="row")
+    for column, table in enumerate(breakdowns):
+        *groups, everything = table.rows
+        k = list(everything.precision)[-1]
+        for line, (name, color) in enumerate({"MPR": "#4477aa", f"p@{k}": "#ee6677"}.items()):
+            values = [row.mpr_fair if line == 0 else row.precision[k] for row in (*groups, everything)]
+            panel = axes[line, column]
+            panel.bar([f"{row.group}\n{row.n:,}" for row in groups], values[:-1], color=color)
+            panel.axhline(values[-1], color="0.3", linewidth=1, linestyle="--")
+            panel.spines[["top", "right"]].set_visible(False)
+            if column == 0:
+                panel.set_ylabel(f"{name} (%)")
+        axes[1, column].set_xlabel(f"{table.title} (and number of {table.counted})")
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure

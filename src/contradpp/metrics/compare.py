@@ -1,14 +1,20 @@
-"""Several models on the same test baskets, in one table that always shows what popularity alone achieves."""
+"""Several models on the same test baskets: one table, and how sure their differences are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from contradpp._random import RandomState, root_seed
-from contradpp.metrics.labels import digits_of, label, number
-from contradpp.metrics.report import Report, evaluate
+from contradpp.errors import ParameterError
+from contradpp.learn.calibrate import auc
+from contradpp.metrics.bootstrap import mean_interval, percentiles, resampled_aucs
+from contradpp.metrics.metrics import digits_of, label, mean, number, present
+from contradpp.metrics.report import Report, evaluate, plain
 from contradpp.models.baselines import Popularity
 
 
@@ -16,47 +22,130 @@ def compare(
     models: Mapping[str, Any],
     test: Any,
     *,
-    train: Any,
+    train: Any = None,
+    baseline: str | None = None,
     ks: Sequence[int] = (1, 5, 10, 20),
     random_state: RandomState = 0,
+    min_size: int = 1,
     n_jobs: int | None = None,
 ) -> Comparison:
-    """Evaluate fitted models, and Popularity fitted to `train` unless one of them is it.
+    """Evaluate fitted models on the same held-out items, and set each beside one of them, basket by basket.
 
-    Parameters are those of `evaluate`; all models are asked about the same held-out items.
+    Parameters
+    ----------
+    models : mapping of str to model
+        Fitted models by the names that the table gives them.
+    test, ks, random_state, min_size, n_jobs
+        As for `evaluate`.
+    train : Baskets or list of lists, optional
+        The training baskets. With them, what popularity alone achieves stands first, unless one of the models is it.
+    baseline : str, optional
+        The model that the others are compared with; the first if left out.
 
     Examples
     --------
     >>> import contradpp as cd
     >>> shop = cd.Baskets.from_lists([["tea", "milk"], ["pasta", "sauce"]] * 50)
-    >>> table = compare({"neighbours": cd.baselines.ItemKNN().fit(shop)}, shop, train=shop)
+    >>> table = cd.compare({"neighbours": cd.baselines.ItemKNN().fit(shop)}, shop, train=shop)
     >>> list(table.reports)
     ['Popularity', 'neighbours']
+    >>> round(table.difference("neighbours", "mpr_fair").value)
+    33
     """
-    seed = root_seed(random_state)
     chosen = dict(models)
-    if not any(isinstance(model, Popularity) for model in chosen.values()):
+    if train is not None and not any(isinstance(model, Popularity) for model in chosen.values()):
         chosen = {"Popularity": Popularity().fit(train), **chosen}
-    return Comparison(
-        {name: evaluate(model, test, ks, seed, train=train, n_jobs=n_jobs) for name, model in chosen.items()}
-    )
+    if not chosen:
+        raise ParameterError("compare needs at least one model")
+    base = next(iter(chosen)) if baseline is None else baseline
+    if base not in chosen:
+        raise ParameterError(f"baseline must be one of {', '.join(chosen)}, got {baseline!r}")
+    seed = root_seed(random_state)
+    reports = {
+        name: evaluate(model, test, ks, seed, train=train, min_size=min_size, n_jobs=n_jobs)
+        for name, model in chosen.items()
+    }
+    return Comparison(reports, base)
+
+
+class Difference(NamedTuple):
+    """What a model gains in a metric, with the bounds of its interval, over the baskets that both models could do."""
+
+    value: float
+    low: float
+    high: float
+    n_baskets: int
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The reports of several models by name."""
+    """The reports of several models by name, and which of them the others are compared with."""
 
     reports: dict[str, Report]
+    baseline: str
+
+    def difference(
+        self, name: str, metric: str, *, over: str | None = None, level: float = 0.95, n_resamples: int = 1000
+    ) -> Difference:
+        """What a model gains over another (the baseline if left out), with a paired bootstrap interval.
+
+        The same baskets are drawn again for both, so that what makes a basket hard for every model cancels. `metric` is
+        any of which `Report.interval` knows; all values are NaN where one of the models has no such metric.
+        """
+        ours, theirs = (self.reports[one] for one in (name, over or self.baseline))
+        ours.check_resampled(metric)
+        theirs.check_resampled(metric)
+        if metric == "auc":
+            keys = ("score", "random_score")
+            score, random, other, other_random = present(
+                *(one.by_basket[key] for one in (ours, theirs) for key in keys)
+            )
+            one = resampled_aucs(score, random, n_resamples, ours.seed)
+            two = resampled_aucs(other, other_random, n_resamples, ours.seed)
+            interval = percentiles([a - b for a, b in zip(one, two, strict=True)], level)
+            value = auc(score, random) - auc(other, other_random) if len(score) else float("nan")
+            return Difference(value, *interval, len(score))
+        (gain,) = present(ours.by_basket[metric] - theirs.by_basket[metric])
+        interval = mean_interval(gain, level=level, n_resamples=n_resamples, seed=ours.seed)
+        return Difference(mean(gain), *interval, len(gain))
+
+    @cached_property
+    def differences(self) -> dict[str, dict[str, Difference]]:
+        """By model and metric, what every other model gains over the baseline, with 95 % intervals."""
+        metrics = self.reports[self.baseline].resampled
+        others = [name for name in self.reports if name != self.baseline]
+        return {name: {metric: self.difference(name, metric) for metric in metrics} for name in others}
 
     def as_dict(self) -> dict[str, Any]:
-        """The reports as plain values, for JSON."""
-        return {name: report.as_dict() for name, report in self.reports.items()}
+        """The reports as plain values for JSON, each with its differences from the baseline."""
+        content = {name: report.as_dict() for name, report in self.reports.items()}
+        for name, gains in self.differences.items():
+            content[name]["differences"] = plain({metric: gain._asdict() for metric, gain in gains.items()})
+        return content
 
     def __str__(self) -> str:
-        names = list(self.reports)
-        width = max(12, *(len(name) + 2 for name in names))
-        lines = [" " * 16 + "".join(f"{name:>{width}}" for name in names)]
-        for metric in next(iter(self.reports.values())).metrics:
-            values = [number(report.metrics[metric], digits_of(metric)) for report in self.reports.values()]
-            lines.append(f"{label(metric):<16}" + "".join(f"{value:>{width}}" for value in values))
+        values = [
+            (label(metric), *(number(report.metrics[metric], digits_of(metric)) for report in self.reports.values()))
+            for metric in self.reports[self.baseline].metrics
+        ]
+        lines = _columns(("", *self.reports), values)
+        if self.differences:
+            gains = [
+                (label(metric), *(_gain(one[metric], digits_of(metric)) for one in self.differences.values()))
+                for metric in next(iter(self.differences.values()))
+            ]
+            title = f"Difference from {self.baseline}, 95 % interval (the same baskets resampled for both)"
+            lines += ["", title, *_columns(("", *self.differences), gains)]
         return "\n".join(lines)
+
+
+def _gain(gain: Difference, digits: int) -> str:
+    value = number(gain.value, digits, sign=True)
+    bounds = f" [{gain.low:+.{digits}f}, {gain.high:+.{digits}f}]"
+    return value + (bounds if np.isfinite([gain.low, gain.high]).all() else "")
+
+
+def _columns(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines of text, the first column of 16 on the left, the others alike in width and on the right."""
+    width = max(12, *(len(cell) + 2 for row in (head, *rows) for cell in row[1:]))
+    return [f"{first:<16}" + "".join(f"{cell:>{width}}" for cell in others) for first, *others in (head, *rows)]

@@ -15,13 +15,11 @@ from contradpp._random import RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.sets import Sets, take_sets
 from contradpp.errors import DataError, ParameterError
-from contradpp.metrics import bootstrap, breakdown, lists, metrics, plots
-from contradpp.metrics.labels import digits_of, label, number
-from contradpp.metrics.samples import N_TOP, likelihood_samples, means, rank_samples
+from contradpp.metrics import breakdown, metrics
+from contradpp.metrics.bootstrap import Interval, auc_interval, mean_interval
+from contradpp.metrics.metrics import N_TOP, Samples, digits_of, label, number
 from contradpp.metrics.scoring import as_scorer
 from contradpp.models.queries import as_baskets
-
-Array = NDArray[np.float64]
 
 
 def evaluate(
@@ -78,21 +76,22 @@ def evaluate(
     held = part.indptr[:-1] + chosen
     outcome = scorer.leave_one_out(part, held, N_TOP, threads)
     reference = baskets if train is None else as_baskets(train).recode(scorer.items, unknown="ignore")
-    samples = rank_samples(part, held, outcome, reference, ks) | likelihood_samples(
+    ranks = metrics.rank_samples(part, held, outcome, reference, ks)
+    samples = metrics.at_places(ranks, ranked, sets.count) | metrics.likelihood_samples(
         scorer, sets, emptied=(sets.sizes == 0) & (given.sizes > 0), seed=seed
     )
     entries = breakdown.Entries(part.indptr, outcome.better, outcome.equal, _others(part, baskets.n_items))
     return Report(
-        **means(samples, ks),
+        **metrics.sample_means(samples, ks),
         coverage=metrics.coverage(outcome.top, baskets.n_items),
-        personalization=lists.personalization(outcome.top, baskets.n_items),
+        personalization=metrics.personalization(outcome.top, baskets.n_items),
         n_baskets=sets.count,
         n_items=baskets.n_items,
         n_skipped=sets.count - part.count,
         n_unknown=int((given.sizes != sets.sizes).sum()),
         by_size=breakdown.by_size(entries, ks),
         by_popularity=breakdown.by_popularity(entries, part.indices, reference.item_counts, ks),
-        samples=samples,
+        by_basket=samples,
         seed=seed,
     )
 
@@ -125,6 +124,8 @@ class Report:
         Test baskets and catalogue; baskets that could not be ranked (empty, or larger than the model's rank);
         baskets with items that the model does not know.
     by_size, by_popularity : Breakdown
+    by_basket : dict of str to array
+        The metrics test basket by test basket, NaN where there is no value: `compare` pairs them.
     """
 
     mpr: float
@@ -144,27 +145,40 @@ class Report:
     n_unknown: int
     by_size: breakdown.Breakdown = field(repr=False)
     by_popularity: breakdown.Breakdown = field(repr=False)
-    samples: dict[str, Array] = field(repr=False, compare=False)
+    by_basket: Samples = field(repr=False, compare=False)
     seed: int = field(repr=False)
 
-    def interval(self, metric: str, *, level: float = 0.95, n_resamples: int = 1000) -> tuple[float, float]:
+    def interval(self, metric: str, *, level: float = 0.95, n_resamples: int = 1000) -> Interval:
         """A bootstrap interval of a metric: the test baskets are drawn again, with replacement.
 
         `metric` is "mpr", "mpr_fair", "precision@10" (any of the ks), "ndcg", "auc", "auc_paired",
         "log_likelihood" or "diversity". Coverage and personalization are no means over baskets and have none.
         """
+        self.check_resampled(metric)
         settings: dict[str, Any] = {"level": level, "n_resamples": n_resamples, "seed": self.seed}
         if metric == "auc":
-            return bootstrap.auc_interval(self.samples["score"], self.samples["random_score"], **settings)
-        if metric not in self.metrics or metric not in self.samples:
-            known = ", ".join(name for name in self.metrics if name == "auc" or name in self.samples)
-            raise ParameterError(f"no interval for {metric!r}; there is one for {known}")
-        return bootstrap.mean_interval(self.samples[metric], **settings)
+            return auc_interval(self.samples["score"], self.samples["random_score"], **settings)
+        return mean_interval(self.samples[metric], **settings)
 
     @cached_property
-    def intervals(self) -> dict[str, tuple[float, float]]:
+    def intervals(self) -> dict[str, Interval]:
         """The 95 % interval of every metric that has one."""
-        return {name: self.interval(name) for name in self.metrics if name == "auc" or name in self.samples}
+        return {name: self.interval(name) for name in self.resampled}
+
+    @cached_property
+    def samples(self) -> Samples:
+        """The values of `by_basket` that are there, in the order of the baskets."""
+        return {name: metrics.present(values)[0] for name, values in self.by_basket.items()}
+
+    @property
+    def resampled(self) -> tuple[str, ...]:
+        """The metrics that can be computed again on resampled baskets."""
+        return tuple(name for name in self.metrics if name == "auc" or name in self.by_basket)
+
+    def check_resampled(self, metric: str) -> None:
+        """Raise `ParameterError` if the metric cannot be computed on resampled baskets."""
+        if metric not in self.resampled:
+            raise ParameterError(f"no interval for {metric!r}; there is one for {', '.join(self.resampled)}")
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -178,12 +192,12 @@ class Report:
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """The breakdowns as a matplotlib figure, written to `path` if one is given."""
-        return plots.plot_breakdowns((self.by_size, self.by_popularity), path)
+        return breakdown.plot_breakdowns((self.by_size, self.by_popularity), path)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain values for JSON: NaN is None, and the ks are strings."""
         counts = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name.startswith("n_")}
-        content: dict[str, Any] = _plain(
+        content: dict[str, Any] = plain(
             {
                 **{name: value for name, value in self.metrics.items() if "@" not in name},
                 "precision": self.precision,
@@ -224,9 +238,10 @@ def _checked_ks(ks: Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(k) for k in ks))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The value as it comes back from JSON: keys are strings, sequences lists, NaN and infinities None."""
     if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -6,12 +6,16 @@ times taken in turn, the best of several rounds each, means the same everywhere.
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,17 +28,18 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import take_sets
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.sample import Sampler
-from contradpp.errors import ContradppError, DownloadError
+from contradpp.errors import ContradppError, DataError, DownloadError, ParameterError
+from contradpp.learn.objectives import set_gradients
 from contradpp.learn.start import start_factors
-from contradpp.learn.state import SETS_PER_BLOCK
-from contradpp.models.learning import as_sets
+from contradpp.learn.state import State
 from contradpp.models.lowrank import LowRankDPP
 
 Array = NDArray[np.float64]
+WORSE = 0.05  # than an earlier run by more than this share: marked
 
 
 @dataclass(frozen=True)
-class Figure:
+class SpeedFigure:
     """One measured ratio with its goal: `at_most` says which side of the goal is good."""
 
     name: str
@@ -43,33 +48,72 @@ class Figure:
     at_most: bool
     unit: str = "×"
     detail: str = ""
+    others: float | None = None  # the share of the machine that others used meanwhile
 
     @property
     def reached(self) -> bool:
         """Whether the goal is met."""
         return self.value <= self.goal if self.at_most else self.value >= self.goal
 
+    def worse_by(self, before: float) -> float:
+        """How much worse than an earlier value, as a share of it; what is better is negative."""
+        return self.value / before - 1 if self.at_most else before / self.value - 1
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {**asdict(self), "reached": self.reached}
 
 
-def run(*, quick: bool = False) -> Iterator[Figure]:
-    """All figures, one after the other."""
-    rounds = 3 if quick else 7
-    belgian, uk = shop("belgian"), shop("uk")
-    yield gradient_share("belgian", belgian, 76, 0.30, rounds)
-    yield gradient_share("uk", uk, 100, 0.40, rounds)
-    yield from epochs(belgian)
-    yield from threads(belgian)
-    yield from catalogue_size()
-    yield one_basket(belgian, rounds)
-    yield top_ten(belgian, 2_000 if quick else 10_000)
-    yield sampling(rounds)
-    yield from memory()
-    yield from first_call()
+def measure(only: Sequence[str] = (), *, quick: bool = False) -> Iterator[SpeedFigure]:
+    """The figures of some groups, or of all, one after the other."""
+    for name in only:
+        if name not in GROUPS:
+            raise ParameterError(f"there is no group {name!r}; there are: {', '.join(GROUPS)}")
+    for name in only or GROUPS:
+        before = _busy()
+        for figure in GROUPS[name](quick):
+            now = _busy()
+            yield replace(figure, others=_others(before, now))
+            before = now
 
 
+def _busy() -> tuple[float, float, float] | None:
+    """The clock, the seconds that all processors have worked, and those for us; None where the system does not say."""
+    try:
+        ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
+        tick = os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return time.monotonic(), (sum(ticks[:8]) - ticks[3] - ticks[4]) / tick, sum(os.times()[:4])  # less idle and waiting
+
+
+def _others(before: tuple[float, ...] | None, now: tuple[float, ...] | None) -> float | None:
+    if before is None or now is None:
+        return None
+    elapsed, all_work, ours = (b - a for a, b in zip(before, now, strict=True))
+    return min(max((all_work - ours) / (elapsed * (os.cpu_count() or 1)), 0.0), 1.0)
+
+
+def machine() -> str:
+    """How many processors there are, and how busy they are."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    return f"{os.cpu_count()} processors, load {load:.2f}"
+
+
+def read_figures(path: Path) -> dict[str, float]:
+    """The values by name that an earlier run wrote as JSON."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        figures = content["figures"] if isinstance(content, dict) else content
+        return {figure["name"]: float(figure["value"]) for figure in figures}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} holds no figures of an earlier run: {error}") from error
+
+
+# -- Data and clocks -----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=2)
 def shop(name: str) -> Baskets:
     """The real data if it can be had, else baskets of the same shape: sizes, catalogue, popularity."""
     try:
@@ -89,13 +133,20 @@ def made_up(n_baskets: int, n_items: int, mean_size: float, *, catalogue: int | 
     return Baskets.from_csr(indptr, codes, items=range(catalogue or n_items))
 
 
-def best_time(work: Callable[[], object], rounds: int) -> float:
-    """The shortest of several times, in seconds; the first call, which may compile, does not count."""
-    return best_times([work], rounds)[0]
+def random_factors(n_items: int, n_components: int, expected_size: float = 10.0) -> Array:
+    """Factors of a random kernel with about this expected size."""
+    V: Array = np.random.default_rng(0).standard_normal((n_items, n_components))
+    share = expected_size / n_components
+    V *= np.sqrt(share / (1 - share) / n_items)
+    return V
 
 
-def best_times(works: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """The shortest time of each, taken in turn, so that what else the machine does hits all alike."""
+def best_times(works: Iterable[Callable[[], object]], rounds: int) -> list[float]:
+    """The shortest time of each in seconds, taken in turn, so that what else the machine does hits all alike.
+
+    The first call, which may compile, does not count.
+    """
+    works = list(works)
     for work in works:
         work()
     times = np.empty((rounds, len(works)))
@@ -107,101 +158,104 @@ def best_times(works: Sequence[Callable[[], object]], rounds: int) -> list[float
     return [float(best) for best in times.min(axis=0)]
 
 
-def random_model(n_items: int, n_components: int, expected_size: float = 10.0) -> Array:
-    """Factors of a random kernel with about this expected size."""
-    rng = np.random.default_rng(0)
-    V: Array = rng.standard_normal((n_items, n_components))
-    share = expected_size / n_components
-    V *= np.sqrt(share / (1 - share) / n_items)
-    return V
+def best_rounds(fits: Sequence[tuple[Baskets, int, str, int]]) -> list[float]:
+    """The shortest round over the data of each (baskets, K, objective, threads), two fits of each in turn."""
+    return [min(pair) for pair in zip(*([_round(*one) for one in fits] for _ in range(2)), strict=True)]
 
 
-def gradient_share(name: str, baskets: Baskets, K: int, goal: float, rounds: int) -> Figure:
-    """GFLOP/s of the gradient kernel over those of dgemm: k(k+1)K + 2k²K + k³/3 operations a basket of k items."""
-    from contradpp.dpp.compiled import gradients
-
-    n = min(baskets.n_baskets, 20_000)
-    part = baskets.subset(np.arange(n))
-    V = start_factors("popularity", part.item_counts, n, K, stream(0))
-    batches = [take_sets(as_sets(part), np.arange(first, min(first + 1000, n))) for first in range(0, n, 1000)]
-    rows, logs = np.empty((max(len(batch.indices) for batch in batches), K)), np.empty(1000)
-
-    def kernel() -> None:
-        for batch in batches:  # as a training step does it
-            for first in range(0, batch.count, SETS_PER_BLOCK):
-                last = min(first + SETS_PER_BLOCK, batch.count)
-                gradients.log_det_gradients(V, batch.indptr, batch.indices, first, last, rows, logs)
-
-    k = part.sizes.astype(np.float64)
-    operations = float((k * (k + 1) * K + 2 * k * k * K + k**3 / 3).sum())
-    square = np.random.default_rng(0).standard_normal((1000, 1000))
-    with blas_threads(1):
-        product, ours = best_times([lambda: square @ square, kernel], 3 * rounds)
-    dgemm, speed = 2e9 / product, operations / ours
-    detail = f"{speed / 1e9:.1f} of {dgemm / 1e9:.1f} GFLOP/s"
-    return Figure(f"gradient kernel, {name}: share of dgemm", 100 * speed / dgemm, 100 * goal, False, "%", detail)
-
-
-def epoch_seconds(baskets: Baskets, K: int, objective: str, n_jobs: int) -> float:
-    """The shortest round over the data, the first one left out."""
+def _round(baskets: Baskets, K: int, objective: str, n_jobs: int) -> float:
+    """The shortest round of a fit, the first one left out."""
     model = LowRankDPP(K, objective=objective, n_jobs=n_jobs, max_iter=3, tol=0, random_state=0)
     model.set_params(calibrate=None, oversize="drop").fit(baskets, validation=0.001)
-    times = np.diff([0.0, *(entry["seconds"] for entry in model.history_)])
-    return float(times[1:].min())
+    return float(np.diff([0.0, *(entry["seconds"] for entry in model.history_)])[1:].min())
 
 
-def best_epochs(runs: Sequence[tuple[Baskets, int, str, int]]) -> list[float]:
-    """The shortest round of each (baskets, K, objective, threads), two fits of each in turn."""
-    return [min(pair) for pair in zip(*([epoch_seconds(*run) for run in runs] for _ in range(2)), strict=True)]
+def in_new_process(program: str, **environment: str) -> float:
+    """The number that a Python program prints last."""
+    command, where = [sys.executable, "-c", program], {**os.environ, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=where)
+    if done.returncode:
+        raise ContradppError(f"a program of the benchmark failed: {done.stderr.strip().splitlines()[-1]}")
+    return float(done.stdout.strip().splitlines()[-1])
 
 
-def epochs(baskets: Baskets) -> Iterator[Figure]:
-    """An epoch of each objective over one of `mle`, batch 1000, one thread."""
+# -- The figures ---------------------------------------------------------------------------------------
+
+
+def gradients(quick: bool) -> Iterator[SpeedFigure]:
+    """GFLOP/s of the gradient kernel over those of dgemm: k(k+1)K + 2k²K + k³/3 operations a basket of k items."""
+    for name, K, goal in (("belgian", 76, 30.0), ("uk", 100, 40.0)):
+        part = shop(name).subset(np.arange(min(shop(name).n_baskets, 20_000)))
+        n = part.n_baskets
+        state = State(start_factors("popularity", part.item_counts, n, K, stream(0)))
+        batches = [take_sets(part.sets, np.arange(first, min(first + 1000, n))) for first in range(0, n, 1000)]
+
+        def steps(state: State = state, batches: Any = batches) -> None:
+            for batch in batches:
+                set_gradients(state, batch)
+
+        k = part.sizes.astype(np.float64)
+        operations = float((k * (k + 1) * K + 2 * k * k * K + k**3 / 3).sum())
+        square = np.random.default_rng(0).standard_normal((1000, 1000))
+        with blas_threads(1):
+            product, ours = best_times([partial(np.matmul, square, square), steps], 9 if quick else 21)
+        dgemm, speed = 2.0 / product, 1e-9 * operations / ours
+        detail = f"{speed:.1f} of {dgemm:.1f} GFLOP/s"
+        yield SpeedFigure(f"gradient kernel, {name}: share of dgemm", 100 * speed / dgemm, goal, False, "%", detail)
+
+
+def epochs(quick: bool) -> Iterator[SpeedFigure]:
+    """A round of each objective over one of `mle`, batch 1000, one thread."""
+    del quick
     goals = {"dynamic": 1.3, "explicit": 1.3, "exact": 2.0, "nce": 1.8}
-    base, *others = best_epochs([(baskets, 76, objective, 1) for objective in ("mle", *goals)])
+    base, *others = best_rounds([(shop("belgian"), 76, objective, 1) for objective in ("mle", *goals)])
     for (objective, goal), seconds in zip(goals.items(), others, strict=True):
-        yield Figure(f"epoch of {objective} over mle", seconds / base, goal, True, "×", f"{seconds:.2f} / {base:.2f} s")
+        detail = f"{seconds:.2f} / {base:.2f} s"
+        yield SpeedFigure(f"epoch of {objective} over mle", seconds / base, goal, True, detail=detail)
 
 
-def threads(baskets: Baskets) -> Iterator[Figure]:
+def threads(quick: bool) -> Iterator[SpeedFigure]:
     """Two threads over one, and beside it what two threads of BLAS gain here: cores may share their units."""
+    del quick
     square = np.random.default_rng(0).standard_normal((1500, 1500))
     times = []
     for number in (1, 2):
         with blas_threads(number):
-            times.append(best_time(lambda: square @ square, 5))
+            times += best_times([partial(np.matmul, square, square)], 5)
+    detail = f"dgemm itself: {times[0] / times[1]:.2f}×"
     for objective in ("mle", "dynamic"):
-        one, two = best_epochs([(baskets, 76, objective, jobs) for jobs in (1, 2)])
-        name = f"two threads over one, epoch of {objective}"
-        yield Figure(name, one / two, 1.7, False, "×", f"dgemm itself: {times[0] / times[1]:.2f}×")
+        one, two = best_rounds([(shop("belgian"), 76, objective, jobs) for jobs in (1, 2)])
+        yield SpeedFigure(f"two threads over one, epoch of {objective}", one / two, 1.7, False, detail=detail)
 
 
-def catalogue_size() -> Iterator[Figure]:
+def catalogue(quick: bool) -> Iterator[SpeedFigure]:
     """Time per basket with a million items over ten thousand, the same baskets otherwise."""
+    del quick
     shops = [made_up(20_000, 10_000, 9.3, catalogue=M) for M in (10_000, 1_000_000)]
     for objective, goal in (("dynamic", 1.5), ("mle", 3.0), ("exact", 3.0)):
-        small, large = best_epochs([(baskets, 64, objective, 1) for baskets in shops])
-        yield Figure(f"epoch of {objective}, M = 10⁶ over 10⁴", large / small, goal, True)
+        small, large = best_rounds([(baskets, 64, objective, 1) for baskets in shops])
+        yield SpeedFigure(f"epoch of {objective}, M = 10⁶ over 10⁴", large / small, goal, True)
 
 
-def one_basket(baskets: Baskets, rounds: int) -> Figure:
+def next_item(quick: bool) -> Iterator[SpeedFigure]:
     """P(next | basket of ten) over the bare product V (M×K) times (K×10)."""
-    V = random_model(baskets.n_items, 76)
-    model = LowRankDPP.from_factors(V, items=baskets.items).set_params(n_jobs=1)
-    ten = [baskets.items[code] for code in range(10)]
+    items = shop("belgian").items
+    V = random_factors(len(items), 76)
+    model = LowRankDPP.from_factors(V, items=items).set_params(n_jobs=1)
+    ten = [items[code] for code in range(10)]
     other = np.ascontiguousarray(V[:10].T)
     with blas_threads(1):
-        product, ours = best_times([lambda: V @ other, lambda: model.predict_next(ten)], 20 * rounds)
-    return Figure("next item, one basket of 10, over the bare product", ours / product, 1.5, True, "×",
-                  f"{1e3 * ours:.2f} / {1e3 * product:.2f} ms")  # fmt: skip
+        product, ours = best_times([lambda: V @ other, lambda: model.predict_next(ten)], 60 if quick else 140)
+    detail = f"{1e3 * ours:.2f} / {1e3 * product:.2f} ms"
+    yield SpeedFigure("next item, one basket of 10, over the bare product", ours / product, 1.5, True, detail=detail)
 
 
-def top_ten(baskets: Baskets, n: int) -> Figure:
+def recommend(quick: bool) -> Iterator[SpeedFigure]:
     """The best ten for many baskets in one call over the same matrix product."""
-    V = random_model(baskets.n_items, 76)
+    baskets, n = shop("belgian"), 2_000 if quick else 10_000
+    V = random_factors(baskets.n_items, 76)
     model = LowRankDPP.from_factors(V, items=baskets.items).set_params(n_jobs=1)
-    sizes = baskets.sizes
-    queries = baskets.subset(np.flatnonzero((sizes >= 1) & (sizes < 70))[:n])
+    queries = baskets.subset(np.flatnonzero((baskets.sizes >= 1) & (baskets.sizes < 70))[:n])
     rows = np.ascontiguousarray(V[queries.indices])
 
     def product() -> None:
@@ -210,19 +264,18 @@ def top_ten(baskets: Baskets, n: int) -> Figure:
 
     with blas_threads(1):
         bare, ours = best_times([product, lambda: model.recommend(queries, N=10)], 2)
-    return Figure(
-        f"top 10 of {n:,} baskets over the product", ours / bare, 2.0, True, "×", f"{ours:.1f} / {bare:.1f} s"
-    )
+    detail = f"{ours:.1f} / {bare:.1f} s"
+    yield SpeedFigure(f"top 10 of {n:,} baskets over the product", ours / bare, 2.0, True, detail=detail)
 
 
-def sampling(rounds: int) -> Figure:
+def sample(quick: bool) -> Iterator[SpeedFigure]:
     """One sample after preparation, a million items over ten thousand, K = 64."""
     times = []
     for M in (10_000, 1_000_000):
-        sampler = Sampler(Kernel(random_model(M, 64)))
-        times.append(best_time(partial(sampler.sample, 1000, seed=0), rounds) / 1000)
-    return Figure("one sample, M = 10⁶ over 10⁴", times[1] / times[0], 3.0, True, "×",
-                  f"{1e6 * times[1]:.0f} / {1e6 * times[0]:.0f} µs")  # fmt: skip
+        sampler = Sampler(Kernel(random_factors(M, 64)))
+        times += best_times([partial(sampler.sample, 1000, seed=0)], 3 if quick else 7)
+    detail = f"{1e3 * times[1]:.0f} / {1e3 * times[0]:.0f} µs"
+    yield SpeedFigure("one sample, M = 10⁶ over 10⁴", times[1] / times[0], 3.0, True, detail=detail)
 
 
 _MEMORY = """
@@ -242,16 +295,16 @@ print(status("VmHWM") - before)
 """
 
 
-def memory() -> Iterator[Figure]:
+def memory(quick: bool) -> Iterator[SpeedFigure]:
     """Peak memory of `fit` beyond what was there before it, in a process of its own; Linux only."""
+    del quick
     if not sys.platform.startswith("linux"):
         return
-    used = float(in_new_process(_MEMORY.format(data="bench.shop('belgian')", K=76)))
-    yield Figure("peak memory of fit, belgian", used, 250.0, True, " MB")
-    million = "bench.made_up(20_000, 10_000, 9.3, catalogue=1_000_000)"
-    used = float(in_new_process(_MEMORY.format(data=million, K=64)))
+    used = in_new_process(_MEMORY.format(data="bench.shop('belgian')", K=76))
+    yield SpeedFigure("peak memory of fit, belgian", used, 250.0, True, " MB")
+    used = in_new_process(_MEMORY.format(data="bench.made_up(20_000, 10_000, 9.3, catalogue=1_000_000)", K=64))
     size = 1_000_000 * 64 * 8 / 2**20
-    yield Figure("peak memory of fit, M = 10⁶, K = 64, over V", used / size, 6.0, True)
+    yield SpeedFigure("peak memory of fit, M = 10⁶, K = 64, over V", used / size, 6.0, True)
 
 
 _FIRST = """
@@ -267,22 +320,18 @@ print(time.perf_counter() - started)
 """
 
 
-def first_call() -> Iterator[Figure]:
+def start(quick: bool) -> Iterator[SpeedFigure]:
     """Seconds for the first fit, recommendation and sample of a new process, compile cache warm and cold."""
-    import os
-    import tempfile
-
+    del quick
     in_new_process(_FIRST)
-    warm = min(float(in_new_process(_FIRST)) for _ in range(3))
-    yield Figure("first calls in a new process, cache warm", warm, 1.5, True, " s")
+    warm = min(in_new_process(_FIRST) for _ in range(3))
+    yield SpeedFigure("first calls in a new process, cache warm", warm, 1.5, True, " s")
     with tempfile.TemporaryDirectory() as empty:
-        cold = float(in_new_process(_FIRST, {**os.environ, "NUMBA_CACHE_DIR": empty}))
-    yield Figure("first calls in a new process, cache cold", cold, 25.0, True, " s")
+        cold = in_new_process(_FIRST, NUMBA_CACHE_DIR=empty)
+    yield SpeedFigure("first calls in a new process, cache cold", cold, 25.0, True, " s")
 
 
-def in_new_process(program: str, environment: dict[str, str] | None = None) -> str:
-    """The last line that a Python program prints."""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
-    if done.returncode:
-        raise ContradppError(f"a program of the benchmark failed: {done.stderr.strip().splitlines()[-1]}")
-    return done.stdout.strip().splitlines()[-1]
+GROUPS: dict[str, Callable[[bool], Iterator[SpeedFigure]]] = {
+    "gradients": gradients, "epochs": epochs, "threads": threads, "catalogue": catalogue, "next": next_item,
+    "recommend": recommend, "sample": sample, "memory": memory, "start": start,
+}  # fmt: skip

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 
 from contradpp.errors import MissingExtraError
-from contradpp.research import published
-from contradpp.research import toy as toy_set
-from contradpp.research.paper import LABELS
-from contradpp.research.published import Number
-from contradpp.research.render import name_of
+from contradpp.research.experiments import LEAST_DIVERGENCE, MOST_PROBABILITY
+from contradpp.research.paper import LABELS, RUNTIMES, Number, printed_for
+from contradpp.research.tables import name_of
 
 COLORS = {
     "LowRank": "#4477aa", "Exp": "#ee6677", "Dyn": "#228833", "NCE": "#ccbb44", "exact": "#aa3377",
     "Exp, counted": "#f4b0b8", "Dyn, counted": "#88cc99", "Prod": "#66ccee", "Popularity": "#888888",
 }  # fmt: skip
+BEYOND_COLORS = ("#bbbbbb", "#e5dc9a", "#ccbb44", "#66ccee", "#4477aa", "#88aacc", "#ee6677")
 # What the validation score of a method is with the default settings; with the paper's it is log P(A) for all.
 WATCHED = {
     "mean log P(A)": ("mle", "nce"),
@@ -29,24 +28,24 @@ FEWEST = 20  # baskets of a size that are worth a point
 
 def require() -> None:
     """Raise `MissingExtraError` now rather than after hours of training."""
-    _figure(1, 1)
+    _panels(1, 1)
 
 
-def _figure(width: float, height: float) -> Any:
+def _panels(width: float, height: float, rows: int = 1, columns: int = 1, **more: Any) -> tuple[Any, Any]:
+    """A figure, and its panels as an array (rows, columns)."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("reproduce draws figures with matplotlib: pip install 'contradpp[plot]'") from error
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def _tidy(*panels: Any) -> None:
-    for panel in panels:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False, **more)
+    for panel in panels.flat:
         panel.spines[["top", "right"]].set_visible(False)
+    return figure, panels
 
 
-def _mean(value: Number | None) -> float:
-    return float("nan") if value is None else value.value
+def _means(values: Sequence[Number | None]) -> list[float]:
+    return [float("nan") if value is None else value.value for value in values]
 
 
 def _deviations(values: Sequence[Number | None]) -> list[float] | None:
@@ -56,32 +55,31 @@ def _deviations(values: Sequence[Number | None]) -> list[float] | None:
     return [0.0 if value is None or value.std is None else value.std for value in values]
 
 
-def _bars(panel: Any, groups: Sequence[str], series: Mapping[str, Sequence[Number | None]]) -> None:
+def _bars(
+    panel: Any, groups: Sequence[str], series: Mapping[str, Sequence[Number | None]], colors: Mapping[str, str]
+) -> list[Any]:
     """Bars side by side with error bars: a group on the axis, a color per series."""
-    width = 0.8 / len(series)
+    width, drawn = 0.8 / len(series), []
     for place, (label, values) in enumerate(series.items()):
         x = np.arange(len(groups)) + (place - (len(series) - 1) / 2) * width
-        panel.bar(
-            x, [_mean(v) for v in values], width, yerr=_deviations(values), capsize=2,
-            label=label, color=COLORS[label],
-        )  # fmt: skip
+        drawn.append(panel.bar(x, _means(values), width, yerr=_deviations(values), capsize=2, label=label,
+                               color=colors[label]))  # fmt: skip
     panel.set_xticks(np.arange(len(groups)), groups)
-    _tidy(panel)
+    return drawn
 
 
-def toy(shown: Mapping[tuple[str, str], Mapping[str, Any]], pairs: Sequence[str]) -> Any:
+def toy(shown: Mapping[str, Mapping[str, Mapping[str, Any]]], pairs: Sequence[str]) -> Any:
     """Figure 1: probabilities and divergences, a row of panels per settings."""
-    figure = _figure(9.5, 6.0)
-    panels = figure.subplots(2, 2, width_ratios=(4, 3))
-    for (left, right), settings in zip(panels, ("default", "paper"), strict=True):
-        entries = {label: entry for (which, label), entry in shown.items() if which == settings}
-        probabilities = {k: [*e["probabilities"], e["geometric_mean"]] for k, e in entries.items()}
-        _bars(left, [*pairs, "geom. mean"], probabilities)
-        left.axhline(toy_set.MOST_PROBABILITY, color="0.3", linewidth=1, linestyle="--")
+    figure, panels = _panels(9.5, 6.0, 2, 2, width_ratios=(4, 3))
+    for (left, right), (settings, entries) in zip(panels, shown.items(), strict=True):
+        probabilities = {label: [*entry["probabilities"], entry["geometric_mean"]] for label, entry in entries.items()}
+        _bars(left, [*pairs, "geom. mean"], probabilities, COLORS)
+        left.axhline(MOST_PROBABILITY, color="0.3", linewidth=1, linestyle="--")
         left.set_ylim(0, 1)
         left.set_ylabel(f"settings: {settings}\nprobability")
-        _bars(right, ["{1, 2}", "{3, 4}", "net"], {label: entry["divergences"] for label, entry in entries.items()})
-        right.hlines(toy_set.LEAST_DIVERGENCE, 1.55, 2.45, color="0.3", linewidth=1, linestyle="--")
+        divergences = {label: entry["divergences"] for label, entry in entries.items()}
+        _bars(right, ["{1, 2}", "{3, 4}", "net"], divergences, COLORS)
+        right.hlines(LEAST_DIVERGENCE, 1.55, 2.45, color="0.3", linewidth=1, linestyle="--")
         right.set_ylabel("symmetric KL")
         right.set_ylim(bottom=0)
     panels[0, 0].set_title("Probabilities of the right prediction")
@@ -90,13 +88,12 @@ def toy(shown: Mapping[tuple[str, str], Mapping[str, Any]], pairs: Sequence[str]
     return figure
 
 
-def convergence(runs: Mapping[str, tuple[str, list[dict[str, list[float]]]]], settings: str) -> Any:
+def convergence(curves: Mapping[str, tuple[str, list[dict[str, list[float]]]]], settings: str) -> Any:
     """Validation score against seconds and rounds; a row of panels for each score that was watched."""
     watched = {"mean log P(A)": tuple(LABELS)} if settings == "paper" else WATCHED
-    rows = {score: {k: v for k, v in runs.items() if v[0] in methods} for score, methods in watched.items()}
+    rows = {score: {k: v for k, v in curves.items() if v[0] in methods} for score, methods in watched.items()}
     rows = {score: chosen for score, chosen in rows.items() if chosen}
-    figure = _figure(9.0, 2.6 * max(len(rows), 1))
-    panels = figure.subplots(len(rows), 2, squeeze=False, sharey="row")
+    figure, panels = _panels(9.0, 2.6 * max(len(rows), 1), len(rows), 2, sharey="row")
     for line, (score, chosen) in zip(panels, rows.items(), strict=True):
         for panel, (axis, words) in zip(line, {"seconds": "seconds", "iteration": "rounds"}.items(), strict=True):
             lowest = []
@@ -112,14 +109,12 @@ def convergence(runs: Mapping[str, tuple[str, list[dict[str, list[float]]]]], se
             panel.set_ylim(min(lowest) - 0.05 * (top - min(lowest)), top)
         line[0].set_ylabel(score)
         line[1].legend(frameon=False)
-        _tidy(*line)
     return figure
 
 
 def by_size(series: Mapping[str, Mapping[str, tuple[float, int]]]) -> Any:
     """MPR by basket size, a line per method; under each size, how many baskets there were."""
-    figure = _figure(6.5, 4.0)
-    panel = figure.subplots()
+    figure, ((panel,),) = _panels(6.5, 4.0)
     everything = max((dict(values) for values in series.values()), key=len, default={})
     groups = [group for group, (_, n) in everything.items() if n >= FEWEST] or list(everything)
     for label, values in series.items():
@@ -131,45 +126,33 @@ def by_size(series: Mapping[str, Mapping[str, tuple[float, int]]]) -> Any:
     panel.set_xlabel("basket size, the held-out item included (and number of test baskets)")
     panel.set_ylabel("MPR (%)")
     panel.legend(frameon=False, ncols=2)
-    _tidy(panel)
     return figure
 
 
 def runtimes(ratios: Mapping[str, Number]) -> Any:
     """Time to convergence relative to LowRank, published beside ours."""
-    figure = _figure(6.5, 3.8)
-    panel = figure.subplots()
-    base = published.RUNTIMES["mle"].value
-    theirs = {LABELS[method]: value.value / base for method, value in published.RUNTIMES.items()}
-    x = np.arange(len(ratios))
-    bars = (
-        panel.bar(x - 0.2, [theirs.get(label, np.nan) for label in ratios], 0.4, color="#bbbbbb", label="published"),
-        panel.bar(
-            x + 0.2, [r.value for r in ratios.values()], 0.4, yerr=_deviations(list(ratios.values())),
-            capsize=2, color="#4477aa", label="ours",
-        ),
-    )  # fmt: skip
-    for one in bars:
-        panel.bar_label(one, ["" if np.isnan(bar.get_height()) else f"{bar.get_height():.1f}" for bar in one])
+    figure, ((panel,),) = _panels(6.5, 3.8)
+    theirs = {LABELS[method]: Number(value.value / RUNTIMES["mle"].value) for method, value in RUNTIMES.items()}
+    series: dict[str, list[Number | None]] = {
+        "published": [theirs.get(label) for label in ratios],
+        "ours": list(ratios.values()),
+    }
+    for bars in _bars(panel, list(ratios), series, {"published": "#bbbbbb", "ours": "#4477aa"}):
+        panel.bar_label(bars, ["" if np.isnan(bar.get_height()) else f"{bar.get_height():.1f}" for bar in bars])
     panel.set_yscale("log")
-    panel.set_xticks(x, list(ratios))
     panel.set_ylabel("time relative to LowRank")
     panel.legend(frameon=False)
-    _tidy(panel)
     return figure
 
 
 def ablation(found: Mapping[tuple[str, str], Sequence[Number | None]], levels: Sequence[float], symbol: str) -> Any:
     """A panel per metric, a line per method."""
     metrics = list(dict.fromkeys(metric for _, metric in found))
-    figure = _figure(3.6 * len(metrics), 3.4)
-    panels = figure.subplots(1, len(metrics), squeeze=False)[0]
+    figure, (panels,) = _panels(3.6 * len(metrics), 3.4, 1, len(metrics))
     x = np.arange(len(levels))
     for (method, metric), values in found.items():
-        panel = panels[metrics.index(metric)]
-        label = LABELS[method]
-        panel.errorbar(
-            x, [_mean(v) for v in values], _deviations(values), color=COLORS[label], label=label,
+        panels[metrics.index(metric)].errorbar(
+            x, _means(values), _deviations(values), color=COLORS[LABELS[method]], label=LABELS[method],
             marker="o", capsize=3,
         )  # fmt: skip
     for panel, metric in zip(panels, metrics, strict=True):
@@ -180,31 +163,25 @@ def ablation(found: Mapping[tuple[str, str], Sequence[Number | None]], levels: S
         panel.set_xticks(x, [f"{level:g}" for level in levels])
         panel.set_xlabel(symbol)
         panel.set_title(name_of(metric), fontsize=9)
-        _tidy(panel)
     panels[0].legend(frameon=False)
     return figure
 
 
 def scale(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Any:
     """Pooled AUC against c / c(likelihood), a panel per data set."""
-    figure = _figure(4.2 * len(curves), 4.0)
-    panels = figure.subplots(1, len(curves), squeeze=False, sharey=True)[0]
-    printed = {"uk": published.UK, "belgian": published.BELGIAN}
+    figure, (panels,) = _panels(4.2 * len(curves), 4.0, 1, len(curves), sharey=True)
     for panel, (data, models) in zip(panels, curves.items(), strict=True):
         for label, entry in models.items():
             name, _, start = label.partition(",")
-            offset = float(np.mean(np.log10(entry["scales"]["likelihood"])))
-            color, style = COLORS[name], "--" if start else "-"
-            panel.plot(entry["log10_c"], entry["sweep"], style, color=color, label=label)
+            logs = {which: float(np.mean(np.log10(values))) for which, values in entry["scales"].items()}
+            panel.plot(entry["log10_c"], entry["sweep"], "--" if start else "-", color=COLORS[name], label=label)
             for mark, which in (("o", "none"), ("x", "discrimination")):
-                x = float(np.mean(np.log10(entry["scales"][which]))) - offset
-                panel.plot(x, np.mean(entry["auc"][which]), mark, color=color)
-        table = printed.get(data, published.AMAZON)
-        for value in (table.lowrank["auc"], table.absolute("dynamic", "auc")):
+                panel.plot(logs[which] - logs["likelihood"], np.mean(entry["auc"][which]), mark, color=COLORS[name])
+        printed = printed_for(data)
+        for value in (printed.lowrank["auc"], printed.absolute("dynamic", "auc")):
             panel.axhline(value, color="0.5", linewidth=1, linestyle=":")
         panel.set_title(data)
         panel.set_xlabel("log₁₀ of c relative to the likelihood scale")
-        _tidy(panel)
     panels[0].set_ylabel("pooled AUC")
     panels[0].legend(frameon=False, fontsize=7)
     return figure
@@ -212,18 +189,14 @@ def scale(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Any:
 
 def beyond(groups: Mapping[str, Mapping[str, Mapping[str, float]]], labels: Mapping[str, str]) -> Any:
     """MPR and p@10 of every model, a panel each, a group of bars per data."""
-    figure = _figure(10.0, 3.6)
-    panels = figure.subplots(1, 2)
-    colors = ("#bbbbbb", "#e5dc9a", "#ccbb44", "#66ccee", "#4477aa", "#88aacc", "#ee6677")
-    width = 0.85 / len(labels)
+    figure, (panels,) = _panels(10.0, 3.6, 1, 2)
+    colors = dict(zip(labels.values(), BEYOND_COLORS, strict=True))
     for panel, (metric, name) in zip(panels, (("mpr", "MPR, ties half"), ("p10", "p@10, percent")), strict=True):
-        for place, (method, label) in enumerate(labels.items()):
-            x = np.arange(len(groups)) + (place - (len(labels) - 1) / 2) * width
-            values = [found[method][metric] for found in groups.values()]
-            panel.bar(x, values, width, label=label, color=colors[place])
-        panel.set_xticks(np.arange(len(groups)), list(groups))
+        series = {
+            label: [Number(found[method][metric]) for found in groups.values()] for method, label in labels.items()
+        }
+        _bars(panel, list(groups), series, colors)
         panel.set_title(name, fontsize=10)
-        _tidy(panel)
     panels[0].set_ylim(65, 100)
     panels[1].legend(frameon=False, fontsize=7)
     return figure

@@ -1,9 +1,10 @@
-"""The protocol of the paper: which fits each of its tables and figures is made of."""
+"""The paper: what it prints, and the protocol by which each of its tables and figures is made again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from contradpp.errors import ParameterError
@@ -17,6 +18,112 @@ AMAZON = tuple(f"amazon/{registry}" for registry in REGISTRIES)
 FEW = ("amazon/feeding", "amazon/apparel")  # the registries of a quick ablation
 ALPHAS = (0.0, 0.01, 0.1, 1.0, 10.0)
 RATIOS = (0.25, 0.5, 1.0, 2.0)
+
+LABELS = {
+    "mle": "LowRank", "explicit": "Exp", "dynamic": "Dyn", "nce": "NCE", "explicit-counted": "Exp, counted",
+    "dynamic-counted": "Dyn, counted", "product": "Prod", "exact": "exact", "popularity": "Popularity",
+}  # fmt: skip
+BEYOND_LABELS = {
+    "popularity": "Popularity", "itemknn-cosine": "ItemKNN, cosine", "itemknn": "ItemKNN, BM25", "ease": "EASE",
+    "symmetric": "symmetric DPP (mle)", "symmetric-exact": "symmetric DPP (exact)", "nonsymmetric": "nonsymmetric DPP",
+}  # fmt: skip
+COMPARED = ("mle", "explicit", "dynamic", "nce")  # the paper's methods
+COUNTED = "-counted"  # contrast = |A⁻|/|A⁺|, the form of the paper's appendix
+OURS = (f"explicit{COUNTED}", f"dynamic{COUNTED}", "product", "exact")
+TRIO = ("mle", "explicit", "dynamic")  # of Figure 1, of the scale, and shown from the paper's start in every table
+ABLATED = ("explicit", "dynamic")
+SCALED = ("amazon/feeding", "uk", "belgian")
+
+SINGLE = ("figure1", "table-runtimes", "table-uk", "table-belgian", "table-amazon",
+          "ablation-alpha", "ablation-ratio", "scale")  # fmt: skip
+PER_REGISTRY = tuple(f"table-{name}" for name in AMAZON)
+BEYOND = "beyond"  # not of the paper, and so not among `all`
+TARGETS = (*SINGLE, *PER_REGISTRY, BEYOND, "all")
+
+
+# -- What the paper prints -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number, with its standard deviation if there is one."""
+
+    value: float
+    std: float | None = None
+
+
+@dataclass(frozen=True)
+class PrintedTable:
+    """A table of the paper: LowRank's values, and each method's improvement over them with its deviation."""
+
+    where: str
+    metrics: tuple[str, ...]
+    lowrank_values: tuple[float, ...]
+    gains: dict[str, tuple[tuple[float, float], ...]]  # in the order of the metrics
+
+    @property
+    def lowrank(self) -> dict[str, float]:
+        """LowRank's values by metric."""
+        return dict(zip(self.metrics, self.lowrank_values, strict=True))
+
+    @property
+    def improvement(self) -> dict[str, dict[str, Number]]:
+        """By method and metric, the improvement over LowRank."""
+        return {
+            method: {metric: Number(*gain) for metric, gain in zip(self.metrics, gains, strict=True)}
+            for method, gains in self.gains.items()
+        }
+
+    def absolute(self, method: str, metric: str) -> float | None:
+        """What the method reached: LowRank's value plus the improvement, None if the paper does not say."""
+        if method == "mle":
+            return self.lowrank.get(metric)
+        gain = self.improvement.get(method, {}).get(metric)
+        return None if gain is None else self.lowrank[metric] + gain.value
+
+
+PRINTED = {
+    "table-uk": PrintedTable(
+        "section 5, table of the UK and Belgian results, part (a)", ("mpr", "auc"), (80.07, 0.57297),
+        {"explicit": ((3.75, 0.16), (0.41465, 0.01334)), "dynamic": ((3.74, 0.16), (0.41467, 0.01339))},
+    ),
+    "table-belgian": PrintedTable(
+        "section 5, table of the UK and Belgian results, part (b)", ("mpr", "auc"), (79.42, 0.6162),
+        {"explicit": ((9.58, 0.15), (0.3705, 8.569e-5)), "dynamic": ((9.64, 0.13), (0.3702, 4.447e-5))},
+    ),
+    "table-amazon": PrintedTable(
+        "appendix B.2, table 'MPR, p@k, and AUC values' (mean over the seven registries)",
+        ("mpr", "precision@1", "precision@5", "precision@10", "precision@20", "auc"),
+        (70.50, 9.96, 25.36, 36.50, 51.22, 0.630),
+        {
+            "explicit": ((0.68, 0.62), (0.58, 0.76), (0.78, 0.67), (1.13, 0.79), (1.28, 1.11), (0.026, 0.016)),
+            "dynamic": ((0.92, 0.56), (0.67, 0.75), (1.04, 0.82), (1.39, 0.85), (1.38, 0.97), (0.027, 0.017)),
+            "nce": ((0.86, 0.55), (0.20, 1.75), (0.67, 1.09), (0.97, 1.18), (1.35, 1.20), (0.009, 0.017)),
+        },
+    ),
+}  # fmt: skip
+RUNTIMES_WHERE = "section 5.2, table of runtimes (feeding registry, alpha = 1, ratio 0.5, K = 30)"
+RUNTIMES = {"mle": Number(0.83, 0.54), "explicit": Number(2.69, 0.02), "dynamic": Number(7.13, 0.28),
+            "nce": Number(27.59, 2.20)}  # seconds to convergence  # fmt: skip
+TRIALS = 5  # "All results are averaged over 5 learning trials"
+TOY_RUNS = 10  # Figure 1: "Experiments were run 10 times"
+FIGURE_1 = (
+    "Figure 1 is printed as bars without numbers; its caption says that LowRank 'assigns relatively high "
+    "probabilities to modes that represent incorrect predictions' and that Dyn and Exp give 'predictive "
+    "distributions that are closer to the true distribution and much smaller variances'."
+)
+INSENSITIVE = (
+    "'We found that explicit and dynamic CE are not very sensitive to the α and |A⁻|/|A⁺| hyperparameters' "
+    "(section 5.2; no numbers are printed)."
+)
+
+
+def printed_for(data: str) -> PrintedTable:
+    """The table whose numbers a data set is set beside: its own, or Amazon's for a registry."""
+    return PRINTED.get(f"table-{data}", PRINTED["table-amazon"])
+
+
+# -- How it is run again -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -35,31 +142,6 @@ DATA = {
     "belgian": DataPlan(76, 60.0, paper_rounds=30),
     **{name: DataPlan(30) for name in AMAZON},
 }
-
-LABELS = {
-    "mle": "LowRank",
-    "explicit": "Exp",
-    "dynamic": "Dyn",
-    "nce": "NCE",
-    "explicit-counted": "Exp, counted",
-    "dynamic-counted": "Dyn, counted",
-    "product": "Prod",
-    "exact": "exact",
-    "popularity": "Popularity",
-}
-COMPARED = ("mle", "explicit", "dynamic", "nce")  # the paper's methods
-COUNTED = "-counted"  # contrast = |A⁻|/|A⁺|, the form of the paper's appendix
-OURS = (f"explicit{COUNTED}", f"dynamic{COUNTED}", "product", "exact")
-PAPER_START = ("mle", "explicit", "dynamic")  # shown from the paper's start beside the default settings
-TOY_METHODS = ("mle", "explicit", "dynamic")
-ABLATED = ("explicit", "dynamic")
-SCALED = ("amazon/feeding", "uk", "belgian")
-
-SINGLE = ("figure1", "table-runtimes", "table-uk", "table-belgian", "table-amazon",
-          "ablation-alpha", "ablation-ratio", "scale")  # fmt: skip
-PER_REGISTRY = tuple(f"table-{name}" for name in AMAZON)
-BEYOND = "beyond"  # not of the paper, and so not among `all`
-TARGETS = (*SINGLE, *PER_REGISTRY, BEYOND, "all")
 
 
 @dataclass(frozen=True)
@@ -97,12 +179,22 @@ class Protocol:
     @property
     def toy_runs(self) -> int:
         """The runs of Figure 1: ten as in the paper."""
-        return 3 if self.quick else 10
+        return 3 if self.quick else TOY_RUNS
 
     @property
     def ablation_data(self) -> tuple[str, ...]:
         """The registries of the ablations."""
         return FEW if self.quick else AMAZON
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The rows of a table: the paper's methods, and with the default settings our own."""
+        return (*COMPARED, *OURS, "popularity") if self.settings == "default" else (*COMPARED, "popularity")
+
+    @property
+    def timed(self) -> tuple[str, ...]:
+        """The rows of the table of runtimes."""
+        return (*COMPARED, "exact") if self.settings == "default" else COMPARED
 
 
 @dataclass(frozen=True)
@@ -144,60 +236,40 @@ class Task:
         """The arguments of `LowRankDPP`; empty for a baseline."""
         if self.method == "popularity":
             return {}
+        common = {"n_components": self.plan.n_components, "random_state": self.trial}
         if self.kind == BEYOND:
-            return {"n_components": self.plan.n_components, "random_state": self.trial}
+            return common
         return {
-            "n_components": self.plan.n_components,
+            **common,
             "objective": self.method.removesuffix(COUNTED),
             "contrast": "counted" if self.method.endswith(COUNTED) else 1.0,
             "negative_ratio": self.ratio,
             "alpha": self.alpha,
             "calibrate": None,
             "settings": "paper" if self.settings == "paper" else None,
-            "random_state": self.trial,
             **dict(self.overrides),
         }
 
     @property
     def parameters(self) -> dict[str, Any]:
         """Everything that the result depends on: it is computed again when any of it has changed."""
-        return {
-            "protocol": PROTOCOL,
-            "kind": self.kind,
-            "data": self.data,
-            "method": self.method,
-            "trial": self.trial,
-            "test_share": TEST_SHARE,
-            "estimator": self.estimator,
-            "paper_rounds": self.plan.paper_rounds if self.settings == "paper" else None,
-        }
+        named = {name: getattr(self, name) for name in ("kind", "data", "method", "trial", "estimator")}
+        rounds = self.plan.paper_rounds if self.settings == "paper" else None
+        return {"protocol": PROTOCOL, "test_share": TEST_SHARE, "paper_rounds": rounds, **named}
+
+
+def data_of(target: str) -> tuple[str, ...]:
+    """The data sets of a table of results."""
+    return AMAZON if target == "table-amazon" else (target.removeprefix("table-"),)
 
 
 def tasks_of(target: str, protocol: Protocol) -> list[Task]:
-    """The tasks of a target, those of one trial before those of the next."""
-    if target == "all":
-        found = [task for one in SINGLE for task in tasks_of(one, protocol)]
-    elif target == "figure1":
-        found = list(_toy(protocol))
-    elif target == "table-runtimes":
-        found = list(_runtimes(protocol))
-    elif target == "table-amazon":
-        found = list(_table(AMAZON, protocol))
-    elif target in ("table-uk", "table-belgian", *PER_REGISTRY):
-        found = list(_table((target.removeprefix("table-"),), protocol))
-    elif target == "ablation-alpha":
-        found = list(_ablation(protocol, [(alpha, RATIO) for alpha in ALPHAS]))
-    elif target == "ablation-ratio":
-        found = list(_ablation(protocol, [(ALPHA, ratio) for ratio in RATIOS]))
-    elif target == "scale":
-        found = list(_scale(protocol))
-    elif target == BEYOND:
-        from contradpp.research import beyond
-
-        found = list(beyond.tasks(protocol))
-    else:
+    """The tasks of a target, each once."""
+    if target not in TARGETS:
         raise ParameterError(f"there is no target {target!r}; there are: {', '.join(TARGETS)}")
-    return list(dict.fromkeys(found))
+    if target == "all":
+        return list(dict.fromkeys(task for one in SINGLE for task in tasks_of(one, protocol)))
+    return list(dict.fromkeys(_tasks(target, protocol)))
 
 
 def tasks_of_all(targets: Sequence[str], protocol: Protocol) -> list[Task]:
@@ -206,61 +278,32 @@ def tasks_of_all(targets: Sequence[str], protocol: Protocol) -> list[Task]:
     return sorted(found, key=lambda task: (task.kind != "runtime", task.plan.cost, task.trial))
 
 
-def _task(
-    protocol: Protocol,
-    kind: str,
-    data: str,
-    method: str,
-    trial: int,
-    *,
-    settings: str | None = None,
-    alpha: float = ALPHA,
-    ratio: float = RATIO,
-) -> Task:
+def _tasks(target: str, protocol: Protocol) -> Iterator[Task]:
     overrides = tuple(sorted(protocol.overrides.items()))
-    return Task(kind, data, method, trial, settings or protocol.settings, alpha, ratio, overrides)
 
+    def grid(kind: str, trials: int, *axes: Sequence[Any], **fixed: Any) -> Iterator[Task]:
+        """A task for every trial, data set, method and settings."""
+        for trial, data, method, settings in product(range(trials), *axes):
+            yield Task(kind, data, method, trial, settings, overrides=overrides, **fixed)
 
-def methods_of(settings: str) -> tuple[str, ...]:
-    """The rows of a table: the paper's methods, and with the default settings our own."""
-    return (*COMPARED, *OURS, "popularity") if settings == "default" else (*COMPARED, "popularity")
-
-
-def _table(data: Sequence[str], protocol: Protocol) -> Iterator[Task]:
-    for trial in range(protocol.n_trials):
-        for name in data:
-            for method in methods_of(protocol.settings):
-                settings = "default" if method == "popularity" else protocol.settings
-                yield _task(protocol, "fit", name, method, trial, settings=settings)
-            for method in PAPER_START:
-                yield _task(protocol, "fit", name, method, trial, settings="paper")
-
-
-def _toy(protocol: Protocol) -> Iterator[Task]:
-    for trial in range(protocol.toy_runs):
-        for settings in ("default", "paper"):
-            for method in TOY_METHODS:
-                yield _task(protocol, "toy", "toy", method, trial, settings=settings)
-
-
-def _runtimes(protocol: Protocol) -> Iterator[Task]:
-    methods = (*COMPARED, "exact") if protocol.settings == "default" else COMPARED
-    for trial in range(protocol.n_trials):
-        for method in methods:
-            yield _task(protocol, "runtime", "amazon/feeding", method, trial)
-
-
-def _ablation(protocol: Protocol, levels: Sequence[tuple[float, float]]) -> Iterator[Task]:
-    for trial in range(protocol.n_trials):
-        for name in protocol.ablation_data:
-            for method in ABLATED:
-                for alpha, ratio in levels:
-                    yield _task(protocol, "fit", name, method, trial, alpha=alpha, ratio=ratio)
-
-
-def _scale(protocol: Protocol) -> Iterator[Task]:
-    for trial in range(protocol.n_trials):
-        for name in SCALED:
-            for method in ("mle", "explicit", "dynamic"):
-                yield _task(protocol, "fit", name, method, trial)
-                yield _task(protocol, "fit", name, method, trial, settings="paper")
+    n, own, both = protocol.n_trials, (protocol.settings,), ("default", "paper")
+    if target == BEYOND:  # one split: the comparison is between methods on the same baskets
+        data = (*AMAZON, "uk", "belgian")
+        yield from (Task(BEYOND, name, method, 0) for name in data for method in BEYOND_LABELS)
+    elif target == "figure1":
+        yield from grid("toy", protocol.toy_runs, ("toy",), TRIO, both)
+    elif target == "table-runtimes":
+        yield from grid("runtime", n, ("amazon/feeding",), protocol.timed, own)
+    elif target == "ablation-alpha":
+        for alpha in ALPHAS:
+            yield from grid("fit", n, protocol.ablation_data, ABLATED, own, alpha=alpha)
+    elif target == "ablation-ratio":
+        for ratio in RATIOS:
+            yield from grid("fit", n, protocol.ablation_data, ABLATED, own, ratio=ratio)
+    elif target == "scale":
+        yield from grid("fit", n, SCALED, TRIO, tuple(dict.fromkeys((*own, "paper"))))
+    else:
+        names = data_of(target)
+        yield from grid("fit", n, names, [method for method in protocol.methods if method != "popularity"], own)
+        yield from grid("fit", n, names, ("popularity",), ("default",))
+        yield from grid("fit", n, names, TRIO, ("paper",))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from contradpp.research import beyond, figures, other_reports, paper
+from contradpp import __version__
+from contradpp.dpp.persist import write_atomically
+from contradpp.metrics.report import plain
+from contradpp.research import figures, paper, studies
+from contradpp.research.experiments import Result, carry_out
 from contradpp.research.paper import Protocol, Task
-from contradpp.research.render import Report, markdown
-from contradpp.research.result_tables import result_report
-from contradpp.research.run import run
-from contradpp.research.store import Store, plain, write_whole
-from contradpp.research.summary import Collected
+from contradpp.research.results import results_chapter
+from contradpp.research.tables import Chapter, Collected
 
 DPI = 150
 Watcher = Callable[[Task, float], None]  # a finished task, and the seconds it took
@@ -26,6 +30,47 @@ reached, or is exceeded by a better-trained baseline, a sentence says so.
 """
 
 
+@dataclass(frozen=True)
+class Store:
+    """Finished results under a folder, a file each: a reproduction that was stopped goes on where it stopped.
+
+    What was computed with other parameters counts as missing.
+    """
+
+    folder: Path
+
+    def path(self, task: Task) -> Path:
+        """The file of a task."""
+        return self.folder / "results" / f"{task.name}.json"
+
+    def get(self, task: Task) -> Result | None:
+        """The result, or None if there is none, it is damaged or its parameters were others."""
+        return self._entry(task).get("result")
+
+    def version(self, task: Task) -> str | None:
+        """The version of contradpp that computed the result."""
+        return self._entry(task).get("version")
+
+    def put(self, task: Task, result: Result) -> None:
+        """Store a result; its file appears whole or not at all."""
+        entry = {"version": __version__, "parameters": task.parameters, "result": result}
+        write_text(self.path(task), json.dumps(entry, allow_nan=False))
+
+    def _entry(self, task: Task) -> dict[str, Any]:
+        try:
+            entry = json.loads(self.path(task).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        fits = isinstance(entry, dict) and entry.get("parameters") == plain(task.parameters)
+        return entry if fits else {}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, and the folders above it if need be; it appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text.encode())
+
+
 def missing(targets: Sequence[str], protocol: Protocol, store: Store) -> list[Task]:
     """The tasks of the targets that have no result yet."""
     return [task for task in paper.tasks_of_all(targets, protocol) if store.get(task) is None]
@@ -34,60 +79,52 @@ def missing(targets: Sequence[str], protocol: Protocol, store: Store) -> list[Ta
 def compute(tasks: Sequence[Task], store: Store, *, n_jobs: int | None = None, watch: Watcher | None = None) -> None:
     """Run tasks one after the other, and store each result as soon as it is there."""
     for task in tasks:
-        result = run(task, n_jobs=n_jobs)
+        result = carry_out(task, n_jobs=n_jobs)
         store.put(task, result)
         if watch is not None:
             watch(task, result["total_seconds"])
 
 
-def build(target: str, protocol: Protocol, store: Store) -> Report:
-    """The report of a target whose results are all there."""
+def build(target: str, protocol: Protocol, store: Store) -> Chapter:
+    """The chapter of a target whose results are all there."""
     results = {task: result for task in paper.tasks_of(target, protocol) if (result := store.get(task)) is not None}
     collected = Collected(protocol, results)
-    if target == "figure1":
-        return other_reports.figure1(collected)
-    if target == "table-runtimes":
-        return other_reports.runtimes(collected)
-    if target.startswith("ablation-"):
-        return other_reports.ablation(target, collected)
-    if target == "scale":
-        return other_reports.scale(collected)
-    if target == paper.BEYOND:
-        return beyond.report(collected)
-    return result_report(target, collected)
+    own = {"figure1": studies.figure1, "table-runtimes": studies.runtimes, "scale": studies.scale,
+           paper.BEYOND: studies.beyond}  # fmt: skip
+    if target in own:
+        return own[target](collected)
+    return studies.ablation(target, collected) if "ablation" in target else results_chapter(target, collected)
 
 
-def write(report: Report, protocol: Protocol, store: Store) -> None:
-    """The report's Markdown, JSON and figures."""
-    paths = {}
-    for plot in report.plots:
-        paths[plot.name] = f"figures/{report.slug}-{plot.name}.png"
-        file = store.folder / paths[plot.name]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(".partial.png")
-        plot.draw().savefig(partial, dpi=DPI)
-        partial.replace(file)
-    versions = sorted({version for task in paper.tasks_of(report.target, protocol) if (version := store.version(task))})
-    text = f"{markdown(report, paths)}\nComputed by contradpp {', '.join(versions)}.\n"
-    write_whole(store.folder / f"{report.slug}.md", text)
+def write(chapter: Chapter, protocol: Protocol, store: Store) -> None:
+    """The chapter's Markdown, JSON and figures."""
+    paths = {plot.name: f"figures/{chapter.slug}-{plot.name}.png" for plot in chapter.plots}
+    for plot in chapter.plots:
+        image = io.BytesIO()
+        plot.draw().savefig(image, dpi=DPI, format="png")
+        (store.folder / "figures").mkdir(parents=True, exist_ok=True)
+        write_atomically(store.folder / paths[plot.name], image.getvalue())
+    versions = sorted({v for task in paper.tasks_of(chapter.target, protocol) if (v := store.version(task))})
+    text = f"{chapter.markdown(paths)}\nComputed by contradpp {', '.join(versions)}.\n"
+    write_text(store.folder / f"{chapter.slug}.md", text)
     content = {
-        "target": report.target,
-        "title": report.title,
+        "target": chapter.target,
+        "title": chapter.title,
         "versions": versions,
         "settings": protocol.settings,
         "trials": protocol.n_trials,
         "figures": list(paths.values()),
-        "findings": report.findings,
-        "claims": report.claims,
-        "results": report.data,
+        "findings": chapter.findings,
+        "claims": chapter.claims,
+        "results": chapter.data,
     }
-    write_whole(store.folder / f"{report.slug}.json", json.dumps(plain(content), indent=1, ensure_ascii=False))
+    write_text(store.folder / f"{chapter.slug}.json", json.dumps(plain(content), indent=1, ensure_ascii=False))
 
 
-def write_index(folder: Path) -> Path:
-    """All reports of the folder in one file, the claims first."""
+def write_index(folder: Path) -> None:
+    """All chapters of the folder in one file, the claims first."""
     parts, claims = [], dict[str, str]()
-    for target in (*paper.SINGLE, *paper.PER_REGISTRY, paper.BEYOND):
+    for target in paper.TARGETS:
         slug = target.replace("/", "-")
         text, content = folder / f"{slug}.md", folder / f"{slug}.json"
         if text.is_file() and content.is_file():
@@ -95,17 +132,15 @@ def write_index(folder: Path) -> Path:
             claims |= json.loads(content.read_text(encoding="utf-8"))["claims"]
     lines = [f"- {claims[key]}" for key in sorted(claims)]
     checked = ["## Three claims, checked", "\n".join(lines)] if lines else []
-    index = folder / "index.md"
-    write_whole(index, "\n\n".join([INTRODUCTION.strip(), *checked, *(part.strip() for part in parts)]) + "\n")
-    return index
+    whole = "\n\n".join([INTRODUCTION.strip(), *checked, *(part.strip() for part in parts)])
+    write_text(folder / "index.md", whole + "\n")
 
 
 def expand(targets: Sequence[str]) -> list[str]:
     """The targets with `all` spelled out, each once, and in the order of the paper."""
     wanted = {one for target in targets for one in (paper.SINGLE if target == "all" else (target,))}
-    unknown = sorted(wanted - set(paper.TARGETS))
-    if unknown:
-        paper.tasks_of(unknown[0], Protocol())  # raises the error that lists the targets
+    for target in wanted - set(paper.TARGETS):
+        paper.tasks_of(target, Protocol())  # raises the error that lists the targets
     return [target for target in paper.TARGETS if target in wanted]
 
 
@@ -116,13 +151,13 @@ def reproduce(
     *,
     n_jobs: int | None = None,
     watch: Watcher | None = None,
-) -> list[Report]:
-    """Everything: run what is missing, write the reports and the index."""
+) -> list[Chapter]:
+    """Everything: run what is missing, write the chapters and the index."""
     figures.require()
     chosen, store = expand(targets), Store(folder)
     compute(missing(chosen, protocol, store), store, n_jobs=n_jobs, watch=watch)
-    reports = [build(target, protocol, store) for target in chosen]
-    for report in reports:
-        write(report, protocol, store)
+    chapters = [build(target, protocol, store) for target in chosen]
+    for chapter in chapters:
+        write(chapter, protocol, store)
     write_index(folder)
-    return reports
+    return chapters

@@ -11,27 +11,25 @@ import pytest
 
 from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.research import paper, reproduce
-from contradpp.research.paper import Protocol, Task
-from contradpp.research.published import Number
-from contradpp.research.render import Table, markdown_table, number
-from contradpp.research.store import Store
-from contradpp.research.summary import Collected, Selection, by_size, statistic, value_of
+from contradpp.research.paper import Number, Protocol, Task
+from contradpp.research.reproduce import Store
+from contradpp.research.tables import Collected, Selection, Table, by_size, number, statistic, value_of
 from research.made_up import fake_result
 
 
 def test_every_target_runs_and_writes_its_files(tmp_path, tiny):
     """The whole, with real fits on tiny data."""
     protocol = Protocol(quick=True, overrides={"max_iter": 2})
-    reports = reproduce.reproduce(["all", "table-amazon/feeding"], tmp_path, protocol, n_jobs=1)
-    assert [report.target for report in reports] == [*paper.SINGLE, "table-amazon/feeding"]
+    chapters = reproduce.reproduce(["all", "table-amazon/feeding"], tmp_path, protocol, n_jobs=1)
+    assert [chapter.target for chapter in chapters] == [*paper.SINGLE, "table-amazon/feeding"]
     index = (tmp_path / "index.md").read_text(encoding="utf-8")
-    for report in reports:
-        text = (tmp_path / f"{report.slug}.md").read_text(encoding="utf-8")
+    for chapter in chapters:
+        text = (tmp_path / f"{chapter.slug}.md").read_text(encoding="utf-8")
         assert text.strip() in index
-        content = json.loads((tmp_path / f"{report.slug}.json").read_text(encoding="utf-8"))
-        assert content["target"] == report.target
+        content = json.loads((tmp_path / f"{chapter.slug}.json").read_text(encoding="utf-8"))
+        assert content["target"] == chapter.target
         assert content["results"]
-        assert report.plots
+        assert chapter.plots
         for figure in content["figures"]:
             assert (tmp_path / figure).read_bytes().startswith(b"\x89PNG")
             assert figure in text
@@ -47,9 +45,9 @@ def test_the_papers_settings_have_the_papers_methods(tmp_path, faked):
     store, protocol = Store(tmp_path), Protocol("paper", trials=2)
     for target in paper.SINGLE:
         reproduce.compute(reproduce.missing([target], protocol, store), store)
-        report = reproduce.build(target, protocol, store)
-        assert report.findings
-        assert "exact" not in [row[0] for table in report.tables for row in table.rows]
+        chapter = reproduce.build(target, protocol, store)
+        assert chapter.findings
+        assert "exact" not in [row[0] for table in chapter.tables for row in table.rows]
 
 
 def test_published_numbers_stand_beside_ours(tmp_path, faked):
@@ -116,7 +114,7 @@ def test_numbers_and_tables_in_markdown():
     assert number(Number(0.3702, 4.447e-5), "auc") == "0.3702 ± 4.4e-05"
     assert number(Number(-0.00001), "auc", sign=True) == "+0.0000"
     assert number(None) == "–"
-    lines = markdown_table(Table("T", ("a|b", "c"), (("x", "1"), ("long", "20")), "note")).splitlines()
+    lines = Table("T", ("a|b", "c"), (("x", "1"), ("long", "20")), "note").markdown.splitlines()
     assert lines[0] == "**T**"
     assert lines[2] == r"| a\|b |  c |"
     assert len({len(line) for line in lines[2:6]}) == 1
@@ -124,12 +122,12 @@ def test_numbers_and_tables_in_markdown():
 
 
 def test_sentences_say_what_is_not_reached_and_why(tmp_path, faked):
-    (report,) = reproduce.reproduce(["table-belgian"], tmp_path, Protocol(trials=2))
-    text = " ".join(report.findings)
+    (chapter,) = reproduce.reproduce(["table-belgian"], tmp_path, Protocol(trials=2))
+    text = " ".join(chapter.findings)
     assert re.search(r"Exp: MPR 80\.\d\d ± 0\.07 does not reach the published 89\.00", text)
     assert "reached at the last of them, not as trained" in text
     assert "less than the published +9.64" in text
-    assert "**not confirmed**" in report.claims["1 popularity belgian"]
+    assert "**not confirmed**" in chapter.claims["1 popularity belgian"]
 
 
 def test_the_index_keeps_what_was_written_before(tmp_path, faked):

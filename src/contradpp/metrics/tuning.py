@@ -65,17 +65,9 @@ def tune(
     if baskets.n_baskets < 10:
         raise DataError(f"tuning needs at least ten baskets, got {baskets.n_baskets}")
     train, validation = baskets.split(SHARE, random_state=seed)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(
-        study_name="contradpp",
-        direction="maximize",
-        storage=None if storage is None else _journal(optuna, storage),
-        sampler=optuna.samplers.TPESampler(seed=seed),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
-        load_if_exists=True,
-    )
-    _check_same(study, {"data": f"{baskets.n_baskets}/{baskets.n_items}/{len(baskets.indices)}", "model": model,
-                        "objective": objective, "metric": metric, "seed": seed})  # fmt: skip
+    facts = {"data": f"{baskets.n_baskets}/{baskets.n_items}/{len(baskets.indices)}", "model": model,
+             "objective": objective, "metric": metric, "seed": seed}  # fmt: skip
+    study = _open_study(optuna, storage, seed, facts)
 
     def judge(trial: Any) -> float:
         chosen = suggest(trial, model, objective, train)
@@ -86,7 +78,7 @@ def tune(
             estimator.fit(train, callbacks=[_Pruning(trial, optuna)])
         except ConvergenceError as error:
             raise optuna.TrialPruned(str(error)) from error
-        return measured(estimator, validation, metric, n_jobs)
+        return measured(estimator, validation, metric, n_jobs, smallest_rank(train))
 
     def tell(study: Any, trial: Any) -> None:  # noqa: ARG001
         if watch is not None:
@@ -98,12 +90,17 @@ def tune(
     return sorted(found, key=lambda trial: -float("inf") if trial.value is None else trial.value, reverse=True)
 
 
+def smallest_rank(train: Baskets) -> int:
+    """The smallest rank that is tried."""
+    return max(min(int(train.sizes.max()), 10), 2)
+
+
 def suggest(trial: Any, model: str, objective: str, train: Baskets) -> dict[str, Any]:
     """A setting: the constructor's arguments that are searched over."""
-    largest = int(train.sizes.max())
-    low = max(min(largest, 10), 2)
+    low = smallest_rank(train)
+    high = max(min(2 * int(train.sizes.max()), 200), low)
     chosen = {
-        "n_components": trial.suggest_int("n_components", low, max(min(2 * largest, 200), low), log=True),
+        "n_components": trial.suggest_int("n_components", low, high, log=True),
         "alpha": trial.suggest_float("alpha", 1e-3, 30.0, log=True),
         "learning_rate": trial.suggest_float("learning_rate", 0.01, 0.3, log=True),
     }
@@ -115,14 +112,19 @@ def suggest(trial: Any, model: str, objective: str, train: Baskets) -> dict[str,
     return chosen
 
 
-def measured(model: Any, validation: Baskets, metric: str, n_jobs: int | None) -> float:
-    """The metric on the validation baskets that every setting can hold possible."""
-    fits = validation.subset(validation.sizes <= model.n_components)
+def measured(model: Any, validation: Baskets, metric: str, n_jobs: int | None, smallest: int) -> float:
+    """The metric on validation baskets, so that ranks can be compared.
+
+    A missing item of a basket that is larger than the rank is not found. Such a basket has no log-likelihood: that is
+    measured on the baskets that even the smallest rank can hold.
+    """
+    largest = smallest if metric == "log-likelihood" else model.n_components
+    fits = validation.subset(validation.sizes <= largest)
     report = evaluate(model, fits, (10,), 0, min_size=2, n_jobs=n_jobs)
-    values = {"mpr": report.mpr_fair, "p@10": report.precision[10], "ndcg": report.ndcg}
     if metric == "log-likelihood":
-        return float(report.log_likelihood) * fits.n_baskets / max(validation.n_baskets, 1)
-    return float(values[metric]) * fits.n_baskets / max(validation.n_baskets, 1)  # what does not fit is not found
+        return float(report.log_likelihood)
+    values = {"mpr": report.mpr_fair, "p@10": report.precision[10], "ndcg": report.ndcg}
+    return float(values[metric]) * fits.n_baskets / max(validation.n_baskets, 1)
 
 
 class _Pruning(Callback):
@@ -148,26 +150,33 @@ def require() -> Any:
     return optuna
 
 
-def _journal(optuna: Any, path: str | os.PathLike[str]) -> Any:
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-
-    name = os.fspath(path)
-    try:
-        backend = JournalFileBackend(name, lock_obj=JournalFileOpenLock(name))
-        return optuna.storages.JournalStorage(backend)
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{name} cannot be used as a study file: {error}") from error
-
-
-def _check_same(study: Any, facts: dict[str, Any]) -> None:
+def _open_study(optuna: Any, storage: str | os.PathLike[str] | None, seed: int, facts: dict[str, Any]) -> Any:
+    """A new study, or the one of the file, which must have been made with the same facts."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        study_name="contradpp",
+        direction="maximize",
+        storage=None if storage is None else _journal(optuna, os.fspath(storage)),
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
+        load_if_exists=True,
+    )
     for name, value in facts.items():
         known = study.user_attrs.get(name)
         if known is None:
             study.set_user_attr(name, value)
         elif known != value:
-            raise ParameterError(
-                f"the study file was made with {name}={known!r}, not {value!r}: name another file with --study"
-            )
+            raise ParameterError(f"the study file was made with {name}={known!r}, not {value!r}: name another file")
+    return study
+
+
+def _journal(optuna: Any, name: str) -> Any:
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    try:
+        return optuna.storages.JournalStorage(JournalFileBackend(name, lock_obj=JournalFileOpenLock(name)))
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{name} cannot be used as a study file: {error}") from error
 
 
 def _plain(trial: Any) -> Trial:

@@ -12,15 +12,14 @@ from contradpp.data.sets import Sets
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ConvergenceError
 from contradpp.learn.calibrate import auc
-from contradpp.research import run as runner
-from contradpp.research import scaling
+from contradpp.research import experiments
 from contradpp.research.paper import Task
 
 TASK = Task("fit", "amazon/feeding", "dynamic", 1, overrides=(("max_iter", 2),))
 
 
 def test_a_fit_has_every_metric_and_is_plain_json(tiny):
-    result = runner.run(TASK, n_jobs=1)
+    result = experiments.carry_out(TASK, n_jobs=1)
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert {"mpr", "precision@10", "auc", "auc_paired"} <= set(result["metrics"])
     assert result["rounds"] == 2
@@ -29,10 +28,10 @@ def test_a_fit_has_every_metric_and_is_plain_json(tiny):
 
 
 def test_the_auc_at_a_scale_is_that_of_the_rescaled_kernel(tiny):
-    train, test = runner.split(TASK)
-    part, validation = runner._set_aside(TASK, train)
-    model, _ = runner.fit(TASK, part, validation, 1)
-    scaled = runner.run(TASK, n_jobs=1)["scaled"]
+    train, test = experiments.split(TASK)
+    part, validation = experiments.set_aside(TASK, train)
+    model, _ = experiments.fit(TASK, part, validation, 1)
+    scaled = experiments.carry_out(TASK, n_jobs=1)["scaled"]
     for name in ("none", "likelihood", "discrimination"):
         other = cd.LowRankDPP.from_factors(model.item_factors_ * scaled["scales"][name], items=model.items_)
         report = cd.evaluate(other, test, random_state=TASK.trial)
@@ -42,10 +41,10 @@ def test_the_auc_at_a_scale_is_that_of_the_rescaled_kernel(tiny):
 
 
 def test_calibrating_afterwards_is_calibrating_in_fit(tiny):
-    train, _ = runner.split(TASK)
-    part, validation = runner._set_aside(TASK, train)
-    model, _ = runner.fit(TASK, part, validation, 1)
-    scale = runner.run(TASK, n_jobs=1)["scaled"]["scales"]["likelihood"]
+    train, _ = experiments.split(TASK)
+    part, validation = experiments.set_aside(TASK, train)
+    model, _ = experiments.fit(TASK, part, validation, 1)
+    scale = experiments.carry_out(TASK, n_jobs=1)["scaled"]["scales"]["likelihood"]
     settings = {**TASK.estimator, "calibrate": "likelihood"}
     other = cd.LowRankDPP(**settings, n_jobs=1).fit(part, validation=validation)
     np.testing.assert_allclose(other.item_factors_, scale * model.item_factors_)
@@ -53,13 +52,13 @@ def test_calibrating_afterwards_is_calibrating_in_fit(tiny):
 
 def test_scales_are_chosen_with_the_models_codes(tiny):
     """Validation baskets that lack most items must not be given codes of their own."""
-    train, test = runner.split(TASK)
-    model, _ = runner.fit(TASK, train, train, 1)
+    train, test = experiments.split(TASK)
+    model, _ = experiments.fit(TASK, train, train, 1)
     few = cd.Baskets.from_lists([[6, 7], [7], [5, 7, 6]] * 5)
     report = cd.evaluate(model, test, random_state=0)
-    scales = scaling.scaled_results(model, few, test, report, seed=3)["scales"]
+    scales = experiments.scaled_results(model, few, test, report, seed=3)["scales"]
     sets = few.recode(model.items_)
-    expected = scaling.choose_scales(Kernel(model.item_factors_), Sets(sets.indptr, sets.indices), 3)
+    expected = experiments.choose_scales(Kernel(model.item_factors_), Sets(sets.indptr, sets.indices), 3)
     assert scales == expected
     assert [model.items_[code] for code in sets.indices[:2]] == [6, 7]
 
@@ -68,29 +67,29 @@ def test_pairs_are_baskets_of_two_or_more(tiny):
     baskets = cd.Baskets.from_lists([[0], [1], [2, 3], [1, 2, 3]])
     model = cd.LowRankDPP.from_factors(np.random.default_rng(0).normal(size=(4, 4)))
     report = cd.evaluate(model, baskets, random_state=0)
-    found = runner._metrics(report)
+    found = experiments.metrics_of(report)
     assert found["single_share"] == 0.5
     larger = cd.evaluate(model, baskets.subset(baskets.sizes >= 2), random_state=0)
     assert found["metrics"]["mpr_pairs"] == pytest.approx(larger.by_size.rows[-1].mpr)
-    scaled = scaling.scaled_results(model, baskets, baskets, report, 0)
+    scaled = experiments.scaled_results(model, baskets, baskets, report, 0)
     scores, others = report.samples["score"][2:], report.samples["random_score"][2:]
     assert scaled["auc_pairs"]["none"] == auc(scores, others)
 
 
 def test_trials_differ_in_their_split(tiny):
-    first, second = (runner.split(Task("fit", "uk", "mle", trial))[1] for trial in (0, 1))
+    first, second = (experiments.split(Task("fit", "uk", "mle", trial))[1] for trial in (0, 1))
     assert first.n_baskets == second.n_baskets == 24
     assert first.indices.tolist() != second.indices.tolist()
 
 
 def test_popularity_is_evaluated_without_a_scale(tiny):
-    result = runner.run(Task("fit", "uk", "popularity", 0))
+    result = experiments.carry_out(Task("fit", "uk", "popularity", 0))
     assert "scaled" not in result
     assert result["metrics"]["mpr"] > 50
 
 
 def test_runs_from_the_papers_start_are_cut_off(tiny):
-    result = runner.run(Task("fit", "uk", "mle", 0, "paper"), n_jobs=1)
+    result = experiments.carry_out(Task("fit", "uk", "mle", 0, "paper"), n_jobs=1)
     assert (result["rounds"], result["ended"]) == (1, "cut off")
 
 
@@ -101,13 +100,13 @@ def test_a_run_that_diverges_is_reported_with_what_it_reached(tiny, monkeypatch)
 
     fit = cd.LowRankDPP.fit
     monkeypatch.setattr(cd.LowRankDPP, "fit", diverge)
-    result = runner.run(TASK, n_jobs=1)
+    result = experiments.carry_out(TASK, n_jobs=1)
     assert result["ended"] == "left the finite numbers"
     assert result["metrics"]["mpr"] > 0
 
 
 def test_long_curves_are_thinned_to_their_ends():
     history = [{"iteration": i, "seconds": i / 10, "validation": -1.0} for i in range(5000)]
-    thin = runner._thinned(history)
-    assert len(thin["iteration"]) == runner.POINTS
+    thin = experiments.thinned(history)
+    assert len(thin["iteration"]) == experiments.POINTS
     assert (thin["iteration"][0], thin["iteration"][-1]) == (0, 4999)
