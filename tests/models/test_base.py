@@ -36,6 +36,8 @@ def test_score_samples_of_every_subset(model, exact):
     assert np.ndim(model.score_samples([0, 3])) == 0
     assert model.score([[0], [1, 2]]) == pytest.approx(np.mean(model.score_samples([[0], [1, 2]])))
     assert model.score_samples([]) == pytest.approx(-model.log_normalizer_)
+    np.testing.assert_allclose(model.log_det([[0], [0, 3]]) - model.log_normalizer_, model.score_samples([[0], [0, 3]]))
+    assert model.law_is_cheap_
 
 
 def test_size_distribution_of_every_size(model, exact):

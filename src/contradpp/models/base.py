@@ -100,7 +100,18 @@ class BaseDPP:
         """log det(I + L)."""
         return self._kernel.log_normalizer
 
+    @property
+    def law_is_cheap_(self) -> bool:
+        """Whether log P, marginals and samples take seconds at most: they need all of L, which rankings do not."""
+        return True
+
     # -- Probabilities -----------------------------------------------------------------------------
+
+    def log_det(self, baskets: Any, *, unknown: str = "error") -> Array:
+        """log det L_A of every basket: log P(A) up to the normaliser, which it does not need."""
+        queries = as_queries(baskets, self._known, unknown=unknown)
+        logs = self._kernel.log_det(queries.sets)
+        return logs[0] if queries.single else logs
 
     def score_samples(self, baskets: Any, *, unknown: str = "error") -> Array:
         """log P(A) of every basket; −inf for a set that the model holds impossible, as any beyond its rank."""

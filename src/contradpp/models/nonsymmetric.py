@@ -21,6 +21,8 @@ from contradpp.models.base import BaseDPP, check_count
 from contradpp.models.queries import as_ids
 from contradpp.models.skew_learning import SkewLearningMixin
 
+MOST_CHEAP = 4_000  # items with partners up to which the whole law takes a second or two
+
 
 class NonsymmetricDPP(SkewLearningMixin, BaseDPP):
     """A determinantal point process whose items attract as well as repel: L = V Vᵀ + S, S = −Sᵀ.
@@ -165,6 +167,11 @@ class NonsymmetricDPP(SkewLearningMixin, BaseDPP):
     def gain_(self) -> Array:
         """G in L = X G Xᵀ + S."""
         return self._skewed.gain
+
+    @property
+    def law_is_cheap_(self) -> bool:
+        """Whether log P, marginals and samples take seconds at most: a dense matrix over the items with partners."""
+        return len(self._skewed.skew.connected) <= MOST_CHEAP
 
     @property
     def _skewed(self) -> NonsymmetricKernel:
