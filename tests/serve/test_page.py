@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,20 +16,10 @@ from contradpp.serve.settings import ServeSettings
 from serve.live import other_shop, running
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need Playwright (extra dev)")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 expect = sync_api.expect
 
 # Set to a folder to keep pictures of the page from a test run.
 PICTURES = os.environ.get("CONTRADPP_SCREENSHOTS")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    with sync_api.sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        with playwright.chromium.launch(executable_path=CHROMIUM, args=flags) as found:
-            yield found
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from contradpp.cli.output import busy
 from contradpp.data.baskets import Baskets
 from contradpp.data.feedback import Feedback, read_feedback
 from contradpp.errors import DataError
-from contradpp.report.examples import Example, examples
-from contradpp.report.measured import Measured, measure
+from contradpp.report.measured import Example, Measured, examples, measure
 
 
 @dataclass

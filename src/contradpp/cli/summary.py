@@ -13,8 +13,7 @@ import click
 from contradpp.cli.output import Column, called, heading, in_bytes, listed, paragraph, show_table
 from contradpp.data.baskets import Baskets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.report.examples import Example
-from contradpp.report.measured import KS, Measured
+from contradpp.report.measured import KS, Example, Measured
 
 LEGEND = (
     "MPR: how far up the missing item ranks, 100 = always first, 50 = by chance. top 1, top 10: how often it is among "

@@ -33,6 +33,7 @@ def evaluate(
     train: Any = None,
     min_size: int = 1,
     n_jobs: int | None = None,
+    likelihood: bool = True,
 ) -> Report:
     """Measure a model on held-out baskets.
 
@@ -53,6 +54,9 @@ def evaluate(
         with 2, there is always a rest to predict from. The two can differ by more than methods do: say which.
     n_jobs : int, optional
         Threads; None for as many as the model uses, else all cores. Results do not depend on it.
+    likelihood : bool
+        Whether log-likelihood and AUC are computed; they are NaN otherwise. They take the model's normaliser, which is
+        dear for a nonsymmetric model of many items.
 
     Examples
     --------
@@ -78,8 +82,9 @@ def evaluate(
     held = part.indptr[:-1] + chosen
     outcome = scorer.leave_one_out(part, held, N_TOP, threads)
     reference = baskets if train is None else as_baskets(train).recode(scorer.items, unknown="ignore")
+    emptied = (sets.sizes == 0) & (given.sizes > 0)
     samples = rank_samples(part, held, outcome, reference, ks) | likelihood_samples(
-        scorer, sets, emptied=(sets.sizes == 0) & (given.sizes > 0), seed=seed
+        scorer if likelihood else None, sets, emptied=emptied, seed=seed
     )
     entries = breakdown.Entries(part.indptr, outcome.better, outcome.equal, _others(part, baskets.n_items))
     return Report(

@@ -37,12 +37,12 @@ def rank_samples(
     return samples
 
 
-def likelihood_samples(scorer: Scorer, sets: Sets, *, emptied: NDArray[np.bool_], seed: int) -> dict[str, Array]:
-    """Log-likelihoods of baskets and of their random sets; baskets that lost all their items are left out."""
+def likelihood_samples(scorer: Scorer | None, sets: Sets, *, emptied: NDArray[np.bool_], seed: int) -> dict[str, Array]:
+    """Log-likelihoods of baskets and of their random sets, none without a scorer; emptied baskets are left out."""
     from contradpp.learn.calibrate import uniform_sets
 
-    logs = scorer.log_probability(sets)
-    if logs is None:
+    logs = None if scorer is None else scorer.log_probability(sets)
+    if scorer is None or logs is None:
         return {name: np.empty(0) for name in ("log_likelihood", "score", "random_score", "auc_paired")}
     there = sets.sizes > 0
     random = Sets(sets.indptr, uniform_sets(sets.sizes, len(scorer.items), stream(seed, 1)))
