@@ -1,4 +1,4 @@
-"""What a server is told: which model, how much a request may ask for, and where feedback goes."""
+"""What a server is told: which model, how much a request may ask for, who may ask, and where feedback goes."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ TOKEN = "CONTRADPP_TOKEN"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The most that one request may ask for.
+    """The most that one request may ask for, and the most that may be asked at a time.
 
     Attributes
     ----------
     body_bytes : int
         Length of a request's body, however it is sent.
-    basket_items : int
-        Items of one basket.
-    batch : int
-        Baskets of one request.
+    basket_items, batch : int
+        Items of one basket; baskets of one request.
     suggestions : int
         n of /v1/recommend, items that /v1/complete adds, hits of /v1/items.
     listed_items : int
         Items of `exclude` and of `candidates`.
-    samples : int
-        Sets of one /v1/sample.
-    map_items : int
-        Points of /v1/map.
+    samples, map_items : int
+        Sets of one /v1/sample; points of /v1/map.
+    work : float
+        About how many multiply-adds one request may take: some ten seconds of one thread.
     pending : int
         Requests that wait for their turn; the next one is refused with 503.
+    connections : int
+        Open connections of one worker; the next one takes the place of the one that has been idle longest.
     timeout : float
-        Seconds from the first byte of a request to its answer.
+        Seconds for the head of a request, and from there to its answer.
     """
 
     body_bytes: int = 1_000_000
@@ -47,7 +47,9 @@ class Limits:
     listed_items: int = 20_000
     samples: int = 100
     map_items: int = 600
+    work: float = 1e11
     pending: int = 512
+    connections: int = 512
     timeout: float = 10.0
 
     def __post_init__(self) -> None:
@@ -57,7 +59,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServeSettings:
+class ServiceSettings:
     """Everything that `create_app` needs to know.
 
     Attributes
@@ -68,23 +70,26 @@ class ServeSettings:
         The bearer token that feedback and reload require.
     feedback : str, optional
         Path of the feedback log; without it feedback is refused.
+    hosts : tuple of str
+        Names that the server answers to besides localhost and any IP address; "*" for all. A page of another site
+        whose name was made to point here is refused by it.
     limits : Limits
     watch_seconds : float
         How often the model file is looked at for a change; 0 for never.
     n_jobs : int
-        Threads of one model call.
+        Threads of one model call, whatever the model file says.
     access_log : bool
         Whether every request is logged.
     log_bodies : bool
         Whether the access log shows what was asked.
     shared_dir : str, optional
-        Where the workers of one server keep their counters, so that each can report the sum, and the last good model,
-        so that a worker that starts beside a bad file has one.
+        Where the workers of one server keep the last good model, for one that starts beside a bad file.
     """
 
     model: str
     token: str | None = field(default=None, repr=False)
     feedback: str | None = None
+    hosts: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     watch_seconds: float = 1.0
     n_jobs: int = 1
@@ -107,17 +112,21 @@ class ServeSettings:
         """The settings that `to_environment` described."""
         try:
             told = json.loads(os.environ[ENVIRONMENT])
-            limits = Limits(**told.pop("limits"))
-            return cls(**told, limits=limits, token=os.environ.get(TOKEN) or None)
+            limits, hosts = Limits(**told.pop("limits")), tuple(told.pop("hosts"))
+            return cls(**told, limits=limits, hosts=hosts, token=os.environ.get(TOKEN) or None)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ParameterError(f"{ENVIRONMENT} does not hold the settings of a server: {error}") from error
 
 
+def is_address(host: str) -> bool:
+    """Whether a host is an IP address and not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def beyond_loopback(host: str) -> bool:
     """Whether a server on this host can be reached from other machines."""
-    if host == "localhost":
-        return False
-    try:
-        return not ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return True
+    return host != "localhost" and not (is_address(host) and ipaddress.ip_address(host).is_loopback)
