@@ -6,7 +6,7 @@ import ipaddress
 import json
 import os
 from dataclasses import asdict, dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from contradpp.errors import ParameterError
 
@@ -14,43 +14,26 @@ ENVIRONMENT = "CONTRADPP_SERVE"  # how the parent tells its workers; the token t
 TOKEN = "CONTRADPP_TOKEN"
 
 
+def _most(default: float, what: str) -> Any:
+    """A limit, and what it is for: the command line says it."""
+    return field(default=default, metadata={"help": what})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The most that one request may ask for, and the most that may be asked at a time.
+    """The most that one request may ask for, and the most that may be asked at a time."""
 
-    Attributes
-    ----------
-    body_bytes : int
-        Length of a request's body, however it is sent.
-    basket_items, batch : int
-        Items of one basket; baskets of one request.
-    suggestions : int
-        n of /v1/recommend, items that /v1/complete adds, hits of /v1/items.
-    listed_items : int
-        Items of `exclude` and of `candidates`.
-    samples, map_items : int
-        Sets of one /v1/sample; points of /v1/map.
-    work : float
-        About how many multiply-adds one request may take: some ten seconds of one thread.
-    pending : int
-        Requests that wait for their turn; the next one is refused with 503.
-    connections : int
-        Open connections of one worker; the next one takes the place of the one that has been idle longest.
-    timeout : float
-        Seconds for the head of a request, and from there to its answer.
-    """
-
-    body_bytes: int = 1_000_000
-    basket_items: int = 1_000
-    batch: int = 256
-    suggestions: int = 500
-    listed_items: int = 20_000
-    samples: int = 100
-    map_items: int = 600
-    work: float = 1e11
-    pending: int = 512
-    connections: int = 512
-    timeout: float = 10.0
+    body_bytes: int = _most(1_000_000, "Length of a request's body, however it is sent.")
+    basket_items: int = _most(1_000, "Items of one basket.")
+    batch: int = _most(256, "Baskets of one request.")
+    suggestions: int = _most(500, "n of /v1/recommend, items that /v1/complete adds, hits of /v1/items.")
+    listed_items: int = _most(20_000, "Items of `exclude` and of `candidates`.")
+    samples: int = _most(100, "Sets of one /v1/sample.")
+    map_items: int = _most(600, "Points of /v1/map.")
+    work: float = _most(1e11, "About how many multiply-adds one request may take: some ten seconds of one thread.")
+    pending: int = _most(512, "Requests that wait for their turn; the next one is refused with 503.")
+    connections: int = _most(512, "Open connections of a worker; the next one replaces the one that was idle longest.")
+    timeout: float = _most(10.0, "Seconds for the head of a request, and from there to its answer.")
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -60,42 +43,28 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """Everything that `create_app` needs to know.
-
-    Attributes
-    ----------
-    model : str
-        Path of the model file.
-    token : str, optional
-        The bearer token that feedback and reload require.
-    feedback : str, optional
-        Path of the feedback log; without it feedback is refused.
-    hosts : tuple of str
-        Names that the server answers to besides localhost and any IP address; "*" for all. A page of another site
-        whose name was made to point here is refused by it.
-    limits : Limits
-    watch_seconds : float
-        How often the model file is looked at for a change; 0 for never.
-    n_jobs : int
-        Threads of one model call, whatever the model file says.
-    access_log : bool
-        Whether every request is logged.
-    log_bodies : bool
-        Whether the access log shows what was asked.
-    shared_dir : str, optional
-        Where the workers of one server keep the last good model, for one that starts beside a bad file.
-    """
+    """Everything that `create_app` needs to know."""
 
     model: str
+    """Path of the model file."""
     token: str | None = field(default=None, repr=False)
+    """The bearer token that feedback and reload require."""
     feedback: str | None = None
+    """Path of the feedback log; without it feedback is refused."""
     hosts: tuple[str, ...] = ()
+    """Names that the server answers to besides localhost and any IP address, "*" for all: a page of another site
+    whose name was made to point here is refused."""
     limits: Limits = field(default_factory=Limits)
     watch_seconds: float = 1.0
+    """How often the model file is looked at for a change; 0 for never."""
     n_jobs: int = 1
+    """Threads of one model call, whatever the model file says."""
     access_log: bool = True
+    """Whether every request is logged."""
     log_bodies: bool = False
+    """Whether the access log shows what was asked."""
     shared_dir: str | None = None
+    """Where the workers of one server keep the last good model, for one that starts beside a bad file."""
 
     def __post_init__(self) -> None:
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):

@@ -57,10 +57,15 @@ def run_server(settings: ServiceSettings, *, host: str = "127.0.0.1", port: int 
 
 
 def uvicorn_options(limits: Limits) -> dict[str, Any]:
-    """How uvicorn is to treat connections: what is in flight when it is told to end is answered."""
+    """How uvicorn is to treat connections: what is in flight when it is told to end is answered.
+
+    asyncio accepts as many connections at a time as the backlog is long before we can close one, and when it runs out
+    of files writes as many tracebacks: the backlog has to be short beside the number of files.
+    """
     return {
         "http": GuardedProtocol, "ws": "none", "log_config": None, "access_log": False, "server_header": False,
         "timeout_keep_alive": 30, "timeout_graceful_shutdown": round(limits.timeout) + 2,
+        "backlog": min(128, max(8, _most_files() // 16)),
     }  # fmt: skip
 
 
@@ -74,6 +79,7 @@ class GuardedProtocol(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._limits: Limits = self.app_state.get("limits") or Limits()
+        self._most = min(self._limits.connections, _most_files() // 2)
         self._head_due: asyncio.TimerHandle | None = None
         self._since = 0.0
 
@@ -85,7 +91,7 @@ class GuardedProtocol(H11Protocol):
         """Begin a connection, at the cost of the one that has been idle longest if there are too many."""
         super().connection_made(transport)
         self._wait_for_head()
-        if len(self.connections) > self._limits.connections:
+        if len(self.connections) > self._most:
             idle = [one for one in self.connections if isinstance(one, GuardedProtocol) and one._idle]
             min(idle, key=lambda one: one._since).transport.abort()
 
@@ -110,6 +116,16 @@ class GuardedProtocol(H11Protocol):
         if self._head_due is not None:
             self._head_due.cancel()
             self._head_due = None
+
+
+def _most_files() -> int:
+    """How many files, connections among them, the system lets this process open."""
+    try:
+        import resource
+    except ImportError:  # on Windows there is no such limit
+        return 2**16
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**16 if most == resource.RLIM_INFINITY else most
 
 
 def _check_feedback(path: str | None) -> None:
