@@ -92,7 +92,8 @@ class GuardedProtocol(H11Protocol):
         super().connection_made(transport)
         self._wait_for_head()
         if len(self.connections) > self._most:
-            idle = [one for one in self.connections if isinstance(one, GuardedProtocol) and one._idle]
+            ours = [one for one in self.connections if isinstance(one, GuardedProtocol)]
+            idle = [one for one in ours if one._idle and not one.transport.is_closing()]  # a closed one is gone later
             min(idle, key=lambda one: one._since).transport.abort()
 
     def data_received(self, data: bytes) -> None:
