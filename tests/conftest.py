@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -28,3 +31,18 @@ def exact(factors) -> ExactDPP:
 def model(factors) -> cd.LowRankDPP:
     """The model of that kernel, with items 0..6."""
     return cd.LowRankDPP.from_factors(factors)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    """Debian's Chromium, driven by Playwright."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need Playwright (extra dev)")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    with (
+        sync_api.sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=chromium, args=flags) as found,
+    ):
+        yield found

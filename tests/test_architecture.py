@@ -21,6 +21,7 @@ FLOORS = [
     {"learn"},
     {"models"},
     {"metrics"},
+    {"atlas"},
     {"research", "report", "distributed", "serve"},
     {"cli"},
     {"__main__"},

@@ -36,11 +36,10 @@ def test_json(call, folder, monkeypatch):
 
 
 def test_serving_is_told_which_model(call, folder, monkeypatch):
-    from contradpp.cli import serve
-
+    pytest.importorskip("uvicorn", reason="the service needs the extra serve")
     asked = []
     monkeypatch.setattr(command, "write_page", lambda *_: None)
-    monkeypatch.setattr(serve, "run_server", lambda settings, **_: asked.append(settings.model))
+    monkeypatch.setattr("contradpp.serve.server.run_server", lambda settings, **_: asked.append(settings.model))
     assert call("demo", "--baskets", 500, "-o", folder, "--serve").code == 0
     assert asked == [str(folder / "model.safetensors")]
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.report.examples import examples
-from contradpp.report.measured import BASELINE, measure
+from contradpp.report.measured import BASELINE, examples, measure
 from contradpp.report.page import Subject, render
 
 NASTY = '</script><img src="http://example.org/x">'
@@ -85,6 +86,22 @@ def test_a_model_without_measurement_or_history(subject):
     assert "How it learned" not in page
 
 
+def test_a_model_whose_normaliser_is_dear_has_a_page_without_it(subject, monkeypatch):
+    """Nobody asked for log P: the normaliser, marginals and samples of a large nonsymmetric model take minutes."""
+    tea = subject.train.items.code("tea")
+    skew = np.zeros((5, 5))
+    skew[tea, (tea + 1) % 5], skew[(tea + 1) % 5, tea] = 0.5, -0.5
+    model = cd.NonsymmetricDPP.from_factors(subject.model.item_factors_, S=skew, items=subject.train.items)
+    model.history_, model.n_iter_ = [], 0
+    monkeypatch.setattr("contradpp.dpp.resolvent.resolvent", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("contradpp.models.nonsymmetric.MOST_CHEAP", 1)
+    measured = measure({"large": model}, subject.train, subject.train)
+    assert math.isnan(measured.reports["large"].log_likelihood)
+    page = render(Subject(model, "large", "shop", subject.train, measured, examples(model, subject.train), 0.0))
+    assert '<td class="number">–</td>' in page
+    assert ">nan<" not in page
+
+
 def test_verdicts_claim_no_more_than_the_baskets_show(subject):
     shop = cd.Baskets.from_lists([[f"a{n}", f"b{n}"] for n in range(20)] * 10)
     good = measure({"good": _Fixed(cd.baselines.ItemKNN().fit(shop))}, shop, shop)
@@ -117,3 +134,34 @@ def test_without_a_basket_to_ask_about_there_is_nothing_to_measure(subject):
     single = cd.Baskets.from_lists([["tea"]], items=subject.model.items_)
     assert measure({"ours": subject.model}, subject.train, single) is None
     assert examples(subject.model, single) == []
+
+
+# -- In a browser --------------------------------------------------------------------------------
+
+COLLISIONS = """() => {
+    const boxes = [...document.querySelectorAll('svg.map .name')].map((one) => one.getBoundingClientRect());
+    const shown = boxes.filter((box) => box.width > 0);
+    const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    return [shown.length, shown.filter((a) => shown.some((b) => a !== b && meet(a, b))).length];
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_names_on_the_map_do_not_touch_and_the_page_fits_the_screen(browser, tmp_path, width):
+    products = [f"Product WITH a wide name {n}" for n in range(150)]
+    rng = np.random.default_rng(0)
+    shop = cd.Baskets.from_lists([[products[i] for i in rng.choice(150, 4, replace=False)] for _ in range(400)])
+    model = cd.LowRankDPP.from_factors(rng.normal(size=(shop.n_items, 8)), items=shop.items)
+    model.history_, model.n_iter_ = [{"iteration": n, "validation": -n, "objective": n} for n in (1, 2)], 2
+    measured = measure({"ours": model}, shop, shop)
+    page = render(Subject(model, "ours", "shop", shop, measured, examples(model, shop), 1.0))
+    (tmp_path / "report.html").write_text(page, encoding="utf-8")
+    context = browser.new_context(viewport={"width": width, "height": 860})
+    seen = context.new_page()
+    seen.goto((tmp_path / "report.html").as_uri())
+    assert seen.evaluate("document.documentElement.scrollWidth") <= width
+    shown, touching = seen.evaluate(COLLISIONS)
+    assert shown >= 5
+    assert touching == 0
+    assert seen.evaluate("document.querySelector('svg.map').getBoundingClientRect().width") >= min(600, width - 80)
+    context.close()

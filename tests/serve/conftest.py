@@ -12,7 +12,7 @@ import contradpp as cd
 pytest.importorskip("fastapi", reason="the service needs the extra serve")
 pytest.importorskip("uvicorn", reason="the service needs the extra serve")
 
-from contradpp.serve.settings import ServeSettings
+from contradpp.serve.options import ServiceSettings
 from serve.live import Live, running, small_shop, wait_until
 
 
@@ -26,7 +26,7 @@ def live(tmp_path_factory, shop_model) -> Iterator[Live]:
     """A server for tests that leave it as it was."""
     folder = tmp_path_factory.mktemp("live")
     shop_model.save(folder / "model.safetensors")
-    settings = ServeSettings(model=str(folder / "model.safetensors"), feedback=str(folder / "feedback.jsonl"))
+    settings = ServiceSettings(model=str(folder / "model.safetensors"), feedback=str(folder / "feedback.jsonl"))
     with running(settings) as server:
         yield server
 
@@ -40,7 +40,7 @@ def start(tmp_path, shop_model) -> Iterator[Callable[..., Live]]:
             path = tmp_path / "model.safetensors"
             (model or shop_model).save(path)
             told = {"model": str(path), "feedback": str(tmp_path / "feedback.jsonl"), "watch_seconds": 0.05} | settings
-            return stack.enter_context(running(ServeSettings(**told)))
+            return stack.enter_context(running(ServiceSettings(**told)))
 
         yield start_one
 

@@ -18,7 +18,8 @@ import uvicorn
 import contradpp as cd
 from contradpp.data.grocer_catalogue import catalogue
 from contradpp.serve.app import create_app
-from contradpp.serve.settings import ServeSettings
+from contradpp.serve.options import ServiceSettings
+from contradpp.serve.server import uvicorn_options
 
 RANK = 12
 
@@ -59,10 +60,10 @@ def other_shop(seed: int = 1) -> cd.LowRankDPP:
 
 
 @contextlib.contextmanager
-def running(settings: ServeSettings, *, port: int = 0) -> Iterator[Live]:
+def running(settings: ServiceSettings, *, port: int = 0) -> Iterator[Live]:
     """Serve until the block ends."""
     app = create_app(settings)
-    config = uvicorn.Config(app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=2)
+    config = uvicorn.Config(app, **uvicorn_options(settings.limits) | {"timeout_graceful_shutdown": 2})
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", port)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -7,18 +7,17 @@ import asyncio
 import numpy as np
 import pytest
 
-from contradpp.serve.batches import MOST
-from contradpp.serve.errors import Refused
-from contradpp.serve.metrics import Metrics
-from contradpp.serve.service import Service
-from contradpp.serve.settings import Limits, ServeSettings
+from contradpp.serve.counters import Counters
+from contradpp.serve.gate import Refused
+from contradpp.serve.options import Limits, ServiceSettings
+from contradpp.serve.service import MOST_TOGETHER, Service
 
 
 @pytest.fixture
 def service(tmp_path, shop_model):
     shop_model.save(tmp_path / "model")
-    made = Service(ServeSettings(model=str(tmp_path / "model"), limits=Limits(pending=60)), Metrics([]))
-    made.keeper.reload()
+    made = Service(ServiceSettings(model=str(tmp_path / "model"), limits=Limits(pending=60)), Counters([]))
+    made.reloader.reload()
     yield made
     made.close()
 
@@ -50,7 +49,7 @@ def test_questions_that_come_together_share_calls_and_get_their_own_answers(serv
         return await asyncio.gather(*(service.batches.recommend(service.served, basket, n) for basket, n in asked))
 
     found = asyncio.run(all_at_once())
-    assert max(calls) == MOST
+    assert max(calls) == MOST_TOGETHER
     assert len(calls) < 10
     for (basket, n), ranked in zip(asked, found, strict=True):
         expected, shares = shop_model.recommend(basket, N=n)
@@ -111,7 +110,7 @@ def test_questions_to_an_old_and_a_new_model_are_kept_apart(service, tmp_path):
 
     old = service.served
     other_shop().save(tmp_path / "model")
-    service.keeper.reload()
+    service.reloader.reload()
     new = service.served
 
     async def both():

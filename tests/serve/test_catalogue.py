@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contradpp.serve import schemas
-from contradpp.serve.atlas import Atlas
 from contradpp.serve.catalogue import Search
 
 
@@ -66,26 +65,3 @@ def test_the_map_holds_the_asked_items_too(live, shop_model):
     assert all(-1 <= point[axis] <= 1 for point in answer["points"] for axis in "xy")
     schemas.MapAnswer.model_validate(answer)
     assert live.get("/v1/map", items=[rare], limit=20).json()["points"] == answer["points"]
-
-
-def test_twins_lie_together_whatever_their_sign_and_strangers_apart():
-    rng = np.random.default_rng(0)
-    strangers = np.eye(20)
-    factors = np.concatenate([strangers, -strangers + 0.01 * rng.normal(size=(20, 20))])
-    places = Atlas(factors, np.arange(40)).places(list(range(40)))
-    between_twins = np.linalg.norm(places[:20] - places[20:], axis=1)
-    between_strangers = np.linalg.norm(places[:20, None] - places[None, :20], axis=2)[~np.eye(20, dtype=bool)]
-    assert np.median(between_twins) < 0.3 * np.median(between_strangers)
-
-
-def test_an_item_that_is_not_laid_out_is_put_beside_its_like():
-    factors = np.concatenate([np.eye(10), [[0.0] * 3 + [2.0] + [0.0] * 6]])
-    atlas = Atlas(factors, np.arange(10))
-    places = atlas.places([3, 10])
-    assert np.allclose(places[0], places[1], atol=0.02)
-
-
-def test_maps_of_tiny_catalogues():
-    for m in (1, 2, 3):
-        assert Atlas(np.eye(m), np.arange(m)).places(list(range(m))).shape == (m, 2)
-    assert np.isfinite(Atlas(np.zeros((4, 2)), np.arange(4)).places([0, 1, 2, 3])).all()

@@ -137,6 +137,7 @@ def test_beyond_loopback_without_a_token_there_is_a_warning(
 def test_without_the_extra_the_message_names_it(tmp_path, shop_model, monkeypatch):
     shop_model.save(tmp_path / "model")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "contradpp.serve.server", raising=False)
     result = CliRunner().invoke(serve, [str(tmp_path / "model")])
     assert "contradpp[serve]" in str(result.exception)
 

@@ -9,8 +9,10 @@ import time
 import pytest
 
 from contradpp.errors import ParameterError
+from contradpp.serve.options import Limits, ServiceSettings, beyond_loopback
 from contradpp.serve.schemas import ErrorAnswer
-from contradpp.serve.settings import Limits, ServeSettings, beyond_loopback
+
+HEAD = b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def refused(response, status: int) -> str:
@@ -98,10 +100,7 @@ def test_a_long_body_is_refused_told_or_untold(live):
 def test_a_body_far_too_long_is_not_even_read(live):
     host, port = live.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as line:
-        head = (
-            b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999999\r\n\r\n"
-        )
-        line.sendall(head)
+        line.sendall(HEAD + b"Content-Length: 99999999\r\n\r\n")
         assert line.recv(100).startswith(b"HTTP/1.1 413")
 
 
@@ -109,8 +108,7 @@ def test_a_body_that_does_not_come_is_given_up(start):
     server = start(limits=Limits(timeout=0.5))
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as line:
-        head = b"POST /v1/score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-        line.sendall(head)
+        line.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
         assert line.recv(100).startswith(b"HTTP/1.1 408")
 
 
@@ -156,23 +154,23 @@ def test_feedback_and_reload_need_the_token_and_nothing_else_does(start):
 
 
 def test_the_token_is_neither_shown_nor_written_into_the_settings_variable():
-    settings = ServeSettings(model="m", token="sesame")
+    settings = ServiceSettings(model="m", token="sesame")
     assert "sesame" not in repr(settings)
     environment = settings.to_environment()
     assert "sesame" not in environment["CONTRADPP_SERVE"]
 
 
 def test_settings_survive_the_way_to_a_worker(monkeypatch):
-    settings = ServeSettings(model="m", token="sesame", limits=Limits(batch=3), feedback="f", n_jobs=2)
+    settings = ServiceSettings(model="m", token="sesame", limits=Limits(batch=3), feedback="f", n_jobs=2)
     for name, value in settings.to_environment().items():
         monkeypatch.setenv(name, value)
-    assert ServeSettings.from_environment() == settings
+    assert ServiceSettings.from_environment() == settings
 
 
 @pytest.mark.parametrize("token", ["", "  ", "é", "a\nb"])
 def test_a_token_that_no_header_can_carry_is_refused(token):
     with pytest.raises(ParameterError, match="token"):
-        ServeSettings(model="m", token=token)
+        ServiceSettings(model="m", token=token)
 
 
 def test_limits_must_be_positive():
@@ -210,7 +208,7 @@ def test_every_answer_carries_the_security_headers(live, path):
 def test_only_the_pages_own_files_are_served(live, path):
     host, port = live.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as line:
-        line.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         assert line.recv(100).startswith(b"HTTP/1.1 404")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,24 +12,14 @@ import pytest
 
 import contradpp as cd
 from contradpp.data.feedback import read_feedback
-from contradpp.serve.settings import ServeSettings
+from contradpp.serve.options import ServiceSettings
 from serve.live import other_shop, running
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need Playwright (extra dev)")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 expect = sync_api.expect
 
 # Set to a folder to keep pictures of the page from a test run.
 PICTURES = os.environ.get("CONTRADPP_SCREENSHOTS")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    with sync_api.sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        with playwright.chromium.launch(executable_path=CHROMIUM, args=flags) as found:
-            yield found
 
 
 @pytest.fixture
@@ -211,7 +200,7 @@ def test_the_map_shows_basket_and_suggestions_and_adds_what_is_pressed(live, vis
 
 def test_a_server_that_goes_is_noticed_and_one_that_returns_too(tmp_path, shop_model, visit):
     shop_model.save(tmp_path / "model")
-    settings = ServeSettings(model=str(tmp_path / "model"))
+    settings = ServiceSettings(model=str(tmp_path / "model"))
     with running(settings) as server:
         page = visit(server, faults=True)
         expect(page.locator(".suggestion")).to_have_count(10)

@@ -10,7 +10,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.errors import ModelFileError
-from contradpp.serve.keeper import Keeper
+from contradpp.serve.reloader import Reloader
 from serve.live import other_shop
 
 
@@ -118,10 +118,10 @@ def test_a_server_that_starts_without_a_model_says_so_and_recovers(
     wait_until(lambda: server.get("/readyz").status_code == 200)
 
 
-def test_a_keeper_without_a_file(tmp_path):
-    keeper = Keeper(str(tmp_path / "none"), n_jobs=1, tell=lambda _: None)
+def test_a_reloader_without_a_file(tmp_path):
+    reloader = Reloader(str(tmp_path / "none"), n_jobs=1, tell=lambda _: None)
     with pytest.raises(ModelFileError):
-        keeper.reload()
-    keeper.reload_if_changed()
-    assert keeper.failures == 1
-    assert keeper.served is None
+        reloader.reload()
+    reloader.reload_if_changed()
+    assert reloader.failures == 1
+    assert reloader.served is None

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contradpp.serve.app import create_app
-from contradpp.serve.settings import Limits, ServeSettings
+from contradpp.serve.options import Limits, ServiceSettings
 
 schemathesis = pytest.importorskip("schemathesis", reason="the interface's tests need Schemathesis (extra dev)")
 from schemathesis.checks import not_a_server_error  # noqa: E402
@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (  # noqa: E402
 
 EXAMPLES = 20
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
-DOCUMENT = create_app(ServeSettings(model="none")).openapi()
+DOCUMENT = create_app(ServiceSettings(model="none")).openapi()
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 OPERATIONS = [(method, path) for path, methods in DOCUMENT["paths"].items() for method in methods]
 
@@ -44,7 +44,7 @@ def test_no_request_breaks_the_service(live, method, path):
 
 
 def test_the_document_tells_the_limits():
-    document = create_app(ServeSettings(model="none", limits=Limits(suggestions=7, batch=3))).openapi()
+    document = create_app(ServiceSettings(model="none", limits=Limits(suggestions=7, batch=3))).openapi()
     fields = document["components"]["schemas"]["RecommendRequest"]["properties"]
     assert fields["n"]["maximum"] == 7
     assert fields["baskets"]["maxItems"] == 3

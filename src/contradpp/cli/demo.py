@@ -12,8 +12,7 @@ import contradpp as cd
 from contradpp.cli.destination import check_writable, save_model, write_text
 from contradpp.cli.fit import show_files, show_metrics
 from contradpp.cli.output import Column, busy, heading, json_option, listed, paragraph, show_json, show_table
-from contradpp.report.examples import examples
-from contradpp.report.measured import Measured, measure
+from contradpp.report.measured import Measured, examples, measure
 
 BASKETS = (["spaghetti", "tomato sauce"], ["taco shells", "minced beef"], ["wet cat food (Felix & Co)"])
 PRODUCTS = ("whole milk (Dairy Farm)", "spaghetti", "white sliced bread")

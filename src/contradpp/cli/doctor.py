@@ -25,7 +25,12 @@ from contradpp.data import datasets
 SIGNS = {"ok": "✓", "note": "·", "failed": "✗"}
 LEAST_MEMORY = 500e6
 LIBRARIES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "threadpoolctl", "click", "rich")
-EXTRAS = {"serve": ("fastapi", "uvicorn"), "plot": ("matplotlib",), "ray": ("ray",), "tune": ("optuna",)}
+EXTRAS = {
+    "serve": ("fastapi", "prometheus_client", "uvicorn"),
+    "plot": ("matplotlib",),
+    "ray": ("ray",),
+    "tune": ("optuna",),
+}
 
 
 class Check(NamedTuple):

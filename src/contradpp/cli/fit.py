@@ -30,8 +30,7 @@ from contradpp.cli.output import (
 from contradpp.cli.run import Run, judge, prepare, train
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ConvergenceError
-from contradpp.report.examples import Example
-from contradpp.report.measured import KS, Measured
+from contradpp.report.measured import KS, Example, Measured
 
 SETTINGS_MARK = "# Written by contradpp"
 LEGEND = (

@@ -17,8 +17,7 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.feedback import Feedback, read_feedback
 from contradpp.errors import DataError
 from contradpp.learn.objectives import MOST_TO_INVERT
-from contradpp.report.examples import Example, examples
-from contradpp.report.measured import Measured, measure
+from contradpp.report.measured import Example, Measured, examples, measure
 
 LEAST_RANK, MOST_RANK = 30, 100
 DENSE_CATALOGUE = 20_000  # items up to which a pass over the whole catalogue at every step is cheap

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
 
 import click
 
-from contradpp.serve.run import run_server
-from contradpp.serve.settings import TOKEN, Limits, ServeSettings, beyond_loopback
+from contradpp.serve.options import TOKEN, Limits, ServiceSettings, beyond_loopback
 
-DEFAULTS = Limits()
+LIMITS = {
+    "timeout": "--timeout", "body_bytes": "--max-body", "basket_items": "--max-basket", "batch": "--max-batch",
+    "suggestions": "--max-n", "work": "--max-work", "connections": "--max-connections",
+}  # fmt: skip
+
+
+def limit_options(command: Callable[..., None]) -> Callable[..., None]:
+    """An option for each of these limits."""
+    for limit in reversed([one for one in fields(Limits) if one.name in LIMITS]):
+        kind = click.IntRange(1) if isinstance(limit.default, int) else click.FloatRange(0, min_open=True)
+        told = {"default": limit.default, "show_default": True, "type": kind, "help": limit.metadata["help"]}
+        command = click.option(LIMITS[limit.name], limit.name, **told)(command)
+    return command
 
 
 @click.command()
@@ -19,27 +33,23 @@ DEFAULTS = Limits()
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Processes that share the port.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of one model call.")
 @click.option("--token", envvar=TOKEN, help=f"Bearer token for feedback and reload; better given as {TOKEN}.")
+@click.option("--allow-host", "hosts", multiple=True, help="A name that the server goes by; IP addresses always do.")
 @click.option("--feedback", type=click.Path(dir_okay=False), help="Keep accepted and rejected sets in this file.")
-@click.option(
-    "--timeout", default=DEFAULTS.timeout, show_default=True, type=click.FloatRange(0, min_open=True), help="Seconds."
-)
-@click.option("--max-body", default=DEFAULTS.body_bytes, show_default=True, type=click.IntRange(1), help="Bytes.")
-@click.option("--max-basket", default=DEFAULTS.basket_items, show_default=True, type=click.IntRange(1), help="Items.")
-@click.option("--max-batch", default=DEFAULTS.batch, show_default=True, type=click.IntRange(1), help="Baskets.")
-@click.option("--max-n", default=DEFAULTS.suggestions, show_default=True, type=click.IntRange(1), help="Suggestions.")
+@limit_options
 @click.option("--watch", default=1.0, show_default=True, type=click.FloatRange(0), help="Seconds; 0: never reload.")
 @click.option("--access-log/--no-access-log", default=True, show_default=True)
 @click.option("--log-bodies", is_flag=True, help="Let the access log show what was asked. Baskets tell about people.")
 def serve(
-    model: str, host: str, port: int, workers: int, threads: int, token: str | None, feedback: str | None,
-    timeout: float, max_body: int, max_basket: int, max_batch: int, max_n: int, watch: float, access_log: bool,
-    log_bodies: bool,
+    model: str, host: str, port: int, workers: int, threads: int, token: str | None, hosts: tuple[str, ...],
+    feedback: str | None, watch: float, access_log: bool, log_bodies: bool, **limits: Any,
 ) -> None:  # fmt: skip
     """Serve MODEL over HTTP, with a page at / and the interface described at /docs."""
-    limits = Limits(timeout=timeout, body_bytes=max_body, basket_items=max_basket, batch=max_batch, suggestions=max_n)
-    settings = ServeSettings(
+    from contradpp.serve.server import run_server
+
+    settings = ServiceSettings(
         model=os.path.abspath(model), token=token or None, feedback=os.path.abspath(feedback) if feedback else None,
-        limits=limits, watch_seconds=watch, n_jobs=threads, access_log=access_log, log_bodies=log_bodies,
+        hosts=hosts, limits=Limits(**limits), watch_seconds=watch, n_jobs=threads, access_log=access_log,
+        log_bodies=log_bodies,
     )  # fmt: skip
     shown = "localhost" if not beyond_loopback(host) else host
     click.echo(f"Serving {model} on http://{shown}:{port} (the interface: /docs). Press Ctrl+C to stop.")

@@ -139,13 +139,13 @@ def rank_samples(
     return samples
 
 
-def likelihood_samples(scorer: Scorer, sets: Sets, *, emptied: NDArray[np.bool_], seed: int) -> Samples:
+def likelihood_samples(scorer: Scorer | None, sets: Sets, *, emptied: NDArray[np.bool_], seed: int) -> Samples:
     """Log-likelihoods, −inf for an impossible basket, and the scores of baskets and of random sets of their sizes.
 
-    Baskets that lost all their items have no log-likelihood; the empty set has no score.
+    Baskets that lost all their items have no log-likelihood; the empty set has no score. NaN without a scorer.
     """
-    logs = scorer.log_probability(sets)
-    if logs is None:
+    logs = None if scorer is None else scorer.log_probability(sets)
+    if scorer is None or logs is None:
         return {name: np.full(sets.count, np.nan) for name in ("log_likelihood", "score", "random_score", "auc_paired")}
     random = Sets(sets.indptr, uniform_sets(sets.sizes, len(scorer.items), stream(seed, 1)))
     random_logs = scorer.log_probability(random)

@@ -31,6 +31,7 @@ def evaluate(
     train: Any = None,
     min_size: int = 1,
     n_jobs: int | None = None,
+    likelihood: bool = True,
 ) -> Report:
     """Measure a model on held-out baskets.
 
@@ -51,6 +52,9 @@ def evaluate(
         with 2, there is always a rest to predict from. The two can differ by more than methods do: say which.
     n_jobs : int, optional
         Threads; None for as many as the model uses, else all cores. Results do not depend on it.
+    likelihood : bool
+        Whether log-likelihood and AUC are computed; they are NaN otherwise. They take the model's normaliser, which is
+        dear for a nonsymmetric model of many items.
 
     Examples
     --------
@@ -78,7 +82,7 @@ def evaluate(
     reference = baskets if train is None else as_baskets(train).recode(scorer.items, unknown="ignore")
     ranks = metrics.rank_samples(part, held, outcome, reference, ks)
     samples = metrics.at_places(ranks, ranked, sets.count) | metrics.likelihood_samples(
-        scorer, sets, emptied=(sets.sizes == 0) & (given.sizes > 0), seed=seed
+        scorer if likelihood else None, sets, emptied=(sets.sizes == 0) & (given.sizes > 0), seed=seed
     )
     entries = breakdown.Entries(part.indptr, outcome.better, outcome.equal, _others(part, baskets.n_items))
     return Report(

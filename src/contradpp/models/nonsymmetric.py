@@ -19,8 +19,6 @@ from contradpp.models.base import check_count
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.queries import as_ids
 
-MOST_CHEAP = 4_000  # items with partners up to which the whole law takes a second or two
-
 
 class NonsymmetricDPP(LearnedDPP):
     """A determinantal point process whose items attract as well as repel: L = V Vᵀ + S, S = −Sᵀ.

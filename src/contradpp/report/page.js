@@ -9,6 +9,23 @@
   const source = document.getElementById("items");
   const map = document.querySelector("svg.map");
   if (!source || !map) return;
+
+  // Names stand where there was room by an estimate of their width: in the reader's font, those that touch go.
+  const names = [...map.querySelectorAll(".name")];
+  const settle = () => {
+    const frame = map.getBoundingClientRect();
+    const kept = [];
+    names.forEach((name) => { name.style.display = ""; });
+    names.map((name) => [name, name.getBoundingClientRect()]).forEach(([name, box]) => {
+      const inside = box.left >= frame.left && box.right <= frame.right && box.top >= frame.top && box.bottom <= frame.bottom;
+      const meets = (other) => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom;
+      if (inside && !kept.some(meets)) kept.push(box);
+      else name.style.display = "none";
+    });
+  };
+  settle();
+  addEventListener("resize", settle);
+
   const items = JSON.parse(source.textContent);
   const panel = document.querySelector(".panel");
   const dots = new Map([...map.querySelectorAll(".item")].map((dot) => [Number(dot.dataset.item), dot]));

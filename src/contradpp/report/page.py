@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -10,11 +11,10 @@ from typing import Any
 
 import contradpp as cd
 from contradpp.metrics.breakdown import Row
-from contradpp.report import charts, maps, markup
-from contradpp.report.atlas import Atlas, survey
-from contradpp.report.examples import Example
-from contradpp.report.measured import BASELINE, KS, K, Measured
-from contradpp.report.svg import short, tag
+from contradpp.report import charts
+from contradpp.report.charts import short, tag
+from contradpp.report.measured import BASELINE, KS, Example, K, Measured
+from contradpp.report.survey import Survey, survey
 
 N_HEAT = 24
 N_TABLE = 12
@@ -35,17 +35,17 @@ class Subject:
 
 def render(subject: Subject) -> str:
     """The page as HTML."""
-    atlas = survey(subject.model, subject.train)
+    items = survey(subject.model, subject.train)
     content = [
-        _header(subject), _tiles(subject), _metrics(subject), _training(subject), _examples(subject), _map(atlas),
-        _relations(atlas), _heat(atlas), _settings(subject),
+        _header(subject), _tiles(subject), _metrics(subject), _training(subject), _examples(subject), _map(items),
+        _relations(items), _heat(items), _settings(subject),
         tag("footer", f"Made by contradpp {cd.__version__}. This page is one file and loads nothing else."),
     ]  # fmt: skip
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"{tag('title', escape(f'What was learned from {subject.data}'))}{tag('style', _asset('page.css'))}"
     )
-    scripts = tag("script", atlas.as_json(), type="application/json", id="items") + tag("script", _asset("page.js"))
+    scripts = tag("script", items.as_json(), type="application/json", id="items") + tag("script", _asset("page.js"))
     body = tag("main", *content)
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}{scripts}</body></html>\n'
 
@@ -72,18 +72,18 @@ def _tiles(subject: Subject) -> str:
         top = (f"{ours.precision[K]:.1f} %", f"found in the first {K}", f"popularity: {theirs.precision[K]:.1f} %")
         rank = (f"{ours.mpr_fair:.1f}", "mean percentile rank", f"popularity: {theirs.mpr_fair:.1f}")
         tiles = [top, rank, *tiles]
-    return tag("div", *(markup.tile(*tile) for tile in tiles), class_="tiles")
+    return tag("div", *(_tile(*one) for one in tiles), class_="tiles")
 
 
 def _metrics(subject: Subject) -> str:
     measured = subject.measured
     if measured is None:
-        return markup.section("How good is it?", "Nothing was held out, so there is no measurement.")
+        return _section("How good is it?", "Nothing was held out, so there is no measurement.")
     verdict = tag("div", escape(measured.verdict(subject.name)), class_="verdict")
     heads = ["model", "MPR", *(f"top {k}" for k in KS), "nDCG", "AUC", "log-likelihood", "coverage"]
     rows = [
-        [name, f"{r.mpr_fair:.2f}", *(f"{r.precision[k]:.2f} %" for k in KS), f"{r.ndcg:.3f}", f"{r.auc:.3f}",
-         f"{r.log_likelihood:.2f}", f"{r.coverage:.0%}"]
+        [name, f"{r.mpr_fair:.2f}", *(f"{r.precision[k]:.2f} %" for k in KS), f"{r.ndcg:.3f}",
+         _figure(r.auc, 3), _figure(r.log_likelihood, 2), f"{r.coverage:.0%}"]
         for name, r in measured.reports.items()
     ]  # fmt: skip
     words = (
@@ -91,8 +91,8 @@ def _metrics(subject: Subject) -> str:
         "how far up it was ranked: 100 is always first, 50 is chance. Top 10 is how often it was among the first ten "
         "suggestions."
     )
-    table = markup.numbers(heads, rows, ours=subject.name)
-    return markup.section("How good is it?", words, verdict, table, _breakdowns(measured, subject.name))
+    table = _figures(heads, rows, ours=subject.name)
+    return _section("How good is it?", words, verdict, table, _breakdowns(measured, subject.name))
 
 
 def _breakdowns(measured: Measured, name: str) -> str:
@@ -107,9 +107,9 @@ def _breakdowns(measured: Measured, name: str) -> str:
         for what, part in (("the size of the basket", "by_size"), ("how popular the item is", "by_popularity")):
             tables = {one: getattr(report, part) for one, report in shown.items()}
             title = f"{figure} by {what}"
-            panels.append(markup.panel(title, charts.bars(tables, value, unit=unit, label=title)))
+            panels.append(_panel(title, charts.bars(tables, value, unit=unit, label=title)))
     colours = {one: f"s{place}" for place, one in enumerate(shown)}
-    return tag("div", markup.legend(colours), markup.side_by_side(*panels), class_="apart-from-above")
+    return tag("div", _legend(colours), tag("div", *panels, class_="two"), class_="apart-from-above")
 
 
 def _training(subject: Subject) -> str:
@@ -123,10 +123,10 @@ def _training(subject: Subject) -> str:
         "rising, and ends when that no longer helps; the best round is kept."
     )
     panels = (
-        markup.panel("Validation score (higher is better)", watched),
-        markup.panel("Objective on the training baskets", learned),
+        _panel("Validation score (higher is better)", watched),
+        _panel("Objective on the training baskets", learned),
     )
-    return markup.section("How it learned", words, markup.side_by_side(*panels))
+    return _section("How it learned", words, tag("div", *panels, class_="two"))
 
 
 def _examples(subject: Subject) -> str:
@@ -136,55 +136,110 @@ def _examples(subject: Subject) -> str:
     rows = []
     for example in subject.examples:
         suggested = [
-            markup.chip(items.name(item), f"{chance:.1%}", "chip found" if item == example.hidden else "chip")
+            _chip(items.name(item), f"{chance:.1%}", "chip found" if item == example.hidden else "chip")
             for item, chance in zip(example.suggestions, example.probabilities, strict=True)
         ]
-        hidden = markup.chip(items.name(example.hidden), "", "chip found" if example.found else "chip hidden")
-        given = markup.chips(markup.chip(items.name(item)) for item in example.basket)
-        rows.append([given, markup.chips([hidden]), markup.chips(suggested)])
+        hidden = _chip(items.name(example.hidden), "", "chip found" if example.found else "chip hidden")
+        given = _chips(_chip(items.name(item)) for item in example.basket)
+        rows.append([given, _chips([hidden]), _chips(suggested)])
     words = "Held-out baskets, drawn at random, with one item hidden. Green: the hidden item was found."
     heads = ["basket", "hidden", "suggestions, and their chance to come next"]
-    return markup.section("What it suggests", words, markup.table(heads, rows))
+    return _section("What it suggests", words, _table(heads, rows))
 
 
-def _map(atlas: Atlas) -> str:
+def _map(items: Survey) -> str:
     panel = tag(
         "div", tag("div", class_="title"), tag("div", class_="sub"),
         tag("h3", "Kept apart from"), tag("ul", class_="substitutes"),
         tag("h3", "Makes more likely"), tag("ul", class_="complements"), class_="panel",
     )  # fmt: skip
     words = (
-        f"The {len(atlas.names)} most popular items. Neighbours act on each other in the model; mostly they are "
+        f"The {len(items.names)} most popular items. Neighbours act on each other in the model; mostly they are "
         "substitutes, which seldom share a basket. Larger dots are in more baskets, colours are clusters. Point at a "
         "dot to see what it relates to."
     )
-    return markup.section("A map of the items", words, tag("div", maps.item_map(atlas.points), panel, class_="atlas"))
+    drawing = charts.item_map(items.places, items.names, items.shares, items.groups)
+    return _section("A map of the items", words, tag("div", drawing, panel, class_="atlas"))
 
 
-def _relations(atlas: Atlas) -> str:
+def _relations(items: Survey) -> str:
     rows = []
-    for number in range(min(N_TABLE, len(atlas.names))):
-        near = [markup.chip(name, f"{strength:.2f}") for name, strength in atlas.substitutes[number][:4]]
-        along = [markup.chip(name, f"×{times:.2f}") for name, times in atlas.complements[number][:4]]
-        rows.append([escape(short(atlas.names[number], 40)), markup.chips(near), markup.chips(along)])
+    for number in range(min(N_TABLE, len(items.names))):
+        near = [_chip(name, f"{strength:.2f}") for name, strength in items.substitutes[number][:4]]
+        along = [_chip(name, f"×{times:.2f}") for name, times in items.complements[number][:4]]
+        rows.append([escape(short(items.names[number], 40)), _chips(near), _chips(along)])
     words = (
         "Kept apart: how alike two items are to the model, from 0 to 1 (never in the same basket). More likely: by how "
         "much an item in the basket raises the chance of another to come next."
     )
-    if not atlas.attracts:
+    if not items.attracts:
         words += " This kernel is symmetric: it pushes items apart but cannot pull them together, so little is raised."
     heads = ["item", "kept apart from", "makes more likely"]
-    return markup.section("Substitutes and complements", words, markup.table(heads, rows))
+    return _section("Substitutes and complements", words, _table(heads, rows))
 
 
-def _heat(atlas: Atlas) -> str:
-    n = min(N_HEAT, len(atlas.names))
+def _heat(items: Survey) -> str:
+    n = min(N_HEAT, len(items.names))
     words = f"Every pair of the {n} most popular items: how often the two are together, against unrelated items."
-    drawing = tag("div", maps.heat_map(atlas.ratios[:n, :n], atlas.names[:n]), class_="scroll")
-    return markup.section("The kernel", words, maps.heat_legend(attracts=atlas.attracts), drawing)
+    drawing = tag("div", charts.heat_map(items.ratios[:n, :n], items.names[:n]), class_="scroll")
+    return _section("The kernel", words, charts.heat_legend(attracts=items.attracts), drawing)
 
 
 def _settings(subject: Subject) -> str:
     known = {**subject.model.get_params(), "rounds": subject.model.n_iter_}
     pairs = [tag("div", tag("dt", escape(key)), tag("dd", escape(str(value)))) for key, value in known.items()]
     return tag("section", tag("details", tag("summary", "All settings of this model"), tag("dl", *pairs)))
+
+
+# -- Pieces of HTML ------------------------------------------------------------------------------
+
+
+def _section(title: str, words: str, *content: str) -> str:
+    return tag("section", tag("h2", escape(title)), tag("p", escape(words)), *content)
+
+
+def _panel(title: str, content: str) -> str:
+    return tag("div", tag("h3", escape(title)), content)
+
+
+def _tile(figure: str, what: str, more: str) -> str:
+    return tag("div", tag("b", escape(figure)), tag("span", escape(what)), tag("em", escape(more)), class_="tile")
+
+
+def _legend(kinds: dict[str, str]) -> str:
+    """What the colours mean, by the class that has each."""
+    keys = [tag("span", tag("i", class_=kind), escape(name), class_="key") for name, kind in kinds.items()]
+    return tag("div", *keys, class_="legend")
+
+
+def _chip(name: str, note: str = "", kind: str = "chip") -> str:
+    return tag("span", escape(short(name, 34)), tag("small", escape(note)) if note else "", class_=kind)
+
+
+def _chips(content: Iterable[str]) -> str:
+    return tag("div", *content, class_="chips")
+
+
+def _figure(value: float, digits: int) -> str:
+    """A number, or a dash for one that was not measured."""
+    return f"{value:.{digits}f}" if math.isfinite(value) else "–"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose cells are markup; on a phone each row is a card, its cells below each other with their heads."""
+    head = tag("tr", *(tag("th", escape(name)) for name in heads))
+    body = [
+        tag("tr", *(tag("td", cell, data_head=name) for name, cell in zip(heads, row, strict=True))) for row in rows
+    ]
+    return tag("table", head, *body, class_="cards")
+
+
+def _figures(heads: Sequence[str], rows: Iterable[Sequence[str]], *, ours: str) -> str:
+    """A table of a name and figures a row; the row of the model that the page is about stands out."""
+    head = tag("tr", *(tag("th", escape(name), class_="number" if at else None) for at, name in enumerate(heads)))
+    body = [
+        tag("tr", *(tag("td", escape(cell), class_="number" if at else None) for at, cell in enumerate(row)),
+            class_="ours" if row[0] == ours else None)
+        for row in rows
+    ]  # fmt: skip
+    return tag("div", tag("table", head, *body), class_="scroll")

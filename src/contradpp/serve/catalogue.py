@@ -1,16 +1,68 @@
-"""The catalogue for people: search by what items are called, and a map of them in two dimensions."""
+"""The catalogue as requests see it: ids as JSON names them, and search by what items are called."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.data.vocabulary import Vocabulary
+
 Array = NDArray[np.float64]
+Ask = str | int  # an item as JSON names it
 _END = "\U0010ffff"  # sorts after every text that goes on
+
+
+class Known(NamedTuple):
+    """The items of a request that the model knows, as it holds them, without duplicates, and the others."""
+
+    items: list[Hashable]
+    unknown: list[Ask]
+
+
+class Ids:
+    """Finds items by the ids that JSON can hold, and names them so.
+
+    Parameters
+    ----------
+    items : Vocabulary
+    """
+
+    def __init__(self, items: Vocabulary) -> None:
+        self._items = items
+        # Ids that JSON cannot name (tuples, fractions, ...) go by their text.
+        self._texts = {str(item): item for item in items if type(item) not in (str, int)}
+
+    def resolve(self, asked: Iterable[Ask]) -> Known:
+        """Find items as the vocabulary holds them; "17" finds 17 where there is no "17", and the other way round."""
+        found: dict[Hashable, None] = {}
+        unknown: dict[Ask, None] = {}
+        for name in asked:
+            item = self._find(name)
+            if item is None:
+                unknown[name] = None
+            else:
+                found[item] = None
+        return Known(list(found), list(unknown))
+
+    def _find(self, name: Ask) -> Hashable | None:
+        if name in self._items:
+            return self._items[self._items.code(name)]
+        if isinstance(name, int):
+            text = str(name) if abs(name) < 10**18 else None  # no longer one than Python writes
+            return text if text in self._items else None
+        if name in self._texts:
+            return self._texts[name]
+        digits = name.removeprefix("-")
+        number = int(name) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
+        return number if number in self._items else None
+
+    def public(self, item: Hashable) -> Ask:
+        """The id that JSON shows for an item."""
+        return item if type(item) is str or type(item) is int else str(item)
 
 
 class Hits(NamedTuple):

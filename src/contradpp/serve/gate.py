@@ -1,4 +1,7 @@
-"""The gate before the app: limits on body and time, headers, access log and counters, for every request."""
+"""The gate before the app: who may ask, limits on body and time, headers, access log and counters of every request.
+
+What is refused, here or behind it, is answered in one shape, with no traceback and nothing of the request in it.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+from urllib.parse import urlsplit
 
-from contradpp.serve.errors import Refused, refusal
-from contradpp.serve.metrics import Metrics
-from contradpp.serve.settings import Limits
+from fastapi import Response
+
+from contradpp.errors import ContradppError
+from contradpp.serve.counters import Counters
+from contradpp.serve.options import ServiceSettings, is_address
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -42,23 +48,49 @@ _DISCARDED = 8_000_000
 _BAD_TEXT = "the body must be JSON: send it with Content-Type: application/json"
 
 
+CODES = {
+    400: "bad_request", 401: "unauthorized", 403: "foreign_site", 404: "not_found", 405: "method_not_allowed",
+    408: "too_slow", 413: "too_large", 415: "not_json", 421: "unknown_host", 422: "invalid", 500: "internal",
+    503: "unavailable", 504: "timeout", 507: "storage",
+}  # fmt: skip
+
+
+class Refused(ContradppError):
+    """A request that is not answered, with the status that says why."""
+
+    def __init__(self, status: int, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """JSON in ASCII: an id with half a surrogate pair, which UTF-8 cannot hold, goes through too."""
+    body = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    return Response(body, status, headers, media_type="application/json")
+
+
+def refusal(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    """The answer to a request that is refused."""
+    return as_json({"error": {"code": CODES.get(status, "error"), "message": message}}, status, headers)
+
+
 class Gate:
     """ASGI middleware: reads the body within limits, gives the app its time, and notes what came of it.
 
     Parameters
     ----------
     app : ASGI application
-    limits : Limits
-    metrics : Metrics
-    log_bodies : bool
-        Whether the access log shows what was asked.
+    settings : ServiceSettings
+    counters : Counters
     """
 
-    def __init__(self, app: App, limits: Limits, metrics: Metrics, *, log_bodies: bool = False) -> None:
+    def __init__(self, app: App, settings: ServiceSettings, counters: Counters) -> None:
         self._app = app
-        self._limits = limits
-        self._metrics = metrics
-        self._log_bodies = log_bodies
+        self._limits = settings.limits
+        self._hosts = frozenset(host.lower() for host in ("localhost", *settings.hosts))
+        self._counters = counters
+        self._log_bodies = settings.log_bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request; websockets and the like go past."""
@@ -69,6 +101,7 @@ class Gate:
         outgoing = _Outgoing(send, started)
         body: bytes | None = None
         try:
+            self._check_origin(scope)
             async with asyncio.timeout(self._limits.timeout):
                 body = await self._body(scope, receive)
                 await self._app(scope, _replay(body, receive), outgoing)
@@ -80,11 +113,29 @@ class Gate:
             await outgoing.refuse(scope, status, late, {"connection": "close"})
         except ConnectionError:
             pass  # the client has gone
+        except asyncio.CancelledError:  # the server has waited for this one as long as it may
+            await outgoing.refuse(scope, 503, "the server is being shut down", {"connection": "close"})
         except Exception:
             log.exception("a request failed")
             await outgoing.refuse(scope, 500, "something went wrong here; the server's log says what")
         finally:
             self._note(scope, body or b"", outgoing, time.perf_counter() - started)
+
+    def _check_origin(self, scope: Scope) -> None:
+        """Refuse what a page of another site has sent through its visitor's browser.
+
+        A name that was made to point here (DNS rebinding) shows in Host, a form or script of another site in Origin.
+        Whether the process lives may be asked under any name.
+        """
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        name = _host_name(host)
+        known = "*" in self._hosts or not host or name in self._hosts or is_address(name)
+        if not known and scope["path"] != "/healthz":
+            raise Refused(421, "this server does not go by that name: start it with --allow-host to let it")
+        origin, harmless = headers.get(b"origin"), scope["method"] in ("GET", "HEAD", "OPTIONS")
+        if origin is not None and not harmless and origin.decode("latin-1").lower().partition("://")[2] != host:
+            raise Refused(403, "this was sent by a page of another site")
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The whole body; `Refused` if it is, or says it will be, too long."""
@@ -115,7 +166,7 @@ class Gate:
 
     def _note(self, scope: Scope, body: bytes, outgoing: _Outgoing, seconds: float) -> None:
         status = outgoing.status or 499  # the client left before there was an answer
-        self._metrics.request(scope["path"], status, outgoing.seconds or seconds)
+        self._counters.request(scope["path"], status, outgoing.seconds or seconds)
         if not access.isEnabledFor(logging.INFO):
             return
         client = scope.get("client")
@@ -154,6 +205,14 @@ class _Outgoing:
         """Answer with an error, unless an answer has begun."""
         if not self.status:
             await refusal(status, message, headers)(scope, _nothing, self)
+
+
+def _host_name(host: str) -> str:
+    """The Host header without its port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -12,15 +12,17 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 import contradpp
 from contradpp.errors import ModelFileError, RankError
 from contradpp.serve import schemas
-from contradpp.serve.errors import Refused, as_json, refusal
+from contradpp.serve.catalogue import Known
+from contradpp.serve.gate import Refused, as_json, refusal
 from contradpp.serve.served import Served
 from contradpp.serve.service import Service
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorAnswer, "description": text}
     for status, text in {
-        400: "Not JSON.", 408: "The body came too slowly.", 413: "The body is too long.",
-        415: "The body is not declared as JSON.", 422: "The request is malformed or asks for too much.",
+        400: "Not JSON.", 403: "Sent by a page of another site.", 408: "The body came too slowly.",
+        413: "The body is too long.", 415: "The body is not declared as JSON.",
+        421: "The server does not go by this name.", 422: "The request is malformed or asks for too much.",
         503: "There is no model, or too much to do.", 504: "There was no answer in time.",
     }.items()
 }  # fmt: skip
@@ -38,85 +40,72 @@ Token = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 @router.post("/v1/recommend", response_model=schemas.RecommendAnswer, responses=ERRORS)
 async def recommend(request: Request, asked: schemas.RecommendRequest) -> Response:
     """Say what goes with a basket, or with many."""
-    service = _service(request)
-    served, limits = service.served, service.limits
-    _at_most("n", asked.n, limits.suggestions)
-    baskets = [served.resolve(basket) for basket in _checked(service, asked.all)]
-    exclude = served.resolve(_listed(service, "exclude", asked.exclude)).items
-    candidates = None
-    if asked.candidates is not None:
-        candidates = served.resolve(_listed(service, "candidates", asked.candidates)).items
+    service, served = _present(request)
+    _at_most("n", asked.n, service.limits.suggestions)
+    known = _known(service, served, asked.all)
+    baskets = [one.items for one in known]
+    exclude = _listed(service, served, "exclude", asked.exclude)
+    candidates = None if asked.candidates is None else _listed(service, served, "candidates", asked.candidates)
     if len(baskets) == 1 and candidates is None and not exclude:
-        found = [await service.batches.recommend(served, baskets[0].items, asked.n)]
+        found = [await service.batches.recommend(served, baskets[0], asked.n)]
     else:
         found = await service.run(
-            lambda: served.recommend([one.items for one in baskets], asked.n, candidates=candidates, exclude=exclude),
-            entries=sum(len(one.items) + 1 for one in baskets),
+            lambda: served.recommend(baskets, asked.n, candidates=candidates, exclude=exclude),
+            served.ranking_cost(baskets),
         )
-    results = [
-        {"unknown": basket.unknown, "problem": ranked.problem, "suggestions": _suggestions(served, *ranked[:2])}
-        for basket, ranked in zip(baskets, found, strict=True)
-    ]
-    return as_json({"model": served.version, "results": results})
+    return _each(served, known, [{"problem": one.problem, "suggestions": _named(served, *one[:2])} for one in found])
 
 
 @router.post("/v1/complete", response_model=schemas.CompleteAnswer, responses=ERRORS)
 async def complete(request: Request, asked: schemas.CompleteRequest) -> Response:
     """Add items to a basket one by one, trading how well they go with it against how alike they are."""
-    service = _service(request)
-    served = service.served
-    (given,) = _checked(service, [asked.basket])
-    basket = served.resolve(given)
-    n = asked.n if asked.size is None else asked.size - len(basket.items)
+    service, served = _present(request)
+    (known,) = _known(service, served, [asked.basket])
+    basket = known.items
+    n = asked.n if asked.size is None else asked.size - len(basket)
     if n < 0:
-        raise Refused(422, f"size={asked.size} is less than the {len(basket.items)} items of the basket")
+        raise Refused(422, f"size={asked.size} is less than the {len(basket)} items of the basket")
     _at_most("the number of items to add", n, service.limits.suggestions)
-    exclude = served.resolve(_listed(service, "exclude", asked.exclude)).items
+    exclude = _listed(service, served, "exclude", asked.exclude)
 
     def work() -> dict[str, Any]:
-        found = served.complete(basket.items, n, variety=asked.variety, exclude=exclude)
-        (score,) = served.scores([[*basket.items, *found.added]])
-        suggestions = _suggestions(served, found.added, found.relevance)
-        return {"problem": found.problem, "suggestions": suggestions, "log_probability": score}
+        added = served.complete(basket, n, variety=asked.variety, exclude=exclude)
+        score = None if served.expected_size is None else served.scores([[*basket, *added.items]])[0]
+        return {"problem": added.problem, "suggestions": _named(served, *added[:2]), "log_probability": score}
 
-    answer = await service.run(work, entries=len(basket.items) + 2 * n + 1)
-    return as_json({"model": served.version, "unknown": basket.unknown, **answer})
+    answer = await service.run(work, served.ranking_cost([basket], additions=n))
+    return as_json({"model": served.version, "unknown": known.unknown, **answer})
 
 
 @router.post("/v1/score", response_model=schemas.ScoreAnswer, responses=ERRORS)
 async def score(request: Request, asked: schemas.ScoreRequest) -> Response:
     """Say how probable baskets are: log P of their known items."""
-    service = _service(request)
-    served = service.served
-    baskets = [served.resolve(basket) for basket in _checked(service, asked.all)]
-    logs = await service.run(
-        lambda: served.scores([one.items for one in baskets]), entries=0 if len(baskets) <= 8 else float("inf")
-    )
-    results = [
-        {"unknown": basket.unknown, "problem": None if value is not None else "impossible", "log_probability": value}
-        for basket, value in zip(baskets, logs, strict=True)
-    ]
-    return as_json({"model": served.version, "results": results})
+    service, served = _present(request)
+    known = _known(service, served, asked.all)
+    _law_is_cheap(served)
+    baskets = [one.items for one in known]
+    logs = await service.run(lambda: served.scores(baskets), served.scoring_cost(map(len, baskets)))
+    answers = [{"problem": "impossible" if value is None else None, "log_probability": value} for value in logs]
+    return _each(served, known, answers)
 
 
 @router.post("/v1/sample", response_model=schemas.SampleAnswer, responses=ERRORS)
 async def sample(request: Request, asked: schemas.SampleRequest) -> Response:
     """Draw sets from the model, given a basket or not."""
-    service = _service(request)
-    served = service.served
+    service, served = _present(request)
     _at_most("n_samples", asked.n_samples, service.limits.samples)
-    (basket,) = _checked(service, [asked.given])
-    given = served.resolve(basket)
-    problem: str | None = None
-    drawn: list[list[Hashable]] = []
+    (given,) = _known(service, served, [asked.given])
+    _law_is_cheap(served)
+    service.afford(served.sampling_cost(asked.n_samples, asked.size))
+    answer: dict[str, Any] = {"problem": None, "results": []}
     try:
-        drawn = await service.in_thread(
+        drawn = await service.slow.run(
             lambda: served.sample(asked.n_samples, size=asked.size, given=given.items, seed=asked.seed)
         )
+        answer["results"] = [_with_probability(served, one) for one in drawn]
     except RankError as error:
-        problem = str(error)
-    results = [[_named(served, item) for item in one] for one in drawn]
-    return as_json({"model": served.version, "unknown": given.unknown, "problem": problem, "results": results})
+        answer["problem"] = str(error)
+    return as_json({"model": served.version, "unknown": given.unknown, **answer})
 
 
 # -- Feedback ------------------------------------------------------------------------------------
@@ -125,10 +114,10 @@ async def sample(request: Request, asked: schemas.SampleRequest) -> Response:
 @router.post("/v1/feedback", response_model=schemas.FeedbackAnswer, responses=ERRORS | DENIED | FULL)
 async def feedback(request: Request, token: Token, asked: schemas.FeedbackRequest) -> Response:
     """Keep an accepted or a rejected set for the next training; answered when it is on the disk."""
-    service = _service(request)
+    service: Service = request.app.state.service
     service.check_token(token.credentials if token else None)
     served = service.served
-    basket, items = (served.resolve(some) for some in _checked(service, [asked.basket, asked.items]))
+    basket, items = _known(service, served, [asked.basket, asked.items])
     new = [item for item in items.items if item not in basket.items]
     if not new:
         raise Refused(422, "items: none of them is known and new to the basket, so there is nothing to learn")
@@ -149,11 +138,10 @@ async def items(
     limit: Annotated[int, Query(ge=1)] = 20,
 ) -> Response:
     """Find items: first those whose name or id starts with the query, then those that contain it."""
-    service = _service(request)
-    served = service.served
+    service, served = _present(request)
     _at_most("limit", limit, service.limits.suggestions)
-    hits = served.find(query, limit)
-    found = [_named(served, served.items[code]) for code in hits.codes]
+    hits = served.search.find(query, limit)
+    found = _with_probability(served, [served.items[code] for code in hits.codes])
     return as_json({"items": found, "more": hits.more})
 
 
@@ -164,20 +152,19 @@ async def catalogue_map(
     limit: Annotated[int, Query(ge=1)] = 300,
 ) -> Response:
     """The weightiest items in two dimensions, substitutes side by side."""
-    service = _service(request)
-    served = service.served
+    service, served = _present(request)
     _at_most("limit", limit, service.limits.map_items)
     _at_most("the number of items", len(items or []), service.limits.map_items)
-    asked = served.resolve(items or [])
-    codes, places = await service.in_thread(
+    asked = served.ids.resolve(items or [])
+    codes, places = await service.slow.run(
         lambda: served.places([served.items.code(item) for item in asked.items], limit)
     )
+    shown = [served.items[code] for code in codes]
     points = [
-        {**_named(served, served.items[code]), "x": round(x, 4), "y": round(y, 4)}
-        for code, (x, y) in zip(codes, places.tolist(), strict=True)
-    ]
-    for point in points:
-        point["weight"] = point.pop("probability")
+        {"item": served.ids.public(item), "name": served.items.name(item), "x": round(x, 4), "y": round(y, 4),
+         "weight": served.weight(item)}
+        for item, (x, y) in zip(shown, places.tolist(), strict=True)
+    ]  # fmt: skip
     return as_json({"model": served.version, "points": points, "unknown": asked.unknown})
 
 
@@ -187,16 +174,15 @@ async def catalogue_map(
 @router.get("/v1/model", response_model=schemas.ModelAnswer, responses=ERRORS)
 async def model(request: Request) -> Response:
     """Which model is served, what became of the last reload, and what a request may ask for."""
-    service = _service(request)
-    served, keeper = service.served, service.keeper
-    limits = {name: value for name, value in asdict(service.limits).items() if name != "pending"}
+    service, served = _present(request)
+    reloader = service.reloader
     return as_json(
         {
             "api": "v1", "contradpp": contradpp.__version__, "model": type(served.model).__name__,
             "version": served.version, "loaded": served.loaded, "n_items": len(served.items),
-            "n_components": int(served.model.item_factors_.shape[1]), "expected_size": float(served.weights.sum()),
-            "reload": {"reloads": keeper.reloads, "failures": keeper.failures, "error": keeper.error},
-            "limits": limits, "feedback": service.settings.feedback is not None,
+            "n_components": int(served.model.item_factors_.shape[1]), "expected_size": served.expected_size,
+            "reload": {"reloads": reloader.reloads, "failures": reloader.failures, "error": reloader.error},
+            "limits": asdict(service.limits), "feedback": service.settings.feedback is not None,
             "token_required": service.settings.token is not None,
         }
     )  # fmt: skip
@@ -205,10 +191,10 @@ async def model(request: Request) -> Response:
 @router.post("/v1/reload", response_model=schemas.ReloadAnswer, responses=ERRORS | DENIED)
 async def reload(request: Request, token: Token) -> Response:
     """Look at the model file now. With several workers, the others follow when they next look."""
-    service = _service(request)
+    service: Service = request.app.state.service
     service.check_token(token.credentials if token else None)
     try:
-        changed = await service.in_thread(service.keeper.reload)
+        changed = await service.slow.run(service.reloader.reload)
     except ModelFileError as error:
         raise Refused(503, f"the model file cannot be used, the model before it stays: {error}") from error
     return as_json({"version": service.served.version, "changed": changed})
@@ -225,7 +211,7 @@ async def healthz() -> Response:
 )
 async def readyz(request: Request) -> Response:
     """Whether there is a model to ask."""
-    if _service(request).keeper.served is None:
+    if request.app.state.service.reloader.served is None:
         return refusal(503, "there is no model yet")
     return as_json({"ready": True})
 
@@ -233,12 +219,12 @@ async def readyz(request: Request) -> Response:
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}}, tags=["operation"])
 async def metrics(request: Request) -> Response:
     """Counters and latencies for Prometheus."""
-    service = _service(request)
-    served = service.keeper.served
-    text = service.metrics.text(
+    service: Service = request.app.state.service
+    served = service.reloader.served
+    text = service.counters.text(
         model_ready=served is not None,
         model_items=0 if served is None else len(served.items),
-        model_file_bad=service.keeper.error is not None,
+        model_file_bad=service.reloader.error is not None,
     )
     return Response(text, media_type="text/plain; version=0.0.4")
 
@@ -246,9 +232,10 @@ async def metrics(request: Request) -> Response:
 # -- Helpers -------------------------------------------------------------------------------------
 
 
-def _service(request: Request) -> Service:
+def _present(request: Request) -> tuple[Service, Served]:
+    """The service, and the model that answers this request from beginning to end."""
     service: Service = request.app.state.service
-    return service
+    return service, service.served
 
 
 def _at_most(what: str, value: int, most: int) -> None:
@@ -256,24 +243,37 @@ def _at_most(what: str, value: int, most: int) -> None:
         raise Refused(422, f"{what} is {value:,}, more than the {most:,} that this server allows")
 
 
-def _checked(service: Service, baskets: list[list[str | int]]) -> list[list[str | int]]:
+def _law_is_cheap(served: Served) -> None:
+    if served.expected_size is None:
+        raise Refused(422, "log P and samples of this model take minutes: too long for a service")
+
+
+def _known(service: Service, served: Served, baskets: list[list[str | int]]) -> list[Known]:
     _at_most("the number of baskets", len(baskets), service.limits.batch)
     for number, basket in enumerate(baskets):
         _at_most(f"the length of basket {number}", len(basket), service.limits.basket_items)
-    return baskets
+    return [served.ids.resolve(basket) for basket in baskets]
 
 
-def _listed(service: Service, what: str, items: list[str | int]) -> list[str | int]:
+def _listed(service: Service, served: Served, what: str, items: list[str | int]) -> list[Hashable]:
     _at_most(f"the length of {what}", len(items), service.limits.listed_items)
-    return items
+    return served.ids.resolve(items).items
 
 
-def _suggestions(served: Served, items: Iterable[Hashable], shares: Iterable[float]) -> list[dict[str, Any]]:
+def _each(served: Served, known: list[Known], answers: list[dict[str, Any]]) -> Response:
+    """An entry per basket."""
+    results = [{"unknown": one.unknown, **answer} for one, answer in zip(known, answers, strict=True)]
+    return as_json({"model": served.version, "results": results})
+
+
+def _named(served: Served, items: Iterable[Hashable], shares: Iterable[float | None]) -> list[dict[str, Any]]:
     return [
-        {"item": served.public(item), "name": served.name(item), "probability": share}
+        {"item": served.ids.public(item), "name": served.items.name(item), "probability": share}
         for item, share in zip(items, shares, strict=True)
     ]
 
 
-def _named(served: Served, item: Hashable) -> dict[str, Any]:
-    return {"item": served.public(item), "name": served.name(item), "probability": served.weight(item)}
+def _with_probability(served: Served, items: list[Hashable]) -> list[dict[str, Any]]:
+    """Items with P(item in Y), where that is known."""
+    known = served.probabilities
+    return _named(served, items, [None if known is None else served.weight(item) for item in items])

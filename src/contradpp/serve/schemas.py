@@ -6,6 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
 
+from contradpp.serve.options import Limits
+
 Item = StrictStr | StrictInt
 Basket = Annotated[list[Item], Field(description="Item ids; duplicates are ignored.", examples=[["tea", "milk"]])]
 Count = Annotated[int, Field(strict=True)]
@@ -127,7 +129,7 @@ class CompleteAnswer(Suggestions):
     """The additions in the order in which they were chosen, and log P of the whole set."""
 
     model: str
-    log_probability: float | None = Field(description="null: the set is impossible.")
+    log_probability: float | None = Field(description="null: the set is impossible, or log P too dear to know.")
 
 
 class Score(BasketAnswer):
@@ -148,7 +150,7 @@ class NamedItem(Answer):
 
     item: str | int
     name: str
-    probability: float = Field(ge=0.0, le=1.0)
+    probability: float | None = Field(ge=0.0, le=1.0, description="null: too dear to know for this model.")
 
 
 class SampleAnswer(BasketAnswer):
@@ -173,7 +175,7 @@ class ItemsAnswer(Answer):
 
 
 class Point(Answer):
-    """An item's place on the map; `weight` is P(item in Y)."""
+    """An item's place on the map; `weight` is P(item in Y), or what that would be if items ignored each other."""
 
     item: str | int
     name: str
@@ -188,19 +190,6 @@ class MapAnswer(Answer):
     model: str
     points: list[Point]
     unknown: list[str | int]
-
-
-class LimitsAnswer(Answer):
-    """The most that one request may ask for."""
-
-    body_bytes: int
-    basket_items: int
-    batch: int
-    suggestions: int
-    listed_items: int
-    samples: int
-    map_items: int
-    timeout: float
 
 
 class ReloadState(Answer):
@@ -221,9 +210,9 @@ class ModelAnswer(Answer):
     loaded: str = Field(description="When, in UTC.")
     n_items: int
     n_components: int
-    expected_size: float = Field(description="The mean size of the model's sets.")
+    expected_size: float | None = Field(description="The mean size of the model's sets; null: too dear to know.")
     reload: ReloadState
-    limits: LimitsAnswer
+    limits: Limits = Field(description="The most that one request may ask for.")
     feedback: bool = Field(description="Whether feedback is kept.")
     token_required: bool = Field(description="Whether feedback and reload ask for a token.")
 

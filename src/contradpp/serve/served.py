@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import NamedTuple
@@ -12,26 +12,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.atlas import N_LANDMARKS, Atlas
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import RankError
 from contradpp.models.base import BaseDPP
-from contradpp.serve.atlas import Atlas
-from contradpp.serve.catalogue import Hits, Search
-from contradpp.serve.completion import Completion, complete_with_variety
+from contradpp.models.nonsymmetric import NonsymmetricDPP
+from contradpp.serve.catalogue import Ids, Search
 
-Ask = str | int  # an item as JSON names it
-LANDMARKS = 300
-
-
-class Known(NamedTuple):
-    """The items of a request that the model knows, as it holds them, without duplicates, and the others."""
-
-    items: list[Hashable]
-    unknown: list[Ask]
+# Multiply-adds of a matrix product in the time that it takes to factorise, or to draw, a set: so many times size³.
+FACTORISED, DRAWN, DRAWN_NONSYMMETRIC = 10.0, 10.0, 1000.0
 
 
 class Ranked(NamedTuple):
-    """Items with probabilities, best first, or why there are none."""
+    """Items with P(next = i | basket), best first or in the order of choice, and why there are fewer than asked."""
 
     items: list[Hashable]
     probabilities: list[float]
@@ -46,6 +39,13 @@ class Served:
     model : BaseDPP
     version : str
         Tells this model from others.
+
+    Attributes
+    ----------
+    probabilities : array (M,), optional
+        P(i ∈ Y) of every item; None where the whole law is too dear to know it.
+    weights : array (M,)
+        How common each item is: these, or what they would be if items ignored each other.
     """
 
     def __init__(self, model: BaseDPP, version: str) -> None:
@@ -53,52 +53,42 @@ class Served:
         self.version = version
         self.loaded = datetime.now(UTC).isoformat(timespec="seconds")
         self.items: Vocabulary = model.items_
-        self.weights: NDArray[np.float64] = np.clip(model.marginals(), 0.0, 1.0)
+        self.ids = Ids(self.items)
+        self.probabilities = np.clip(model.marginals(), 0.0, 1.0) if model.law_is_cheap_ else None
+        self.weights = _alone(model) if self.probabilities is None else self.probabilities
         self.search = Search([self._labels(item) for item in self.items], self.weights)
-        # Ids that JSON cannot name (tuples, fractions, ...) go by their text.
-        self._texts = {str(item): item for item in self.items if type(item) not in (str, int)}
-        self.cost = float(model.item_factors_.size)  # multiply-adds of one row times Vᵀ
         self._drawing = threading.Lock()
 
     def _labels(self, item: Hashable) -> list[str]:
         return list(dict.fromkeys([self.items.name(item), str(item)]))
 
-    # -- Ids ---------------------------------------------------------------------------------------
-
-    def resolve(self, asked: Iterable[Ask]) -> Known:
-        """Find items as the vocabulary holds them; "17" finds 17 where there is no "17", and the other way round."""
-        found: dict[Hashable, None] = {}
-        unknown: dict[Ask, None] = {}
-        for name in asked:
-            item = self._find(name)
-            if item is None:
-                unknown[name] = None
-            else:
-                found[item] = None
-        return Known(list(found), list(unknown))
-
-    def _find(self, name: Ask) -> Hashable | None:
-        if name in self.items:
-            return self.items[self.items.code(name)]
-        if isinstance(name, int):
-            text = _digits(name)
-            return text if text in self.items else None
-        if name in self._texts:
-            return self._texts[name]
-        number = _whole(name)
-        return number if number is not None and number in self.items else None
-
-    def public(self, item: Hashable) -> Ask:
-        """The id that JSON shows for an item."""
-        return item if type(item) is str or type(item) is int else str(item)
-
-    def name(self, item: Hashable) -> str:
-        """What people call the item."""
-        return self.items.name(item)
-
     def weight(self, item: Hashable) -> float:
-        """P(item in Y)."""
+        """How common an item is."""
         return float(self.weights[self.items.code(item)])
+
+    @property
+    def expected_size(self) -> float | None:
+        """The mean size of the model's sets, None where that is too dear to know."""
+        return None if self.probabilities is None else float(self.probabilities.sum())
+
+    # -- About how many multiply-adds questions take -----------------------------------------------
+
+    def ranking_cost(self, baskets: Iterable[list[Hashable]], *, additions: int = 0) -> float:
+        """Of ranking all items for these baskets, and again after each of so many additions."""
+        sizes = [len(basket) + additions for basket in baskets]
+        passes = sum(sizes) + len(sizes) + additions
+        return passes * float(self.model.item_factors_.size) + self.scoring_cost(sizes)
+
+    def scoring_cost(self, sizes: Iterable[int]) -> float:
+        """Of log P of sets of these sizes."""
+        return FACTORISED * sum(float(size) ** 3 for size in sizes)
+
+    def sampling_cost(self, n: int, size: int | None) -> float:
+        """Of drawing n sets, of this size or of any; infinite where the whole law is too dear."""
+        if self.expected_size is None:
+            return math.inf
+        step = DRAWN_NONSYMMETRIC if isinstance(self.model, NonsymmetricDPP) else DRAWN
+        return step * n * float(self.expected_size if size is None else size) ** 3
 
     # -- Questions ---------------------------------------------------------------------------------
 
@@ -126,9 +116,43 @@ class Served:
             return [self.recommend([one], n, candidates=candidates, exclude=exclude)[0] for one in baskets]
         return [_ranked(items.tolist(), shares.tolist()) for items, shares in rows]
 
-    def complete(self, basket: list[Hashable], n: int, *, variety: float, exclude: list[Hashable]) -> Completion:
-        """Add n items to the basket, with as much variety as asked."""
-        return complete_with_variety(self.model, basket, n, variety=variety, exclude=exclude)
+    def complete(self, basket: list[Hashable], n: int, *, variety: float, exclude: Collection[Hashable]) -> Ranked:
+        """Add n items to a basket A, each the i that maximises (1 − t) log P(i | A) + t log [P(i | A ∪ S) / P(i | A)].
+
+        t is the variety and S the items added so far: the first term is how well i goes with the basket, the second
+        how little of that the earlier additions have taken. t = 0 ranks by the basket alone, however alike the
+        additions are; t = ½ is the greedy most likely set, as `model.complete` finds it; t = 1 looks for what is new,
+        and at relevance only between equals. An item that would make the set impossible is never added.
+        """
+        variety = min(variety, 1.0 - 1e-9)  # so that relevance decides between equals
+        added: list[Hashable] = []
+        relevance: list[float] = []
+        try:
+            growing = self.model.grow(basket)
+            now = given_basket = growing.probabilities()
+            allowed = given_basket > 0
+            allowed[self.items.codes(exclude)] = False
+            with np.errstate(divide="ignore"):
+                log_relevance = np.log(given_basket)
+            while len(added) < n:
+                allowed &= now > 0
+                choices = np.flatnonzero(allowed)
+                if not len(choices):
+                    return Ranked(added, relevance, f"only {len(added)} items can be added to this basket")
+                worth = (1.0 - 2.0 * variety) * log_relevance[choices] + variety * np.log(now[choices])
+                best = int(choices[np.argmax(worth)])
+                allowed[best] = False
+                try:
+                    growing.add(self.items[best])
+                except RankError:  # the chosen ones span it: its probability was only rounding
+                    continue
+                added.append(self.items[best])
+                relevance.append(float(given_basket[best]))
+                if len(added) < n:
+                    now = growing.probabilities()
+        except RankError as error:
+            return Ranked(added, relevance, str(error))
+        return Ranked(added, relevance)
 
     def scores(self, baskets: Sequence[list[Hashable]]) -> list[float | None]:
         """log P of every basket, None where it is −inf."""
@@ -141,26 +165,25 @@ class Served:
         """Sets drawn from the model."""
         return list(self.model.sample(n, size=size, given=given, random_state=seed))
 
-    def find(self, query: str, limit: int) -> Hits:
-        """The codes of items that match a search."""
-        return self.search.find(query, limit)
-
     # -- The map -----------------------------------------------------------------------------------
 
     def places(self, asked: Iterable[int], limit: int) -> tuple[list[int], NDArray[np.float64]]:
         """The weightiest items and the asked ones, at most `limit` in all, with their places on the map."""
-        codes = list(dict.fromkeys([*asked, *self._heaviest[:limit].tolist()]))[:limit]
         with self._drawing:  # the first to ask draws the map
             atlas = self._atlas
-        return codes, atlas.places(codes)
-
-    @cached_property
-    def _heaviest(self) -> NDArray[np.int64]:
-        return np.argsort(-self.weights, kind="stable")[:LANDMARKS]
+        codes = list(dict.fromkeys([*asked, *atlas.landmarks[:limit].tolist()]))[:limit]
+        return codes, atlas.places_of(codes)
 
     @cached_property
     def _atlas(self) -> Atlas:
-        return Atlas(self.model.item_factors_, self._heaviest)
+        return Atlas(self.model, np.argsort(-self.weights, kind="stable")[:N_LANDMARKS])
+
+
+def _alone(model: BaseDPP) -> NDArray[np.float64]:
+    """P(i ∈ Y) if items ignored each other: L_ii / (1 + L_ii), from the factors alone."""
+    odds = np.exp(model.log_det([[item] for item in model.items_]))
+    alone: NDArray[np.float64] = odds / (1.0 + odds)
+    return alone
 
 
 def _ranked(items: list[Hashable], shares: list[float]) -> Ranked:
@@ -168,13 +191,3 @@ def _ranked(items: list[Hashable], shares: list[float]) -> Ranked:
     while last and items[last - 1] is None:  # a batch pads its short rows
         last -= 1
     return Ranked(items[:last], [min(share, 1.0) for share in shares[:last]])
-
-
-def _digits(number: int) -> str | None:
-    """The number's text, None for one longer than Python writes."""
-    return str(number) if abs(number) < 10**18 else None
-
-
-def _whole(text: str) -> int | None:
-    digits = text.removeprefix("-")
-    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None

@@ -1,4 +1,4 @@
-"""What all routes of one worker share: the model, the counters, the feedback log and a few threads."""
+"""What all routes of one worker share: the model, the counters, the feedback log, a few threads, and batches."""
 
 from __future__ import annotations
 
@@ -7,25 +7,61 @@ import errno
 import hmac
 import logging
 import os
+import threading
+from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.feedback import Outcome, append_feedback
-from contradpp.serve.batches import Batches
-from contradpp.serve.errors import Refused
-from contradpp.serve.keeper import Keeper
-from contradpp.serve.metrics import Metrics
-from contradpp.serve.served import Served
-from contradpp.serve.settings import ServeSettings
+from contradpp.serve.counters import Counters
+from contradpp.serve.gate import Refused
+from contradpp.serve.options import ServiceSettings
+from contradpp.serve.reloader import Reloader
+from contradpp.serve.served import Ranked, Served
 
 log = logging.getLogger("contradpp.serve")
 T = TypeVar("T")
 
 # Multiply-adds that the event loop may do itself, a few milliseconds: a thread costs more than it saves below that.
 INLINE = 3e7
+# Baskets of one product. More bring little: 80 rows keep the processor busy, and the first basket waits for the last.
+MOST_TOGETHER = 8
+
+
+class Lane:
+    """A few threads with a bounded queue; work whose request is given up before its turn is dropped.
+
+    Parameters
+    ----------
+    threads : int
+    name : str
+        What the threads are called.
+    most : int
+        Works that may wait or run; the next one is refused with 503.
+    """
+
+    def __init__(self, threads: int, name: str, most: int) -> None:
+        self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._most = most
+        self._pending = 0
+        self._counting = threading.Lock()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do some work in one of the threads."""
+        with self._counting:
+            if self._pending >= self._most:
+                raise Refused(503, "too many requests are waiting", retry_after="1")
+            self._pending += 1
+        future = self.pool.submit(work)
+        future.add_done_callback(self._done)  # also when nobody waits for it any more
+        return await asyncio.wrap_future(future)
+
+    def _done(self, _: Future[T]) -> None:
+        with self._counting:
+            self._pending -= 1
 
 
 class Service:
@@ -33,56 +69,39 @@ class Service:
 
     Parameters
     ----------
-    settings : ServeSettings
-    metrics : Metrics
+    settings : ServiceSettings
+    counters : Counters
     """
 
-    def __init__(self, settings: ServeSettings, metrics: Metrics) -> None:
+    def __init__(self, settings: ServiceSettings, counters: Counters) -> None:
         self.settings = settings
         self.limits = settings.limits
-        self.metrics = metrics
+        self.counters = counters
         spare = settings.shared_dir and os.path.join(settings.shared_dir, "last-good.safetensors")
-        self.keeper = Keeper(settings.model, n_jobs=settings.n_jobs, tell=metrics.event, spare=spare)
-        self._threads = ThreadPoolExecutor(max(2, resolve_n_jobs(None)), thread_name_prefix="contradpp-serve")
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="contradpp-feedback")
-        self._pending = 0
+        self.reloader = Reloader(settings.model, n_jobs=settings.n_jobs, tell=counters.event, spare=spare)
+        # Three lanes, so that a slow sample holds up neither suggestions nor feedback.
+        self.quick = Lane(max(2, resolve_n_jobs(None)), "contradpp-serve", self.limits.pending)
+        self.slow = Lane(1, "contradpp-slow", self.limits.pending)
+        self._writer = Lane(1, "contradpp-feedback", self.limits.pending)
         self.batches = Batches(self)
 
     @property
     def served(self) -> Served:
         """The present model; `Refused` with 503 while there is none."""
-        served = self.keeper.served
+        served = self.reloader.served
         if served is None:
             raise Refused(503, "there is no model yet", retry_after="1")
         return served
 
-    async def run(self, work: Callable[[], T], *, entries: float = float("inf")) -> T:
-        """Do some work on the model: here if it is small, else in a thread.
+    def afford(self, cost: float) -> None:
+        """Refuse a request that would take too many multiply-adds."""
+        if cost > self.limits.work:
+            raise Refused(422, "this would take too much work: ask for fewer or smaller sets")
 
-        Parameters
-        ----------
-        entries : float
-            Rows of the product with V that the work amounts to.
-        """
-        served = self.served
-        if entries * served.cost <= INLINE:
-            return work()
-        return await self.in_thread(work)
-
-    async def in_thread(self, work: Callable[[], T], *, writer: bool = False) -> T:
-        """Do some work in a thread, unless too much waits there already."""
-        if self._pending >= self.limits.pending:
-            raise Refused(503, "too many requests are waiting", retry_after="1")
-        self._pending += 1
-        future = asyncio.get_running_loop().run_in_executor(self._writer if writer else self._threads, work)
-        future.add_done_callback(self._done)
-        return await asyncio.shield(future)
-
-    def _done(self, future: asyncio.Future[T]) -> None:
-        """Note the end of work, also when its request has timed out and nobody waits for it any more."""
-        self._pending -= 1
-        if not future.cancelled():
-            future.exception()
+    async def run(self, work: Callable[[], T], cost: float) -> T:
+        """Do some work that takes so many multiply-adds: here if it is small, else in a thread."""
+        self.afford(cost)
+        return work() if cost <= INLINE else await self.quick.run(work)
 
     def check_token(self, given: str | None) -> None:
         """Refuse a request whose token is not ours, in a time that does not depend on how wrong it is."""
@@ -99,17 +118,89 @@ class Service:
             raise Refused(503, "this server keeps no feedback: start it with --feedback PATH")
         facts = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "model": self.served.version}
         try:
-            await self.in_thread(
-                lambda: append_feedback(path, outcome, items, judged=judged, id=id, **facts), writer=True
-            )
+            await self._writer.run(lambda: append_feedback(path, outcome, items, judged=judged, id=id, **facts))
         except OSError as error:
-            self.metrics.event("feedback_failed")
+            self.counters.event("feedback_failed")
             log.error("feedback could not be stored: %s", error)
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise Refused(507 if full else 503, "the feedback could not be stored; nothing was kept") from error
-        self.metrics.event(f"feedback_{outcome}")
+        self.counters.event(f"feedback_{outcome}")
 
     def close(self) -> None:
         """End the threads; what they have begun, such as a write to the log, they finish."""
-        self._writer.shutdown(wait=True, cancel_futures=False)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._writer.pool.shutdown(wait=True, cancel_futures=False)
+        for lane in (self.quick, self.slow):
+            lane.pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Waiting(NamedTuple):
+    served: Served
+    basket: list[Hashable]
+    n: int
+    answer: asyncio.Future[Ranked]
+
+
+class Batches:
+    """Requests that come together are answered together: one matrix product for all instead of one for each.
+
+    Questions about single baskets are collected while the ones before them are being answered; a question that is
+    alone is answered at once, as if there were no batches. docs/serving.md has the measurement.
+
+    Parameters
+    ----------
+    service : Service
+        Does the work.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._waiting: deque[_Waiting] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def recommend(self, served: Served, basket: list[Hashable], n: int) -> Ranked:
+        """The n best next items of one basket."""
+        self._service.afford(served.ranking_cost([basket]))
+        if len(self._waiting) >= self._service.limits.pending:
+            raise Refused(503, "too many requests are waiting", retry_after="1")
+        answer: asyncio.Future[Ranked] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(served, basket, n, answer))
+        if self._task is None:
+            self._task = asyncio.create_task(self._work())
+        return await answer
+
+    async def _work(self) -> None:
+        try:
+            await asyncio.sleep(0)  # lets the requests that arrived with this one join it
+            while self._waiting:
+                await self._answer(self._next())
+        finally:
+            self._task = None
+
+    def _next(self) -> list[_Waiting]:
+        """The next few questions to one model, without those whose request has been given up."""
+        batch: list[_Waiting] = []
+        while self._waiting and len(batch) < MOST_TOGETHER:
+            if batch and self._waiting[0].served is not batch[0].served:
+                break
+            one = self._waiting.popleft()
+            if not one.answer.done():
+                batch.append(one)
+        return batch
+
+    async def _answer(self, batch: list[_Waiting]) -> None:
+        if not batch:
+            return
+        served, most, baskets = batch[0].served, max(one.n for one in batch), [one.basket for one in batch]
+        try:
+            if len(batch) == 1 and served.ranking_cost(baskets) <= INLINE:
+                found = served.recommend(baskets, most)
+            else:  # several go to a thread, so that the event loop can read the next requests meanwhile
+                found = await self._service.quick.run(lambda: served.recommend(baskets, most))
+        except Exception as error:
+            for one in batch:
+                if not one.answer.done():
+                    one.answer.set_exception(error)
+            return
+        for one, ranked in zip(batch, found, strict=True):
+            if not one.answer.done():
+                one.answer.set_result(Ranked(ranked.items[: one.n], ranked.probabilities[: one.n], ranked.problem))

@@ -5,9 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from contradpp.report.charts import curve
-from contradpp.report.maps import Points, heat_legend, heat_map, item_map
-from contradpp.report.svg import Box, Scale, hint, short, tag, text, ticks, width_of
+from contradpp.report.charts import (
+    Box,
+    Scale,
+    curve,
+    heat_legend,
+    heat_map,
+    hint,
+    item_map,
+    short,
+    tag,
+    text,
+    ticks,
+    width_of,
+)  # fmt: skip
 
 
 def test_names_cannot_break_out():
@@ -68,7 +79,6 @@ def test_the_heat_map_has_a_cell_a_pair_and_two_sides():
 def test_labels_of_the_map_do_not_overlap():
     rng = np.random.default_rng(0)
     names = [f"a long name of item {n}" for n in range(80)]
-    points = Points(rng.uniform(-1, 1, (80, 2)), names, rng.uniform(0, 1, 80), np.zeros(80, dtype=int))
-    drawn = item_map(points)
+    drawn = item_map(rng.uniform(-1, 1, (80, 2)), names, rng.uniform(0, 1, 80), [0] * 80)
     assert drawn.count("<circle") == 80
     assert 10 < drawn.count('class="name"') < 80

@@ -1,4 +1,4 @@
-"""Keeps the model that is served: loads it, watches its file, and swaps in a new one without dropping a request."""
+"""Loads the model that is served, watches its file, and swaps in a new one without dropping a request."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
@@ -26,7 +27,7 @@ class Stamp(NamedTuple):
     size: int
 
 
-class Keeper:
+class Reloader:
     """The present model and the story of its reloads.
 
     `served` is replaced by one assignment: a request that has taken it goes on with the model it took.
@@ -83,15 +84,19 @@ class Keeper:
         version = _digest(path)
         if self.served is not None and self.served.version == version:
             return False
+        started = time.perf_counter()
+        log.info("loading model %s, %s bytes", version, f"{os.path.getsize(path):,}")
         model = load(path)
-        model.n_jobs = self._n_jobs
+        model.n_jobs = self._n_jobs  # whatever the file says: its author does not know this machine
         served = Served(model, version)
         served.recommend([[served.items[0]]], 1)  # compiles or loads the kernels before the first request needs them
         if self.served is not None:
             self.reloads += 1
             self._tell("model_reloads")
         self.served = served
-        log.info("serving model %s: %s items", version, f"{len(served.items):,}")
+        law = "" if served.expected_size is not None else "; log P and samples take too long for a service: refused"
+        seconds = time.perf_counter() - started
+        log.info("serving model %s: %s items, ready in %.1f s%s", version, f"{len(served.items):,}", seconds, law)
         return True
 
     def _keep_spare(self) -> None:

@@ -1,0 +1,122 @@
+"""Everything the page shows about items: where they lie, what they are kept apart from, what they go with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.atlas import N_LANDMARKS, Atlas, clusters
+from contradpp.data.baskets import Baskets
+from contradpp.report.charts import short
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Named = list[tuple[str, float]]
+N_RELATED = 6
+N_COLOURS = 8
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The most popular items, most popular first.
+
+    Attributes
+    ----------
+    names : list of str
+    ratios : array (n, n)
+        See `contradpp.atlas.pair_ratios`.
+    substitutes, complements : list of lists
+        Of each item: names with |cos|, and names with how many times more likely they come next.
+    places : array (n, 2)
+        Where each is on the map.
+    shares : array (n,)
+        The share of baskets that hold each.
+    groups : list of int
+        The colour of each.
+    """
+
+    names: list[str]
+    ratios: Array
+    substitutes: list[Named]
+    complements: list[Named]
+    places: Array
+    shares: Array
+    groups: list[int]
+
+    @cached_property
+    def attracts(self) -> bool:
+        """Whether any two items are together more often than unrelated ones."""
+        return bool((self.ratios > 1e-6).any())
+
+    def as_json(self) -> str:
+        """What the page's script needs, safe inside a script element."""
+        rows = {name: number for number, name in enumerate(self.names)}
+        entries = [
+            {
+                "name": name,
+                "share": f"{share:.1%}",
+                "substitutes": [(short(other, 36), f"{strength:.2f}") for other, strength in near],
+                "complements": [(short(other, 36), f"×{times:.2f}") for other, times in along],
+                "near": [rows[other] for other, _ in (*near, *along) if other in rows],
+            }
+            for name, share, near, along in zip(
+                self.names, self.shares, self.substitutes, self.complements, strict=True
+            )
+        ]
+        return json.dumps(entries, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def survey(model: Any, train: Baskets, *, n: int = N_LANDMARKS) -> Survey:
+    """Look at the items that are in most of the baskets."""
+    codes = popular(train.recode(model.items_), n)
+    ids = [model.items_[code] for code in codes.tolist()]
+    names = [" ".join(model.items_.name(item).split()) for item in ids]
+    atlas = Atlas(model, codes)
+    usual = model.predict_next([])
+    near = [[(names[other], x) for other, x in substitutes(atlas.ratios, row, N_RELATED)] for row in range(len(ids))]
+    along = [
+        [(model.items_.name(other), x) for other, x in complements(model, item, N_RELATED, usual=usual)] for item in ids
+    ]
+    shares = train.item_counts[train.items.codes(ids)] / max(train.n_baskets, 1)
+    groups = clusters(atlas.places, N_COLOURS).tolist()
+    return Survey(names, atlas.ratios, near, along, atlas.places, shares, groups)
+
+
+def popular(baskets: Baskets, n: int) -> Codes:
+    """The codes of the n items in most baskets, most popular first; those that never occur are left out."""
+    counts = baskets.item_counts
+    order = np.argsort(-counts, kind="stable")[:n]
+    return order[counts[order] > 0]
+
+
+def substitutes(ratios: Array, row: int, n: int) -> list[tuple[int, float]]:
+    """The items that one is kept apart from most, by their rows, with |cos| of the angle between their factors.
+
+    As `similar_items` of the model, but only among these items: rare ones lie where chance has put them.
+    """
+    order = np.argsort(ratios[row], kind="stable")[:n]
+    return [(int(other), float(np.sqrt(-np.expm1(ratios[row, other])))) for other in order if ratios[row, other] < 0]
+
+
+def complements(model: Any, item: Hashable, n: int, *, usual: Array) -> list[tuple[Hashable, float]]:
+    """Items that an item in the basket makes more likely to come next, and how many times.
+
+    Parameters
+    ----------
+    usual : array (M,)
+        P(next = j | ∅), what an empty basket is offered. Ordered by P(next = j | item) − usual, so that rare items,
+        whose ratio means little, do not come first; a model that has `complements` of its own is asked instead.
+    """
+    given = model.predict_next([item])
+    if hasattr(model, "complements"):
+        codes = model.items_.codes(model.complements(item, n)[0].tolist())
+    else:
+        codes = np.argsort(usual - given, kind="stable")[:n]
+    times = given[codes] / np.maximum(usual[codes], 1e-300)
+    return [(model.items_[code], float(value)) for code, value in zip(codes.tolist(), times, strict=True)]

@@ -1,0 +1,301 @@
+"""The service under pressure: dear models, slow work, too many connections, foreign sites, and its end."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import numpy as np
+import pytest
+import scipy.sparse
+
+import contradpp as cd
+from contradpp.models.nonsymmetric import MOST_CHEAP
+from contradpp.serve.options import Limits, ServiceSettings
+from contradpp.serve.reloader import Reloader
+from serve.live import small_shop
+
+# -- Models whose whole law is dear --------------------------------------------------------------
+
+
+@pytest.fixture
+def large_shop(monkeypatch) -> cd.NonsymmetricDPP:
+    """So many items with partners that log det(I + L) would take a dense matrix; here it fails at once."""
+    n = MOST_CHEAP + 2
+    chain = scipy.sparse.diags_array([np.full(n - 1, 0.1)], offsets=[1], format="csr")
+    factors = 0.1 * np.random.default_rng(0).normal(size=(n, 4))
+
+    def fail(*_, **__):
+        raise AssertionError("nobody asked for the normaliser")
+
+    monkeypatch.setattr("contradpp.dpp.resolvent.resolvent", fail)
+    return cd.NonsymmetricDPP.from_factors(factors, S=chain - chain.T)
+
+
+def test_a_model_whose_normaliser_is_dear_is_served_without_it(start, large_shop):
+    server = start(large_shop)
+    told = server.get("/v1/model").json()
+    assert told["n_items"] == len(large_shop.items_)
+    assert told["expected_size"] is None
+    (found,) = server.post("/v1/recommend", {"basket": [5], "n": 3}).json()["results"]
+    assert [one["item"] for one in found["suggestions"]] == large_shop.recommend([5], N=3)[0].tolist()
+    completed = server.post("/v1/complete", {"basket": [5], "n": 3}).json()
+    assert len(completed["suggestions"]) == 3
+    assert completed["log_probability"] is None
+    assert server.get("/v1/items", query="7", limit=2).json()["items"][0]["probability"] is None
+    points = server.get("/v1/map", items=["4000"], limit=30).json()["points"]
+    assert len(points) == 30
+    assert all(0 <= point["weight"] <= 1 for point in points)
+    for path, body in (("/v1/score", {"basket": [5]}), ("/v1/sample", {})):
+        response = server.post(path, body)
+        assert response.status_code == 422
+        assert "minutes" in response.json()["error"]["message"]
+
+
+# -- Slow work -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """Samples and large scores last until the event is set; how often each was begun."""
+    gate, begun = threading.Event(), []
+
+    def hold(name: str):
+        plain = getattr(sys.modules["contradpp.serve.served"].Served, name)
+
+        def wait(self, *args, **kwargs):
+            if name == "sample" or len(args[0][0]) > 100:
+                begun.append(name)
+                gate.wait(20)
+            return plain(self, *args, **kwargs)
+
+        monkeypatch.setattr(f"contradpp.serve.served.Served.{name}", wait)
+
+    hold("sample")
+    hold("scores")
+    yield gate, begun
+    gate.set()
+
+
+def test_many_slow_samples_hold_up_nothing_else(start, held):
+    gate, begun = held
+    server = start()
+    many = {"baskets": [list(small_shop().items_)[:40]] * 250}  # too much for the event loop itself
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        samples = [pool.submit(httpx.post, f"{server.url}/v1/sample", json={}, timeout=30) for _ in range(8)]
+        while not begun:
+            time.sleep(0.01)
+        assert server.get("/healthz").status_code == 200
+        assert server.post("/v1/recommend", {"basket": ["limes"]}).status_code == 200
+        assert server.post("/v1/recommend", many).status_code == 200
+        assert server.post("/v1/feedback", {"outcome": "accepted", "items": ["limes"]}).status_code == 200
+        gate.set()
+        assert {one.result().status_code for one in samples} == {200}
+
+
+def test_a_large_score_does_not_hold_the_event_loop(start, held):
+    gate, begun = held
+    server = start()
+    large = {"basket": list(small_shop().items_)[:300]}
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(httpx.post, f"{server.url}/v1/score", json=large, timeout=30)
+        while not begun:
+            time.sleep(0.01)
+        assert server.get("/healthz").status_code == 200
+        gate.set()
+        assert asked.result().status_code == 200
+
+
+def test_work_that_was_given_up_before_its_turn_is_not_done(start, held):
+    gate, begun = held
+    server = start(limits=Limits(timeout=0.4))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(httpx.post, f"{server.url}/v1/sample", json={}, timeout=30) for _ in range(4)]
+        assert {one.result().status_code for one in asked} == {504}
+    gate.set()
+    assert server.post("/v1/sample", {}).status_code == 200
+    assert len(begun) == 2  # the first, which ran, and the last
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/score", {"baskets": [["limes", "tea", "bin bags"]] * 200}),
+        ("/v1/recommend", {"baskets": [["limes"]] * 200}),
+        ("/v1/recommend", {"basket": ["limes", "bananas", "tissues", "parmesan"], "n": 3}),
+        ("/v1/complete", {"basket": ["limes"], "n": 11}),
+        ("/v1/sample", {"n_samples": 100, "size": 10}),
+    ],
+)
+def test_a_request_that_takes_too_much_work_is_refused(start, path, body):
+    server = start(limits=Limits(work=1e4))
+    response = server.post(path, body)
+    assert response.status_code == 422
+    assert "work" in response.json()["error"]["message"]
+    assert server.post("/v1/recommend", {"basket": []}).status_code == 200
+
+
+# -- Connections ---------------------------------------------------------------------------------
+
+
+def connect(url: str) -> socket.socket:
+    host, port = url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def test_a_head_that_does_not_come_is_given_up_however_slowly_it_trickles(start):
+    server = start(limits=Limits(timeout=0.5))
+    with connect(server.url) as silent, connect(server.url) as slow:
+        with contextlib.suppress(OSError):
+            for letter in b"GET /healthz HTTP/1.1":
+                slow.sendall(bytes([letter]))
+                time.sleep(0.06)
+        for line in (silent, slow):
+            with contextlib.suppress(ConnectionResetError):
+                assert line.recv(100) == b""
+
+
+def test_a_second_head_on_a_kept_connection_has_its_time_too(start):
+    server = start(limits=Limits(timeout=0.5))
+    with connect(server.url) as line:
+        for _ in range(2):
+            line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b'{"ready":true}'):
+                answer += line.recv(10_000)
+            time.sleep(0.7)  # idle between requests is allowed
+        line.sendall(b"GET /hea")
+        with contextlib.suppress(ConnectionResetError):
+            assert line.recv(100) == b""
+
+
+# -- Foreign sites -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "localhost.evil.example", "[::1", "a b"])
+def test_a_name_that_was_made_to_point_here_is_refused(live, host):
+    for method, path in (("GET", "/v1/model"), ("GET", "/"), ("POST", "/v1/reload")):
+        response = live.client.request(method, path, headers={"host": host})
+        assert response.status_code in (400, 421)
+    assert live.client.get("/healthz", headers={"host": "evil.example"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "10.1.2.3", "shop.example"]
+)
+def test_addresses_and_allowed_names_are_answered(start, host):
+    server = start(hosts=("Shop.example",))
+    assert server.client.get("/v1/model", headers={"host": host}).status_code == 200
+
+
+def test_every_name_can_be_allowed(start):
+    assert start(hosts=("*",)).client.get("/v1/model", headers={"host": "any.example"}).status_code == 200
+
+
+def test_a_page_of_another_site_cannot_reload_or_judge(live):
+    for origin in ("http://evil.example", "null", "http://localhost:1", "https://evil.example:443"):
+        response = live.client.post("/v1/reload", headers={"origin": origin})
+        assert response.status_code == 403
+        assert response.json()["error"]["code"] == "foreign_site"
+    assert live.client.post("/v1/reload", headers={"origin": live.url}).status_code == 200
+    assert live.client.get("/v1/model", headers={"origin": "http://evil.example"}).status_code == 200
+
+
+# -- Start and end -------------------------------------------------------------------------------
+
+
+def test_the_threads_of_a_model_call_are_the_services_not_the_files(tmp_path):
+    model = small_shop()
+    model.n_jobs = 64
+    model.save(tmp_path / "model")
+    reloader = Reloader(str(tmp_path / "model"), n_jobs=2, tell=lambda _: None)
+    reloader.reload()
+    assert reloader.served.model.n_jobs == 2
+
+
+def test_the_log_says_what_the_start_does(start, caplog):
+    with caplog.at_level("INFO", "contradpp.serve"):
+        start()
+    assert "loading model" in caplog.text
+    assert "315 items, ready in" in caplog.text
+
+
+SERVER = """
+import resource, time
+from contradpp.serve.served import Served
+from contradpp.serve.options import Limits, ServiceSettings
+plain = Served.sample
+def slow(self, *args, **kwargs):
+    time.sleep({seconds})
+    return plain(self, *args, **kwargs)
+if __name__ == "__main__":
+    from contradpp.serve.server import run_server
+Served.sample = slow
+if __name__ == "__main__":
+    if {files}:
+        resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    run_server(ServiceSettings(model={model!r}, limits=Limits(timeout={timeout})), port={port})
+"""
+
+
+@contextlib.contextmanager
+def server_process(folder, shop_model, *, seconds=0, timeout=10, files=0):
+    """A server whose samples take so long, and which may open so many files: its process and address."""
+    shop_model.save(folder / "model")
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = int(found.getsockname()[1])
+    code = SERVER.format(seconds=seconds, model=str(folder / "model"), timeout=timeout, port=port, files=files)
+    with open(folder / "log", "w") as log:
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=log, stderr=log, env=dict(os.environ))
+    url = f"http://127.0.0.1:{port}"
+    try:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{url}/readyz", trust_env=False).status_code == 200:
+                    break
+            time.sleep(0.1)
+        yield process, url
+    finally:
+        process.kill()
+        process.wait(20)
+    assert "raceback" not in (folder / "log").read_text()
+
+
+def test_half_open_connections_do_not_make_it_unreachable(tmp_path, shop_model):
+    with server_process(tmp_path, shop_model, files=200) as (_, url), contextlib.ExitStack() as stack:
+        for _ in range(250):
+            time.sleep(0.005)  # lets the short backlog be worked off
+            line = stack.enter_context(connect(url))
+            with contextlib.suppress(OSError):
+                line.sendall(b"POST /v1/score HTTP/1.1\r\nHost: loc")
+        for _ in range(5):
+            assert httpx.get(f"{url}/healthz", trust_env=False, timeout=10).status_code == 200
+
+
+@pytest.mark.parametrize(("seconds", "timeout", "status"), [(1.5, 10, 200), (30, 1, 504)])
+def test_an_end_by_signal_answers_what_is_in_flight(tmp_path, shop_model, seconds, timeout, status):
+    with (
+        server_process(tmp_path, shop_model, seconds=seconds, timeout=timeout) as (process, url),
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+    ):
+        asked = pool.submit(httpx.post, f"{url}/v1/sample", json={}, timeout=30, trust_env=False)
+        time.sleep(0.7)
+        process.send_signal(signal.SIGTERM)
+        assert asked.result().status_code == status
+        assert process.wait(20) in (0, -signal.SIGTERM)
+
+
+def test_settings_hold_the_names_on_the_way_to_a_worker(monkeypatch):
+    settings = ServiceSettings(model="m", hosts=("a.example", "b.example"))
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    assert ServiceSettings.from_environment() == settings
