@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from contradpp.data import tables
 from contradpp.data.baskets import Baskets
-from contradpp.data.tables import baskets_from_table, frame_to_arrow
+from contradpp.data.tables import frame_to_arrow
 from contradpp.errors import DataError, ParameterError
 
 LISTS = [["tea", "milk"], ["milk", "jam"]]
@@ -156,11 +156,11 @@ def test_quantities_must_be_there(values):
 
 def test_names_come_from_the_first_row_that_has_one():
     table = pa.table({"order": [1, 1, 2], "item": [5, 6, 5], "title": [None, "Lamp", "Desk"]})
-    assert baskets_from_table(table, name="title").items.names == {5: "Desk", 6: "Lamp"}
+    assert Baskets.from_arrow(table, name="title").items.names == {5: "Desk", 6: "Lamp"}
     twice = pa.concat_tables([table, pa.table({"order": [3], "item": [6], "title": ["Other"]})])
-    assert baskets_from_table(twice, name="title").items.names == {5: "Desk", 6: "Lamp"}
+    assert Baskets.from_arrow(twice, name="title").items.names == {5: "Desk", 6: "Lamp"}
     with pytest.raises(DataError, match="holds lists"):
-        baskets_from_table(pa.table({"items": [[1]], "title": ["x"]}), name="title")
+        Baskets.from_arrow(pa.table({"items": [[1]], "title": ["x"]}), name="title")
 
 
 def test_wrong_things_are_refused():
@@ -185,7 +185,7 @@ def test_frames_without_the_stream_interface_go_through_from_pandas():
 
     frame = OldFrame(LONG)
     assert not hasattr(frame, "__arrow_c_stream__")
-    assert frame_to_arrow(frame).column_names == list(LONG)
+    assert frame_to_arrow(frame, {}).column_names == list(LONG)
     assert list(Baskets.from_frame(frame)) == LISTS
 
 

@@ -30,7 +30,7 @@ def complete(
     if source is not None and items:
         raise click.UsageError("name items or --input, not both")
     loaded = cd.load(model)
-    words = Words(loaded.items_, unknown=unknown)
+    words = Words(loaded.items_, unknown=unknown, counts=getattr(loaded, "item_counts_", None))
     banned = words.basket(exclude)
     for given in [list(items)] if source is None else queries(source, words):
         basket = words.basket(given)

@@ -22,7 +22,9 @@ _HINTS = {
 }
 # Arguments of the Python interface, which messages name, and the options that stand for them.
 _OPTIONS = {"n_components": "rank", "n_jobs": "jobs", "random_state": "seed", "N": "n"}
-_ARGUMENT = re.compile(r"\b(basket|item|quantity|name|format|oversize|unknown|size|n_components)=('[^']*'|[\w.]+)?")
+_ARGUMENT = re.compile(
+    r"\b(basket|item|quantity|name|category|format|on_bad_row|returns|oversize|unknown|size|n_components)=('[^']*'|[\w.]+)?"
+)
 
 
 def explain(error: BaseException) -> str:

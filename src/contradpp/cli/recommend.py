@@ -47,7 +47,7 @@ def recommend(
     contradpp recommend shop.safetensors --engine ray --input baskets/ --output suggestions/
     """
     loaded = cd.load(model)
-    words = Words(loaded.items_, unknown=unknown)
+    words = Words(loaded.items_, unknown=unknown, counts=getattr(loaded, "item_counts_", None))
     banned = words.basket(exclude)
     if engine is not None:
         if items or source is None or output is None:

@@ -11,7 +11,7 @@ import click
 
 from contradpp.cli.choose import Choice, choose, hold_out
 from contradpp.cli.fit_options import GROUPS, KNOBS
-from contradpp.cli.inputs import LAYOUT, baskets_from
+from contradpp.cli.inputs import COLUMNS, LAYOUT, baskets_from
 from contradpp.cli.models import build
 from contradpp.cli.output import busy
 from contradpp.data.baskets import Baskets
@@ -102,7 +102,7 @@ def for_cluster(data: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def on_cluster(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `fit` that only a cluster needs."""
-    columns = {name: given[name] for name in LAYOUT if name != "format"}
+    columns = {name: given[name] for name in COLUMNS}
     own = {name: given[name] for name in GROUPS["A cluster"] if name != "engine"}
     return long_run(given) | own | {"columns": columns}
 

@@ -27,7 +27,7 @@ def sample(
     contradpp sample shop.safetensors -n 3 --size 5 --given spaghetti
     """
     loaded = cd.load(model)
-    fixed = Words(loaded.items_, unknown=unknown).basket(given)
+    fixed = Words(loaded.items_, unknown=unknown, counts=getattr(loaded, "item_counts_", None)).basket(given)
     for basket in loaded.sample(n_samples, size, fixed, random_state=seed):
         if as_json:
             show_json_line(basket)

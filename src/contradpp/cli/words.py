@@ -9,6 +9,8 @@ from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
+from numpy.typing import ArrayLike
+
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, UnknownItemError
 
@@ -23,11 +25,14 @@ class Words:
     items : Vocabulary
     unknown : {"error", "ignore"}
         What to do with a word that means no item: raise `UnknownItemError`, or leave it out.
+    counts : array of length n_items, optional
+        How often each item was sold: of several items with one name, the word means the most sold.
     """
 
-    def __init__(self, items: Vocabulary, *, unknown: str = "error") -> None:
+    def __init__(self, items: Vocabulary, *, unknown: str = "error", counts: ArrayLike | None = None) -> None:
         self.items = items
         self.unknown = unknown
+        self._counts = counts
 
     def find(self, word: Any) -> Hashable | None:
         """The item with this id, number or name (in any case), None if there is none."""
@@ -70,7 +75,7 @@ class Words:
     @cached_property
     def _named(self) -> dict[str, Hashable]:
         """Items by what they are called, in lower case."""
-        return {self.items.name(item).casefold(): item for item in self.items}
+        return self.items.by_name(self._counts)
 
     def _hint(self, word: str) -> str:
         key = word.casefold()

@@ -115,7 +115,7 @@ class Scorer:
         done = 0
         try:
             with fsspec.open(file.path, "rb") as stream, pq.ParquetFile(stream) as table:
-                layout = layout_of(table.schema_arrow, where=file.path, **NO_COLUMNS)
+                layout = layout_of(table.schema_arrow, NO_COLUMNS, where=file.path)
                 if not layout.lists:
                     raise DataError(f"{file.path}: a column with the list of a basket's items is needed")
                 with pq.ParquetWriter(temporary, schema) as out:
