@@ -79,7 +79,7 @@ def find_layout(
     """
     for role, column in told.items():
         if column is not None:
-            _check(columns, column, role, where)
+            check_column(columns, column, role, where)
     basket, item = told.get("basket"), told.get("item")
     chosen = item if item is not None else _list_column(columns, lists)
     if chosen is not None and chosen in lists:
@@ -128,7 +128,8 @@ def _list_column(columns: Sequence[str], lists: Sequence[str]) -> str | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _check(columns: Sequence[str], column: str, role: str, where: str) -> None:
+def check_column(columns: Sequence[str], column: str, role: str, where: str) -> None:
+    """`DataError` unless there is one column of this name."""
     if column not in columns:
         raise DataError(f"{where}: there is no column {column!r} for {role}=; {_listed(columns)}")
     if list(columns).count(column) > 1:

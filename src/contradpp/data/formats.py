@@ -39,12 +39,12 @@ def read_fimi(text: Text, assembler: Assembler) -> None:
 def read_ragged(text: Text, assembler: Assembler) -> None:
     """Add the baskets of a ragged CSV file: a basket per line, as many fields as it has items."""
     separator = ragged_separator(text.first_lines())
-    for _, record in _records(text, separator, skipinitialspace=True, strict=True):
+    for _, record in records(text, separator, skipinitialspace=True, strict=True):
         if items := [item for field in record if (item := field.strip())]:
             assembler.add_list(items)
 
 
-def _records(text: Text, separator: str, **how: Any) -> Iterator[tuple[int, list[str]]]:
+def records(text: Text, separator: str, **how: Any) -> Iterator[tuple[int, list[str]]]:
     """The records of a CSV file with the line where each begins, by Python's own reader: slow but exact."""
     line = text.first_line
     reader = csv.reader(text.lines(), delimiter=separator, **how)
@@ -227,7 +227,7 @@ def _csv_batches(text: Text, separator: str, columns: list[str], layout: Layout,
 def _again(text: Text, separator: str, **how: Any) -> Iterator[tuple[int, list[str]]]:
     """The records that are not blank, from the start of the file: read once more to say what is wrong, and where."""
     with opened(text.path) as source:
-        for line, record in _records(Text(source), separator, **how):
+        for line, record in records(Text(source), separator, **how):
             if len(record) > 1 or "".join(record).strip():
                 yield line, record
 
@@ -240,8 +240,8 @@ def _check_quotes(text: Text, separator: str) -> None:
 
 
 def _line_of_row(text: Text, separator: str, row: int) -> int:
-    records = enumerate(_again(text, separator))
-    return next((line for number, (line, _) in records if number == row + 1), text.first_line)
+    rows = enumerate(_again(text, separator))
+    return next((line for number, (line, _) in rows if number == row + 1), text.first_line)
 
 
 def _explained(text: Text, separator: str, n_columns: int, error: Exception) -> DataError:

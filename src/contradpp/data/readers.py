@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from contradpp.data.baskets import Baskets
-from contradpp.data.columns import Layout, Told, detect_format
+from contradpp.data.columns import Layout, Told, check_column, detect_format, long_separator
 from contradpp.data.files import PARQUET, Source, Text, opened, reading
-from contradpp.data.formats import read_fimi, read_jsonl, read_long, read_parquet, read_ragged
-from contradpp.data.tables import Assembler, OnBadRow, Returns
+from contradpp.data.formats import read_fimi, read_jsonl, read_long, read_parquet, read_ragged, records
+from contradpp.data.tables import Assembler, OnBadRow, Returns, integers_if_all
+from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
 
 FORMATS = ("auto", "fimi", "ragged", "long", "parquet", "jsonl")
@@ -104,6 +105,30 @@ def read(
     if not baskets.n_baskets:
         raise DataError(f"{where}: there are no baskets in it")
     return Reading(baskets, found, layout)
+
+
+def read_items(
+    path: str | os.PathLike[str], *, item: str, name: str | None = None, category: str | None = None
+) -> Vocabulary:
+    """The items of a CSV file with a row per item, with names and categories from the columns that are named.
+
+    `baskets.with_names(items.names).with_categories(items.categories)` tells baskets of them.
+    """
+    told = {"item": item, "name": name, "category": category}
+    with opened(Path(path).expanduser()) as source:
+        text = Text(source)
+        separator = long_separator(text.first_lines()[0], columns=[column for column in told.values() if column])
+        (_, header), *rows = records(text, separator, strict=True)
+    for role, column in told.items():
+        if column is not None:
+            check_column(header, column, role, str(path))
+    place = header.index(item)
+    ids = integers_if_all(row[place] for _, row in rows)
+    names, categories = (
+        {} if column is None else {id_: row[header.index(column)] for id_, (_, row) in zip(ids, rows, strict=True)}
+        for column in (name, category)
+    )
+    return Vocabulary(ids, names=names, categories=categories)
 
 
 def _check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
