@@ -7,6 +7,7 @@ import gzip
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ import contradpp.data.formats
 from contradpp.cli.inputs import reading_from
 from contradpp.data.baskets import Baskets
 from contradpp.data.files import Source
-from contradpp.data.readers import read, read_baskets
+from contradpp.data.readers import read, read_baskets, read_items
 from contradpp.errors import DataError, ParameterError
 
 LISTS = [["tea", "milk"], ["milk", "bread", "jam"], ["tea"]]
@@ -530,6 +531,142 @@ def test_arrow_is_imported_only_when_it_is_needed(write):
         "read_baskets(sys.argv[1]); sys.exit('pyarrow' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(write("1 2\n"))], check=True)
+
+
+# -- What people's files are like ------------------------------------------------------------------
+
+
+def test_one_bad_byte_is_reported_and_the_rest_stays_utf_8(write, caplog):
+    path = write("tea café\n".encode() + b"milk \xff\n" + "café\n".encode())
+    assert list(read_baskets(path)) == [["tea", "café"], ["milk", "ÿ"], ["café"]]
+    assert "1 lines are not UTF-8 and were read as Latin-1, the first of them is line 2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["1001,7", "1001,8", "1002,7", "1003,9"],
+        ["k1;tea", "k1;milk", "k2;tea", "k3;jam"],
+        ["1,tea", "2,milk", "1,jam", "2,tea", "3,jam"],  # not in runs, but numbers beside texts
+    ],
+)
+@pytest.mark.parametrize("kind", ["auto", "long"])
+def test_two_columns_without_a_header_are_baskets_and_items(write, caplog, rows, kind):
+    pairs = [re.split("[,;]", row) for row in rows]
+    expected = [[item for b, item in pairs if b == basket] for basket in dict.fromkeys(b for b, _ in pairs)]
+    assert [[str(i) for i in basket] for basket in read_baskets(write("\n".join(rows)), kind)] == expected
+    assert "no header" in caplog.text
+    assert "format='ragged'" in caplog.text
+    assert read_baskets(write("\n".join(rows)), "ragged").n_baskets == len(rows)
+
+
+@pytest.mark.parametrize("rows", [["1,2", "3,4"], ["1,2", "3,1", "1,3"], ["a,b", "a,c"], ["1,2", "1,2,3", "2,3"]])
+def test_baskets_of_two_items_stay_baskets(write, rows):
+    assert read_baskets(write("\n".join(rows))).n_baskets == len(rows)
+
+
+def test_blanks_around_ids_do_not_count_in_long_csv(write):
+    path = write('order_id, item\n1, a\n 1,"b "\n2,a\n2\t,a\n')
+    assert list(read_baskets(path)) == [["a", "b"], ["a"]]
+    assert read_baskets(path, item="item", basket="order_id").n_items == 2
+    with pytest.raises(DataError, match="line 2: the item is missing"):
+        read_baskets(write("order,item\n1,  \n"))
+
+
+BAD_ROWS = {
+    "x.csv": "order,item,n\n1,a,1\n,b,1\n1,,1\n1\n2,a,many\n2,c,1\n",
+    "x.jsonl": jsonl([{"order": 1, "item": "a", "n": 1}, {"order": None, "item": "b", "n": 1}, {"order": 1, "n": 1}, 7,
+                      {"order": 2, "item": "a", "n": "many"}, {"order": 2, "item": "c", "n": 1}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_bad_rows_may_be_skipped(write, caplog, name):
+    path = write(BAD_ROWS[name], name)
+    with pytest.raises(DataError, match="line"):
+        read_baskets(path, quantity="n")
+    assert read_baskets(path, quantity="n", on_bad_row="skip") == Baskets.from_lists([["a"], ["c"]])
+    assert "dropped 4 rows that could not be read" in caplog.text
+    with pytest.raises(ParameterError, match=r"on_bad_row.*'ignore'"):
+        read_baskets(path, on_bad_row="ignore")
+
+
+def test_bad_rows_of_parquet_may_be_skipped(tmp_path, caplog):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"order": [1, 1, None, 2], "item": ["a", None, "z", "b"]}), path)
+    assert read_baskets(path, on_bad_row="skip") == Baskets.from_lists([["a"], ["b"]])
+    assert "dropped 2 rows" in caplog.text
+    pq.write_table(pa.table({"items": [["a"], None, ["z", None], ["b"]]}), path)
+    assert read_baskets(path, on_bad_row="skip") == Baskets.from_lists([["a"], ["b"]])
+
+
+RETURNS = [("536365", "a", 6), ("536366", "b", 1), ("C536367", "a", -6), ("536368", "z", -2), ("536369", "a", 0)]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("columns", [["InvoiceNo", "StockCode", "Quantity"], ["InvoiceNo", "StockCode"]])
+def test_returns_are_dropped_and_counted(write, tmp_path, caplog, suffix, columns):
+    rows = [dict(zip(columns, row, strict=False)) for row in RETURNS]
+    lines = [",".join(columns), *(",".join(map(str, row.values())) for row in rows)]
+    path = write({".csv": "\n".join(lines), ".jsonl": jsonl(rows)}.get(suffix, ""), f"x{suffix}")
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    by_quantity = "Quantity" in columns
+    kept = [["a"], ["b"], ["a"]] if by_quantity else [["a"], ["b"], ["z"], ["a"]]
+    assert read_baskets(path) == Baskets.from_lists(kept)
+    assert f"dropped {2 if by_quantity else 1} rows that are returns (returns='keep'" in caplog.text
+    assert list(read_baskets(path, returns="keep")) == [[item] for _, item, _ in RETURNS]
+    with pytest.raises(ParameterError, match="returns"):
+        read_baskets(path, returns="no")
+
+
+def test_baskets_that_all_begin_with_c_are_no_returns(write, caplog):
+    path = write("cart_id,item\n" + "".join(f"C{n},{n}\n" for n in range(5)))
+    assert read_baskets(path).n_baskets == 5
+    assert not caplog.text
+
+
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe: not a file"):
+        read_baskets(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("name", ["x.dat.gz", "x.parquet.gz"])
+def test_gzip_that_unpacks_to_too_much_is_refused(write, monkeypatch, name):
+    monkeypatch.setattr(contradpp.data.files, "MAX_UNPACKED", 1 << 21)
+    path = write(b"1 2\n" * (1 << 20), name)
+    with pytest.raises(DataError, match=r"bytes of gzip unpack to more than 2,097,152.*200 times.*2 MB"):
+        read_baskets(path, "fimi" if "dat" in name else "parquet")
+    assert read_baskets(write(b"1 2\n" * (1 << 18), name), "fimi").n_baskets == 1 << 18
+
+
+def test_endless_blank_lines_are_refused(write, monkeypatch):
+    monkeypatch.setattr(contradpp.data.files, "MAX_BLANK", 2 << 20)
+    for before in (b"", b"order,item\n"):
+        with pytest.raises(DataError, match="2 MB are blank"):
+            read_baskets(write(before + b"\n" * (4 << 20) + b"1,2\n"))
+        assert read_baskets(write(before + b"\n" * (1 << 20) + b"1,2\n")).n_baskets == 1
+
+
+def test_categories_come_from_a_column(write, tmp_path):
+    rows = [{"order": 1, "item": "a", "aisle": "tea"}, {"order": 1, "item": "b", "aisle": None},
+            {"order": 2, "item": "a", "aisle": "tea"}]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    csv_file = write("order,item,aisle\n1,a,tea\n1,b,\n2,a,tea\n", "x.csv")
+    for path in (write(jsonl(rows)), tmp_path / "x.parquet", csv_file):
+        assert read_baskets(path, category="aisle").items.categories == {"a": "tea"}
+        assert read_baskets(path).items.categories == {}
+
+
+def test_a_table_of_items(write):
+    path = write('id;name;aisle\n7;"Tea; green";drinks\n8;Jam;\n', "items.csv")
+    items = read_items(path, item="id", name="name", category="aisle")
+    assert (list(items), items.names, items.categories) == ([7, 8], {7: "Tea; green", 8: "Jam"}, {7: "drinks"})
+    with pytest.raises(DataError, match=r"'shelf' for category=.*'id', 'name', 'aisle'"):
+        read_items(path, item="id", category="shelf")
+    with pytest.raises(DataError, match=r"line 2: .*2 fields"):
+        read_items(write("id,name,aisle\n7,Tea\n"), item="id", name="name")
 
 
 # -- JSON lines ------------------------------------------------------------------------------------

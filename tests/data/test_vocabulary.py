@@ -105,3 +105,11 @@ def test_equality_hash_and_pickle():
 
 def test_repr_is_short():
     assert repr(Vocabulary(range(10_000))) == "Vocabulary(10,000 items: 0, 1, 2, 3, ...)"
+
+
+def test_a_name_that_several_items_have_means_the_most_sold(caplog):
+    items = Vocabulary([1, 2, 3], names={1: "Tea", 2: "tea", 3: "Milk"})
+    with caplog.at_level("INFO", logger="contradpp"):
+        assert items.by_name([5, 9, 1]) == {"tea": 2, "milk": 3}
+        assert "the most sold" in caplog.text
+        assert items.by_name() == {"tea": 1, "milk": 3}

@@ -118,14 +118,18 @@ def read_items(
     with opened(Path(path).expanduser()) as source:
         text = Text(source)
         separator = long_separator(text.first_lines()[0], columns=[column for column in told.values() if column])
-        (_, header), *rows = records(text, separator, strict=True)
+        (_, header), *rows = [(line, row) for line, row in records(text, separator, strict=True) if row]
     for role, column in told.items():
         if column is not None:
             check_column(header, column, role, str(path))
-    place = header.index(item)
-    ids = integers_if_all(row[place] for _, row in rows)
+    for line, row in rows:
+        if len(row) != len(header):
+            raise text.error(line, f"the header has {len(header)} fields but this row has {len(row)} fields")
+    ids = integers_if_all(row[header.index(item)] for _, row in rows)
     names, categories = (
-        {} if column is None else {id_: row[header.index(column)] for id_, (_, row) in zip(ids, rows, strict=True)}
+        {id_: row[header.index(column)] for id_, (_, row) in zip(ids, rows, strict=True) if row[header.index(column)]}
+        if column is not None
+        else {}
         for column in (name, category)
     )
     return Vocabulary(ids, names=names, categories=categories)

@@ -387,7 +387,7 @@ def _plain(values: Any) -> Any:
     import pyarrow as pa
 
     if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
+        values = pa.DictionaryArray.from_arrays(values.indices, _plain(values.dictionary)).dictionary_decode()
     if getattr(pa.types, "is_string_view", lambda _: False)(values.type):
         values = values.cast(pa.large_string())
     return values
