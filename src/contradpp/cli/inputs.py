@@ -41,21 +41,11 @@ _LAYOUT_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--quantity", help="Column of quantities: rows that are not positive are dropped."),
     click.option("--name", help="Column with readable item names; guessed if left out."),
     click.option("--category", help="Column with item categories."),
-    click.option(
-        "--on-bad-row",
-        type=click.Choice(["error", "skip"]),
-        default="error",
-        show_default=True,
-        help="What to do with a row that cannot be read.",
-    ),
-    click.option(
-        "--returns",
-        type=click.Choice(["drop", "keep"]),
-        default="drop",
-        show_default=True,
-        help="What to do with rows that look like returns.",
-    ),
-)
+    click.option("--on-bad-row", type=click.Choice(["error", "skip"]), default="error", show_default=True,
+                 help="What to do with a row that cannot be read."),
+    click.option("--returns", type=click.Choice(["drop", "keep"]), default="drop", show_default=True,
+                 help="What to do with rows that look like returns."),
+)  # fmt: skip
 
 
 def layout_options(command: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from contradpp.data.vocabulary import Vocabulary
+from contradpp.data.vocabulary import Vocabulary, first_of
 from contradpp.errors import DataError, UnknownItemError
 
 _SEPARATORS = re.compile("[,;\t]")
@@ -43,7 +43,7 @@ class Words:
             return text
         if text.lstrip("-").isdigit() and int(text) in self.items:
             return int(text)
-        return self._named.get(text.casefold())
+        return first_of(self._named.get(text.casefold(), []), text)
 
     def basket(self, words: Iterable[Any]) -> list[Hashable]:
         """The items that these words mean; a word that means none may be several between commas."""
@@ -73,7 +73,7 @@ class Words:
         return [item for item in found if item is not None]
 
     @cached_property
-    def _named(self) -> dict[str, Hashable]:
+    def _named(self) -> dict[str, list[Hashable]]:
         """Items by what they are called, in lower case."""
         return self.items.by_name(self._counts)
 
@@ -83,7 +83,7 @@ class Words:
         close = holding or difflib.get_close_matches(key, self._named, n=2)
         if not close:
             return "`contradpp info MODEL --items` lists what it knows; --unknown ignore leaves it out"
-        meant = " or ".join(repr(self.items.name(self._named[name])) for name in close)
+        meant = " or ".join(repr(self.items.name(self._named[name][0])) for name in close)
         return f"Did you mean {meant}? (--unknown ignore leaves it out)"
 
 

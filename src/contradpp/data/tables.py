@@ -222,7 +222,7 @@ def layout_of(schema: Any, told: Told, *, where: str) -> Layout:
 
     kinds = {field.name: field.type.value_type if types.is_dictionary(field.type) else field.type for field in schema}
     lists = [name for name, kind in kinds.items() if _is_list(kind)]
-    texts = [name for name, kind in kinds.items() if "string" in str(kind)]
+    texts = [name for name, kind in kinds.items() if str(kind) in ("string", "large_string", "string_view")]
     numbers = [name for name, kind in kinds.items() if types.is_integer(kind) or types.is_floating(kind)]
     return find_layout(schema.names, told, lists=lists, texts=texts, numbers=numbers, where=where)
 

@@ -143,21 +143,18 @@ class Vocabulary(Sequence[Hashable]):
         """The items of these codes, with their names and categories."""
         return Vocabulary([self._ids[c] for c in codes], names=self._names, categories=self._categories)
 
-    def by_name(self, counts: ArrayLike | None = None) -> dict[str, Hashable]:
-        """Items by what a person calls them, in lower case; of several with one name the most sold, or the first.
+    def by_name(self, counts: ArrayLike | None = None) -> dict[str, list[Hashable]]:
+        """Items by what a person calls them, in lower case; of several with one name the most sold comes first.
 
         Parameters
         ----------
         counts : array of length n_items, optional
-            How often each item was sold.
+            How often each item was sold; without it they stay in the order of their codes.
         """
         order = np.arange(len(self)) if counts is None else np.argsort(-np.asarray(counts), kind="stable")
-        found: dict[str, Hashable] = {}
+        found: dict[str, list[Hashable]] = {}
         for code in order.tolist():
-            found.setdefault(self.name(self._ids[code]).casefold(), self._ids[code])
-        if len(found) < len(self):
-            chosen = "the first" if counts is None else "the most sold"
-            logger.info("%d items share a name with another: the name means %s", len(self) - len(found), chosen)
+            found.setdefault(self.name(self._ids[code]).casefold(), []).append(self._ids[code])
         return found
 
     def code(self, item: Any) -> int:
@@ -217,6 +214,13 @@ class Vocabulary(Sequence[Hashable]):
             names={**other._names, **self._names},
             categories={**other._categories, **self._categories},
         )
+
+
+def first_of(items: Sequence[Hashable], name: str) -> Hashable | None:
+    """The first of the items that have a name, None if there is none; a note in the log if there are more."""
+    if len(items) > 1:
+        logger.warning("%d items are called %r: the most sold of them, %r, is taken", len(items), name, items[0])
+    return items[0] if items else None
 
 
 def _same(a: Hashable, b: Hashable) -> bool:
