@@ -9,7 +9,7 @@ import os
 import pytest
 
 import contradpp as cd
-from contradpp.cli.inputs import guessed_name_column
+from contradpp.cli.inputs import reading_from
 from contradpp.data import datasets
 
 
@@ -25,7 +25,10 @@ def test_list(call, monkeypatch, tmp_path):
 
 def test_describe(call, orders):
     assert "240 baskets, 4 items" in call("data", "describe", orders).out
-    assert json.loads(call("data", "describe", orders, "--json").out)["n_baskets"] == 240
+    assert "read as: long, basket: order_id, item: sku, name: product_name" in call("data", "describe", orders).out
+    shown = json.loads(call("data", "describe", orders, "--json").out)
+    assert shown["n_baskets"] == 240
+    assert shown["columns"] == {"basket": "order_id", "item": "sku", "name": "product_name"}
     shown = call("data", "describe", orders, "--basket", "nothing")
     assert shown.code == 1
     assert "--basket" in shown.err
@@ -49,8 +52,8 @@ def test_conversion_keeps_the_baskets(call, orders, tmp_path, suffix):
     assert list(cd.read_baskets(target)) == list(cd.read_baskets(orders))
     assert json.loads(call("data", "convert", target, tmp_path / "again.jsonl", "--json").out)["n_baskets"] == 240
     if suffix in (".csv", ".parquet"):
-        assert guessed_name_column(target) == "name"
-        assert cd.read_baskets(target, name="name").items.name("S1") == "Sugar, white"
+        assert reading_from(str(target)).columns["name"] == "name"
+        assert cd.read_baskets(target).items.name("S1") == "Sugar, white"
 
 
 def test_conversion_of_what_does_not_fit(call, tmp_path):
@@ -92,5 +95,6 @@ def test_a_full_disk_leaves_the_old_file(call, tmp_path, monkeypatch):
 )
 def test_the_column_of_names_is_guessed_only_if_there_is_one(tmp_path, content, expected):
     (tmp_path / "orders.csv").write_text(content)
-    assert guessed_name_column(tmp_path / "orders.csv") == expected
-    assert guessed_name_column(tmp_path / "orders.csv", taken=["Description"]) is None
+    found = reading_from(str(tmp_path / "orders.csv"))
+    assert found.columns.get("name") == expected
+    assert found.format == ("long" if "order_id" in content else "fimi")

@@ -10,6 +10,7 @@ from safetensors.numpy import load, save
 
 import contradpp as cd
 from contradpp.cli.output import paragraph
+from contradpp.cli.words import Words
 
 
 def lines(text: str) -> list:
@@ -29,6 +30,12 @@ def test_suggestions_by_id_by_name_and_between_commas(call, model):
 
 def test_a_name_with_a_comma_in_it_is_one_item(call, model):
     assert "S1" not in call("recommend", model, "sugar, white").out
+
+
+def test_a_name_that_several_items_have_means_the_most_sold(caplog):
+    items = cd.Vocabulary(["a", "b", "c"], names={"a": "Tea", "b": "Tea", "c": "Milk"})
+    assert Words(items, counts=[1, 5, 3]).basket(["tea", "milk"]) == ["b", "c"]
+    assert "2 items are called 'tea'" in caplog.text
 
 
 def test_the_table_has_names_and_exclusions(call, model):

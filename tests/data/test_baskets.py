@@ -3,6 +3,8 @@
 import copy
 import operator
 import pickle
+from datetime import date, datetime
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -275,3 +277,41 @@ def test_describe_says_how_many_and_how_large():
 
 def test_describe_of_nothing():
     assert "0 baskets" in Baskets.from_lists([]).describe()
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (None, "missing"),
+        (float("nan"), "missing"),
+        (np.float64("nan"), "missing"),
+        (Decimal("1.5"), "Decimal"),
+        (date(2024, 1, 1), "date"),
+        (datetime(2024, 1, 1), "datetime"),
+        (np.datetime64("2024-01-01", "ns"), "datetime64"),
+        (b"tea", "bytes"),
+    ],
+)
+def test_what_a_model_file_cannot_hold_is_no_id(item, reason):
+    with pytest.raises(DataError, match=f"basket 1: .*{reason}"):
+        Baskets.from_lists([["tea"], ["milk", item], ["jam"]])
+    with pytest.raises(DataError, match=reason):
+        Baskets.from_csr([0, 1], [0], items=["tea", item])
+
+
+def test_strings_numbers_and_tuples_are_ids():
+    items = ["tea", 7, 2.5, True, ("a", 1), (("b", None), 2)]
+    assert Baskets.from_lists([items])[0] == items
+
+
+def test_categories_go_with_their_items():
+    baskets = Baskets.from_lists([["tea", "jam"], ["milk"]]).with_categories(
+        {"tea": "drinks", "milk": "dairy", "x": "y"}
+    )
+    assert baskets.items.categories == {"tea": "drinks", "milk": "dairy"}
+    assert baskets.subset([1]).compact().items.categories == {"milk": "dairy"}
+    assert baskets.with_names({"tea": "Tea"}).items.categories == baskets.items.categories
+    assert baskets[:1].recode(baskets.items).items.categories == baskets.items.categories
+    both = Baskets.from_lists([["jam"]]).with_categories({"jam": "spreads"}) + baskets
+    assert both.items.categories == {"jam": "spreads", "tea": "drinks", "milk": "dairy"}
+    assert pickle.loads(pickle.dumps(both)).items.categories == both.items.categories

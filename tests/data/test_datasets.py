@@ -9,6 +9,7 @@ import hashlib
 import http.server
 import io
 import os
+import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -19,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from contradpp.data import datasets, grocer, online_retail
+from contradpp.data import datasets, download, grocer
 from contradpp.data.datasets import Origin
-from contradpp.errors import DataError, DownloadError, ParameterError
+from contradpp.errors import DataError, DownloadError, MissingExtraError, ParameterError
 
 FIXED = [name for name in datasets.names() if datasets.info(name).files]
 
@@ -115,6 +116,31 @@ def test_amazon_registries_are_pairs_or_more_of_named_items(name: str) -> None:
 
 
 @needs_data
+@pytest.mark.parametrize(
+    ("name", "mean", "largest"), [("instacart", 10.55, 80), ("tafeng", 6.27, 102), ("groceries", 4.41, 32)]
+)
+def test_sizes_of_the_shops(name: str, mean: float, largest: int) -> None:
+    sizes = datasets.load(name).sizes
+    assert round(float(sizes.mean()), 2) == mean
+    assert sizes.max() == largest
+
+
+@needs_data
+@pytest.mark.parametrize(("name", "n_categories"), [("instacart", 134), ("groceries", 55)])
+def test_items_of_the_shops_have_names_and_categories(name: str, n_categories: int) -> None:
+    items = datasets.load(name).items
+    assert set(items.names) == set(items.categories) == set(items)
+    assert len(set(items.categories.values())) == n_categories
+
+
+@needs_data
+def test_yoochoose_is_what_was_bought() -> None:
+    baskets = datasets.load("yoochoose")
+    assert (baskets.sizes.min(), baskets.sizes.max()) == (1, 5)
+    assert list(baskets[:3]) == [[1, 4], [5], [8]]
+
+
+@needs_data
 @pytest.mark.parametrize("name", FIXED)
 def test_the_checksums_are_those_of_the_files(name: str) -> None:
     for origin, path in zip(datasets.info(name).files, datasets.download(name), strict=True):
@@ -186,6 +212,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 @pytest.fixture
 def serve(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Make these files, by the ending of their address, the origin of a data set."""
+    monkeypatch.setattr("pooch.core.time.sleep", lambda _: None)  # the pause between attempts
     folder = empty / "origin"
     folder.mkdir()
     handler = functools.partial(QuietHandler, directory=str(folder))
@@ -196,7 +223,7 @@ def serve(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         def put(name: str, files: dict[str, bytes]) -> None:
             origins = []
             for origin in datasets.info(name).files:
-                ending, content = next(item for item in files.items() if origin.url.endswith(item[0]))
+                ending, content = next(item for item in files.items() if str(origin.url).endswith(item[0]))
                 (folder / ending).write_bytes(content)
                 checksum = hashlib.sha256(content).hexdigest() if origin.sha256 else None
                 url = f"http://127.0.0.1:{server.server_address[1]}/{ending}"
@@ -232,9 +259,25 @@ def test_a_download_of_two_files(serve: Serve, empty: Path) -> None:
 def test_a_changed_origin_is_refused_and_the_message_helps(serve: Serve, empty: Path) -> None:
     serve("belgian", {"retail.dat": b"1 2 \n2 3 \n"})
     (empty / "origin" / "retail.dat").write_bytes(b"9 9 9\n")
-    with pytest.raises(DownloadError, match=r"SHA-256.*CONTRADPP_DATA"):
+    with pytest.raises(DownloadError, match=r"(?s)SHA256.*CONTRADPP_DATA"):
         datasets.load("belgian")
     assert cached(empty) == set()
+
+
+@pytest.mark.parametrize("name", ["instacart", "tafeng", "groceries", "yoochoose"])
+def test_without_a_public_download_the_message_says_so(empty: Path, name: str) -> None:
+    with pytest.raises(DownloadError, match=f"{name}.*no public download: set CONTRADPP_DATA.*{name}/"):
+        datasets.load(name)
+
+
+def test_what_is_on_disk_needs_no_extra(serve: Serve, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve("belgian", {"retail.dat": b"1 2 \n2 3 \n"})
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(MissingExtraError, match=r"contradpp\[download\]"):
+        datasets.load("belgian")
+    (empty / "cache" / "belgian").mkdir(parents=True)
+    (empty / "cache" / "belgian" / "retail.dat").write_text("1 2\n")
+    assert list(datasets.load("belgian")) == [[1, 2]]
 
 
 # -- The workbook of the UK data ---------------------------------------------------------------------
@@ -253,7 +296,7 @@ ROWS: list[list[str | float | None]] = [
 ]
 
 
-def workbook(rows: list[list[str | float | None]], *, preamble: str = "", shared: bool = True) -> bytes:
+def workbook(rows: list[list[str | float | None]], *, shared: bool = True) -> bytes:
     """The repository's zip, in small: a workbook with these rows below the header."""
     strings: dict[str, int] = {}
 
@@ -272,11 +315,21 @@ def workbook(rows: list[list[str | float | None]], *, preamble: str = "", shared
         cells = "".join(cell(number, column, value) for column, value in enumerate(row))
         lines.append(f'<row r="{number}">{cells}</row>')
     space = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
-    start = f'<?xml version="1.0" encoding="UTF-8"?>{preamble}'
+    start = '<?xml version="1.0" encoding="UTF-8"?>'
+    relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    relations = "http://schemas.openxmlformats.org/package/2006/relationships"
     inner, outer = io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as package:
         sheet = f"{start}<worksheet {space}><sheetData>{''.join(lines)}</sheetData></worksheet>"
         package.writestr("xl/worksheets/sheet1.xml", sheet)
+        sheets = '<sheets><sheet name="Sales" sheetId="1" r:id="rId1"/></sheets>'
+        package.writestr("xl/workbook.xml", f'{start}<workbook {space} xmlns:r="{relation}">{sheets}</workbook>')
+        for part, kind, target in (
+            ("_rels/.rels", "officeDocument", "xl/workbook.xml"),
+            ("xl/_rels/workbook.xml.rels", "worksheet", "worksheets/sheet1.xml"),
+        ):
+            told = f'<Relationship Id="rId1" Type="{relation}/{kind}" Target="{target}"/>'
+            package.writestr(part, f'{start}<Relationships xmlns="{relations}">{told}</Relationships>')
         if shared:
             texts = "".join(f'<si><t xml:space="preserve">{escape(text)}</t></si>' for text in strings)
             package.writestr("xl/sharedStrings.xml", f"{start}<sst {space}>{texts}</sst>")
@@ -289,7 +342,7 @@ def workbook(rows: list[list[str | float | None]], *, preamble: str = "", shared
 def test_the_workbook_is_converted_to_sales(tmp_path: Path, shared: bool) -> None:
     archive, target = tmp_path / "a.zip", tmp_path / "a.parquet"
     archive.write_bytes(workbook(ROWS, shared=shared))
-    online_retail.convert(archive, target)
+    download.convert_online_retail(archive, target)
     table = pq.read_table(target)
     assert table.column_names == ["InvoiceNo", "StockCode", "Description", "Quantity"]
     assert table["InvoiceNo"].type == pa.int64()
@@ -324,19 +377,12 @@ def test_a_workbook_that_is_not_the_known_one_leaves_nothing(serve: Serve, empty
     assert cached(empty) == set()
 
 
-def test_a_workbook_with_a_document_type_is_refused(tmp_path: Path) -> None:
-    archive = tmp_path / "a.zip"
-    archive.write_bytes(workbook(ROWS, preamble='<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">]>'))
-    with pytest.raises(DataError, match="document type"):
-        online_retail.convert(archive, tmp_path / "a.parquet")
-
-
 def test_a_workbook_that_would_unpack_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "a.zip"
     archive.write_bytes(workbook(ROWS))
-    monkeypatch.setattr(online_retail, "_LARGEST_SHEET", 100)
-    with pytest.raises(DataError, match=r"sheet1\.xml would take"):
-        online_retail.convert(archive, tmp_path / "a.parquet")
+    monkeypatch.setattr(download, "_LARGEST_WORKBOOK", 100)
+    with pytest.raises(DataError, match=r"would take .* bytes unpacked"):
+        download.convert_online_retail(archive, tmp_path / "a.parquet")
 
 
 def test_a_zip_without_a_workbook_is_refused(tmp_path: Path) -> None:
@@ -344,4 +390,4 @@ def test_a_zip_without_a_workbook_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as package:
         package.writestr("readme.txt", "nothing here")
     with pytest.raises(DataError, match=r"one \.xlsx file"):
-        online_retail.convert(archive, tmp_path / "a.parquet")
+        download.convert_online_retail(archive, tmp_path / "a.parquet")

@@ -9,7 +9,7 @@ import pytest
 
 from contradpp.data import grocer
 from contradpp.data.baskets import Baskets
-from contradpp.data.grocer_catalogue import catalogue
+from contradpp.data.grocer import catalogue
 from contradpp.errors import ParameterError
 
 

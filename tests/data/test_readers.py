@@ -1,11 +1,13 @@
 """read_baskets: every format, by content and by name, and what it says when a file is wrong."""
 
+import builtins
 import contextlib
 import csv
 import gzip
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +18,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import contradpp.data.longcsv
-import contradpp.data.source
+import contradpp.data.files
+import contradpp.data.formats
+from contradpp.cli.inputs import reading_from
 from contradpp.data.baskets import Baskets
-from contradpp.data.readers import read_baskets
+from contradpp.data.files import Source
+from contradpp.data.readers import read, read_baskets, read_items
 from contradpp.errors import DataError, ParameterError
 
 LISTS = [["tea", "milk"], ["milk", "bread", "jam"], ["tea"]]
@@ -61,6 +65,46 @@ TEXTS = {
     "long": long_csv(LISTS),
     "jsonl": jsonl(LISTS),
 }
+
+
+# -- One pass ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("kind", [*TEXTS, "parquet"])
+def test_a_file_is_opened_once_and_its_bytes_are_read_once(write, tmp_path, monkeypatch, kind, suffix):
+    if kind == "parquet":
+        pq.write_table(pa.table({"order": [1, 1, 2], "item": ["a", "b", "a"]}), tmp_path / "x")
+        path = write((tmp_path / "x").read_bytes(), f"y{suffix}")
+    else:
+        path = write(TEXTS[kind] * 20_000, f"y{suffix}") if kind != "long" else write(long_csv(LISTS * 20_000))
+    opened, n_read = [], 0
+    real_open, real_chunks = builtins.open, Source.chunks
+
+    def counting_open(file, *args, **kwargs):
+        opened.append(file)
+        return real_open(file, *args, **kwargs)
+
+    def counting_chunks(source):
+        nonlocal n_read
+        for chunk in real_chunks(source):
+            n_read += len(chunk)
+            yield chunk
+
+    monkeypatch.setattr(builtins, "open", counting_open)
+    monkeypatch.setattr(Source, "chunks", counting_chunks)
+    found = reading_from(str(path))  # as `contradpp fit` does
+    assert opened.count(path) == 1
+    whole = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    assert n_read == (0 if kind == "parquet" and not suffix else len(whole))
+    assert found.format == kind
+
+
+def test_what_was_guessed_comes_with_the_baskets(write):
+    found = read(write('order_id,sku,Description,qty\n1,a,"Tea, green",2\n1,b,Milk,1\n'), "auto", {})
+    assert found.format == "long"
+    assert found.columns == {"basket": "order_id", "item": "sku", "name": "Description", "returns": "qty"}
+    assert found.baskets.items.names == {"a": "Tea, green", "b": "Milk"}
 
 
 # -- Formats by content and by name ----------------------------------------------------------------
@@ -158,7 +202,9 @@ def test_json_and_parquet_ids_keep_their_types(write, tmp_path):
 # -- Round trips -----------------------------------------------------------------------------------
 
 texts = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters=",;|\t\"'[]{}"), min_size=1, max_size=5)
-quotable = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), min_size=1, max_size=5)
+quotable = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"]), min_size=1, max_size=5).filter(
+    lambda text: text == text.strip(" ")  # blanks around an id do not count in CSV
+)
 ids = st.one_of(
     st.lists(st.integers(-(10**12), 10**12), min_size=1, max_size=8),
     st.lists(texts, min_size=1, max_size=8),
@@ -230,7 +276,7 @@ def test_a_basket_may_be_scattered(write):
 
 
 def test_scattered_over_many_blocks(write, monkeypatch):
-    monkeypatch.setattr(contradpp.data.longcsv, "_BLOCK", 64)
+    monkeypatch.setattr(contradpp.data.formats, "_BLOCK", 64)
     rows = [(f"t{n % 7}", f"i{n % 11}") for n in range(500)]
     expected = Baskets.from_lists([[i for t, i in rows if t == f"t{k}"] for k in range(7)])
     path = write("\n".join(["tid,sku", *(f"{t},{i}" for t, i in rows)]))
@@ -239,7 +285,7 @@ def test_scattered_over_many_blocks(write, monkeypatch):
 
 
 def test_a_quoted_line_end_may_fall_between_blocks(write, monkeypatch):
-    monkeypatch.setattr(contradpp.data.longcsv, "_BLOCK", 50)
+    monkeypatch.setattr(contradpp.data.formats, "_BLOCK", 50)
     path = write("order,item,note\n" + "".join(f'{n},i{n},"first\n{"x" * (n % 9)},second\n"\n' for n in range(40)))
     assert list(read_baskets(path)) == [[f"i{n}"] for n in range(40)]
 
@@ -319,7 +365,7 @@ def test_malformed_rows_are_reported_by_line(write, text, line, reason):
 
 
 def test_a_row_longer_than_a_block_is_refused(write, monkeypatch):
-    monkeypatch.setattr(contradpp.data.longcsv, "_BLOCK", 1000)
+    monkeypatch.setattr(contradpp.data.formats, "_BLOCK", 1000)
     path = write("order,item\n1,a\n2," + "x" * 5000 + "\n")
     with pytest.raises(DataError, match="line 3: the row is longer"):
         read_baskets(path)
@@ -382,7 +428,7 @@ def test_names_and_quantities_in_jsonl_and_parquet(write, tmp_path):
 
 @pytest.mark.parametrize("kind", ["fimi", "ragged", "long"])
 def test_latin_1_even_if_it_shows_late(write, monkeypatch, kind):
-    monkeypatch.setattr(contradpp.data.source, "_CHUNK", 100)
+    monkeypatch.setattr(contradpp.data.files, "_CHUNK", 100)
     lists = [["tea", "milk"]] * 200 + [["tea", "café"]]
     text = {"fimi": fimi, "ragged": ragged, "long": long_csv}[kind](lists)
     for encoding in ("latin-1", "utf-8"):
@@ -451,10 +497,10 @@ def test_damaged_gzip_is_refused(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["auto", "fimi", "ragged", "long", "jsonl"])
 def test_an_endless_line_is_refused(write, monkeypatch, kind):
-    monkeypatch.setattr(contradpp.data.source, "_CHUNK", 100)
-    monkeypatch.setattr(contradpp.data.source, "MAX_LINE", 1 << 10)
+    monkeypatch.setattr(contradpp.data.files, "_CHUNK", 100)
+    monkeypatch.setattr(contradpp.data.files, "MAX_LINE", 1 << 10)
     with pytest.raises(DataError, match="line 2: the line is longer"):
-        read_baskets(write("order_id,item\n" + "1," * 1000), kind)
+        read_baskets(write(("[1]\n" if kind == "jsonl" else "order_id,item\n") + "1," * 1000), kind)
 
 
 def test_an_open_quote_in_a_ragged_file_is_reported(write):
@@ -485,6 +531,142 @@ def test_arrow_is_imported_only_when_it_is_needed(write):
         "read_baskets(sys.argv[1]); sys.exit('pyarrow' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(write("1 2\n"))], check=True)
+
+
+# -- What people's files are like ------------------------------------------------------------------
+
+
+def test_one_bad_byte_is_reported_and_the_rest_stays_utf_8(write, caplog):
+    path = write("tea café\n".encode() + b"milk \xff\n" + "café\n".encode())
+    assert list(read_baskets(path)) == [["tea", "café"], ["milk", "ÿ"], ["café"]]
+    assert "1 lines are not UTF-8 and were read as Latin-1, the first of them is line 2" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["1001,7", "1001,8", "1002,7", "1003,9"],
+        ["k1;tea", "k1;milk", "k2;tea", "k3;jam"],
+        ["1,tea", "2,milk", "1,jam", "2,tea", "3,jam"],  # not in runs, but numbers beside texts
+    ],
+)
+@pytest.mark.parametrize("kind", ["auto", "long"])
+def test_two_columns_without_a_header_are_baskets_and_items(write, caplog, rows, kind):
+    pairs = [re.split("[,;]", row) for row in rows]
+    expected = [[item for b, item in pairs if b == basket] for basket in dict.fromkeys(b for b, _ in pairs)]
+    assert [[str(i) for i in basket] for basket in read_baskets(write("\n".join(rows)), kind)] == expected
+    assert "no header" in caplog.text
+    assert "format='ragged'" in caplog.text
+    assert read_baskets(write("\n".join(rows)), "ragged").n_baskets == len(rows)
+
+
+@pytest.mark.parametrize("rows", [["1,2", "3,4"], ["1,2", "3,1", "1,3"], ["a,b", "a,c"], ["1,2", "1,2,3", "2,3"]])
+def test_baskets_of_two_items_stay_baskets(write, rows):
+    assert read_baskets(write("\n".join(rows))).n_baskets == len(rows)
+
+
+def test_blanks_around_ids_do_not_count_in_long_csv(write):
+    path = write('order_id, item\n1, a\n 1,"b "\n2,a\n2\t,a\n')
+    assert list(read_baskets(path)) == [["a", "b"], ["a"]]
+    assert read_baskets(path, item="item", basket="order_id").n_items == 2
+    with pytest.raises(DataError, match="line 2: the item is missing"):
+        read_baskets(write("order,item\n1,  \n"))
+
+
+BAD_ROWS = {
+    "x.csv": "order,item,n\n1,a,1\n,b,1\n1,,1\n1\n2,a,many\n2,c,1\n",
+    "x.jsonl": jsonl([{"order": 1, "item": "a", "n": 1}, {"order": None, "item": "b", "n": 1}, {"order": 1, "n": 1}, 7,
+                      {"order": 2, "item": "a", "n": "many"}, {"order": 2, "item": "c", "n": 1}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_bad_rows_may_be_skipped(write, caplog, name):
+    path = write(BAD_ROWS[name], name)
+    with pytest.raises(DataError, match="line"):
+        read_baskets(path, quantity="n")
+    assert read_baskets(path, quantity="n", on_bad_row="skip") == Baskets.from_lists([["a"], ["c"]])
+    assert "dropped 4 rows that could not be read" in caplog.text
+    with pytest.raises(ParameterError, match=r"on_bad_row.*'ignore'"):
+        read_baskets(path, on_bad_row="ignore")
+
+
+def test_bad_rows_of_parquet_may_be_skipped(tmp_path, caplog):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"order": [1, 1, None, 2], "item": ["a", None, "z", "b"]}), path)
+    assert read_baskets(path, on_bad_row="skip") == Baskets.from_lists([["a"], ["b"]])
+    assert "dropped 2 rows" in caplog.text
+    pq.write_table(pa.table({"items": [["a"], None, ["z", None], ["b"]]}), path)
+    assert read_baskets(path, on_bad_row="skip") == Baskets.from_lists([["a"], ["b"]])
+
+
+RETURNS = [("536365", "a", 6), ("536366", "b", 1), ("C536367", "a", -6), ("536368", "z", -2), ("536369", "a", 0)]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize("columns", [["InvoiceNo", "StockCode", "Quantity"], ["InvoiceNo", "StockCode"]])
+def test_returns_are_dropped_and_counted(write, tmp_path, caplog, suffix, columns):
+    rows = [dict(zip(columns, row, strict=False)) for row in RETURNS]
+    lines = [",".join(columns), *(",".join(map(str, row.values())) for row in rows)]
+    path = write({".csv": "\n".join(lines), ".jsonl": jsonl(rows)}.get(suffix, ""), f"x{suffix}")
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    by_quantity = "Quantity" in columns
+    kept = [["a"], ["b"], ["a"]] if by_quantity else [["a"], ["b"], ["z"], ["a"]]
+    assert read_baskets(path) == Baskets.from_lists(kept)
+    assert f"dropped {2 if by_quantity else 1} rows that are returns (returns='keep'" in caplog.text
+    assert list(read_baskets(path, returns="keep")) == [[item] for _, item, _ in RETURNS]
+    with pytest.raises(ParameterError, match="returns"):
+        read_baskets(path, returns="no")
+
+
+def test_baskets_that_all_begin_with_c_are_no_returns(write, caplog):
+    path = write("cart_id,item\n" + "".join(f"C{n},{n}\n" for n in range(5)))
+    assert read_baskets(path).n_baskets == 5
+    assert not caplog.text
+
+
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe: not a file"):
+        read_baskets(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize("name", ["x.dat.gz", "x.parquet.gz"])
+def test_gzip_that_unpacks_to_too_much_is_refused(write, monkeypatch, name):
+    monkeypatch.setattr(contradpp.data.files, "MAX_UNPACKED", 1 << 21)
+    path = write(b"1 2\n" * (1 << 20), name)
+    with pytest.raises(DataError, match=r"bytes of gzip unpack to more than 2,097,152.*200 times.*2 MB"):
+        read_baskets(path, "fimi" if "dat" in name else "parquet")
+    assert read_baskets(write(b"1 2\n" * (1 << 18), name), "fimi").n_baskets == 1 << 18
+
+
+def test_endless_blank_lines_are_refused(write, monkeypatch):
+    monkeypatch.setattr(contradpp.data.files, "MAX_BLANK", 2 << 20)
+    for before in (b"", b"order,item\n"):
+        with pytest.raises(DataError, match="2 MB are blank"):
+            read_baskets(write(before + b"\n" * (4 << 20) + b"1,2\n"))
+        assert read_baskets(write(before + b"\n" * (1 << 20) + b"1,2\n")).n_baskets == 1
+
+
+def test_categories_come_from_a_column(write, tmp_path):
+    rows = [{"order": 1, "item": "a", "aisle": "tea"}, {"order": 1, "item": "b", "aisle": None},
+            {"order": 2, "item": "a", "aisle": "tea"}]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    csv_file = write("order,item,aisle\n1,a,tea\n1,b,\n2,a,tea\n", "x.csv")
+    for path in (write(jsonl(rows)), tmp_path / "x.parquet", csv_file):
+        assert read_baskets(path, category="aisle").items.categories == {"a": "tea"}
+        assert read_baskets(path).items.categories == {}
+
+
+def test_a_table_of_items(write):
+    path = write('id;name;aisle\n7;"Tea; green";drinks\n8;Jam;\n', "items.csv")
+    items = read_items(path, item="id", name="name", category="aisle")
+    assert (list(items), items.names, items.categories) == ([7, 8], {7: "Tea; green", 8: "Jam"}, {7: "drinks"})
+    with pytest.raises(DataError, match=r"'shelf' for category=.*'id', 'name', 'aisle'"):
+        read_items(path, item="id", category="shelf")
+    with pytest.raises(DataError, match=r"line 2: .*2 fields"):
+        read_items(write("id,name,aisle\n7,Tea\n"), item="id", name="name")
 
 
 # -- JSON lines ------------------------------------------------------------------------------------

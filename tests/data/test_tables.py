@@ -2,6 +2,8 @@
 
 import builtins
 import logging
+from datetime import date, datetime
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from contradpp.data import tables
 from contradpp.data.baskets import Baskets
-from contradpp.data.tables import baskets_from_table, frame_to_arrow
+from contradpp.data.tables import frame_to_arrow
 from contradpp.errors import DataError, ParameterError
 
 LISTS = [["tea", "milk"], ["milk", "jam"]]
@@ -156,11 +158,11 @@ def test_quantities_must_be_there(values):
 
 def test_names_come_from_the_first_row_that_has_one():
     table = pa.table({"order": [1, 1, 2], "item": [5, 6, 5], "title": [None, "Lamp", "Desk"]})
-    assert baskets_from_table(table, name="title").items.names == {5: "Desk", 6: "Lamp"}
+    assert Baskets.from_arrow(table, name="title").items.names == {5: "Desk", 6: "Lamp"}
     twice = pa.concat_tables([table, pa.table({"order": [3], "item": [6], "title": ["Other"]})])
-    assert baskets_from_table(twice, name="title").items.names == {5: "Desk", 6: "Lamp"}
+    assert Baskets.from_arrow(twice, name="title").items.names == {5: "Desk", 6: "Lamp"}
     with pytest.raises(DataError, match="holds lists"):
-        baskets_from_table(pa.table({"items": [[1]], "title": ["x"]}), name="title")
+        Baskets.from_arrow(pa.table({"items": [[1]], "title": ["x"]}), name="title")
 
 
 def test_wrong_things_are_refused():
@@ -185,7 +187,7 @@ def test_frames_without_the_stream_interface_go_through_from_pandas():
 
     frame = OldFrame(LONG)
     assert not hasattr(frame, "__arrow_c_stream__")
-    assert frame_to_arrow(frame).column_names == list(LONG)
+    assert frame_to_arrow(frame, {}).column_names == list(LONG)
     assert list(Baskets.from_frame(frame)) == LISTS
 
 
@@ -207,3 +209,31 @@ def test_codes_come_in_order_of_first_appearance_over_batches(monkeypatch):
     assert list(baskets.items) == ["c", "a", "b"]
     assert baskets.indptr.tolist() == [0, 2, 4]
     assert np.array_equal(baskets.indices, [0, 1, 2, 0])
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["tea", "milk", "jam"]), pl.String])
+def test_polars_categories_and_lazy_frames(kind):
+    frame = pl.DataFrame(LONG).with_columns(pl.col("product_id").cast(kind))
+    assert list(Baskets.from_frame(frame)) == LISTS
+    assert list(Baskets.from_frame(frame.lazy(), basket="order_id", item="product_id")) == LISTS
+    lists = frame.group_by("order_id", maintain_order=True).agg(pl.col("product_id").alias("items"))
+    assert list(Baskets.from_frame(lists)) == LISTS
+
+
+@pytest.mark.parametrize("value", [Decimal("1.5"), date(2024, 1, 1), datetime(2024, 1, 1), b"tea"])
+def test_ids_that_cannot_be_saved_are_refused(value):
+    with pytest.raises(DataError, match="cannot be an item id"):
+        Baskets.from_arrow(pa.table({"order": [1], "item": [value]}))
+    assert Baskets.from_arrow(pa.table({"order": [value], "item": ["a"]})).n_baskets == 1
+
+
+def test_names_categories_and_returns_of_frames(caplog):
+    frame = pd.DataFrame({"order": [1, 1, 2], "item": [5, 6, 5], "title": ["Lamp", "Desk", "Lamp"],
+                          "room": ["hall", None, "hall"], "qty": [1, -1, 2]})  # fmt: skip
+    baskets = Baskets.from_frame(frame, category="room")
+    assert list(baskets) == [[5], [5]]
+    assert (baskets.items.names, baskets.items.categories) == ({5: "Lamp"}, {5: "hall"})
+    assert "dropped 1 rows that are returns" in caplog.text
+    assert list(Baskets.from_frame(frame, returns="keep")) == [[5, 6], [5]]
+    frame.loc[2, "room"] = None
+    assert Baskets.from_frame(frame.astype({"item": "Int64"}).assign(item=[5, None, 5]), on_bad_row="skip").n_items == 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contradpp.data.vocabulary import Vocabulary
+from contradpp.data.vocabulary import Vocabulary, first_of
 from contradpp.errors import DataError, ParameterError, UnknownItemError
 
 ids = st.one_of(st.integers(), st.text(max_size=4), st.tuples(st.integers(), st.text(max_size=2)))
@@ -105,3 +105,14 @@ def test_equality_hash_and_pickle():
 
 def test_repr_is_short():
     assert repr(Vocabulary(range(10_000))) == "Vocabulary(10,000 items: 0, 1, 2, 3, ...)"
+
+
+def test_a_name_that_several_items_have_means_the_most_sold(caplog):
+    items = Vocabulary([1, 2, 3], names={1: "Tea", 2: "tea", 3: "Milk"})
+    assert items.by_name([5, 9, 1]) == {"tea": [2, 1], "milk": [3]}
+    assert items.by_name() == {"tea": [1, 2], "milk": [3]}
+    assert first_of(items.by_name()["milk"], "milk") == 3
+    assert first_of([], "jam") is None
+    assert not caplog.text
+    assert first_of(items.by_name([5, 9, 1])["tea"], "Tea") == 2
+    assert "2 items are called 'Tea': the most sold of them, 2, is taken" in caplog.text

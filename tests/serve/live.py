@@ -16,7 +16,7 @@ import numpy as np
 import uvicorn
 
 import contradpp as cd
-from contradpp.data.grocer_catalogue import catalogue
+from contradpp.data.grocer import catalogue
 from contradpp.serve.app import create_app
 from contradpp.serve.options import ServiceSettings
 from contradpp.serve.server import uvicorn_options

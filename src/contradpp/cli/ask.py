@@ -27,7 +27,7 @@ exclude_option: Callable[[Any], Any] = click.option(
 def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
     """The model of a file, and what finds the items that words mean."""
     loaded = cd.load(model)
-    return loaded, Words(loaded.items_, unknown=unknown)
+    return loaded, Words(loaded.items_, unknown=unknown, counts=getattr(loaded, "item_counts_", None))
 
 
 @click.command()

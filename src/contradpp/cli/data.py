@@ -9,7 +9,7 @@ import click
 
 from contradpp.cli.convert import SUFFIXES, write_baskets
 from contradpp.cli.destination import check_writable
-from contradpp.cli.inputs import baskets_from, layout_options
+from contradpp.cli.inputs import baskets_from, layout_options, reading_from
 from contradpp.cli.output import Column, busy, in_bytes, json_option, show_json, show_table
 from contradpp.data import datasets
 
@@ -45,11 +45,12 @@ def list_datasets(as_json: bool) -> None:
 def describe(data: str, as_json: bool, **layout: Any) -> None:
     """Show one screen about DATA: how many baskets and items, how large, what is popular."""
     with busy(f"Reading {data} ..."):
-        baskets = baskets_from(data, **layout)
+        found = reading_from(data, **layout)
     if as_json:
-        show_json(baskets.summary().as_dict())
+        show_json(found.baskets.summary().as_dict() | {"format": found.format, "columns": found.columns})
     else:
-        click.echo(baskets.describe())
+        columns = "".join(f", {role}: {column}" for role, column in found.columns.items())
+        click.echo(f"{found.baskets.describe()}\nread as: {found.format}{columns}")
 
 
 @data.command()

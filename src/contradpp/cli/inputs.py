@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,8 @@ import click
 from contradpp.cli.words import Words
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
-from contradpp.data.detect import detect_format, fields, first_lines, long_separator
-from contradpp.data.parquet import MAGIC
-from contradpp.data.readers import FORMATS, read_baskets
-from contradpp.data.source import Source, inspect_text
+from contradpp.data.readers import FORMATS, Reading, read, read_baskets
 from contradpp.errors import DataError
-
-_NAME = re.compile(r"(item|product|article|stock)?_?(name|title|description|desc)", re.IGNORECASE)
 
 model_argument: Callable[[Any], Any] = click.argument("model", type=click.Path(exists=True, dir_okay=False))
 unknown_option: Callable[[Any], Any] = click.option(
@@ -37,8 +31,8 @@ input_option: Callable[[Any], Any] = click.option(
     metavar="FILE",
     help="Answer for every basket of a file, or of standard input (-), a line of JSON each.",
 )
-LAYOUT = ("format", "basket", "item", "quantity", "name")
-
+COLUMNS = ("basket", "item", "quantity", "name", "category")
+LAYOUT = ("format", *COLUMNS, "on_bad_row", "returns")
 
 _LAYOUT_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--format", type=click.Choice(FORMATS), default="auto", show_default=True, help="File format."),
@@ -46,7 +40,12 @@ _LAYOUT_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--item", help="Column with the item's id; guessed if left out."),
     click.option("--quantity", help="Column of quantities: rows that are not positive are dropped."),
     click.option("--name", help="Column with readable item names; guessed if left out."),
-)
+    click.option("--category", help="Column with item categories."),
+    click.option("--on-bad-row", type=click.Choice(["error", "skip"]), default="error", show_default=True,
+                 help="What to do with a row that cannot be read."),
+    click.option("--returns", type=click.Choice(["drop", "keep"]), default="drop", show_default=True,
+                 help="What to do with rows that look like returns."),
+)  # fmt: skip
 
 
 def layout_options(command: Any) -> Any:
@@ -56,47 +55,21 @@ def layout_options(command: Any) -> Any:
     return command
 
 
-def baskets_from(
-    data: str,
-    *,
-    format: str = "auto",
-    basket: str | None = None,
-    item: str | None = None,
-    quantity: str | None = None,
-    name: str | None = None,
-) -> Baskets:
+def baskets_from(data: str, **layout: Any) -> Baskets:
     """The baskets of a file, or of a data set if there is no such file and a data set of that name."""
-    if not Path(data).exists():
-        if data in datasets.names():
-            return datasets.load(data, progress=True)
-        close = difflib.get_close_matches(data, datasets.names(), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "`contradpp data list` shows the data sets there are"
-        raise DataError(f"there is no file {data!r}, and no data set of that name: {hint}")
-    told = name or guessed_name_column(Path(data), format, taken=(basket, item))
-    return read_baskets(data, format, basket, item, quantity=quantity, name=told)
+    return reading_from(data, **layout).baskets
 
 
-def guessed_name_column(path: Path, format: str = "auto", *, taken: Iterable[str | None] = ()) -> str | None:
-    """The only column whose name says that it holds what items are called, such as Description; None if in doubt."""
-    fitting = [column for column in _columns(path, format) if _NAME.fullmatch(column) and column not in set(taken)]
-    return fitting[0] if len(fitting) == 1 else None
-
-
-def _columns(path: Path, format: str) -> list[str]:
-    """The names of a file's columns, none if it has no header, or is no file at all."""
-    if path.is_dir():
-        return []
-    source = Source.of(path)
-    if format in ("auto", "parquet") and source.head(len(MAGIC)) == MAGIC:
-        import pyarrow.parquet as pq
-
-        schema = pq.read_schema(path)
-        return [field.name for field in schema if str(field.type) in ("string", "large_string")]
-    if format not in ("auto", "long"):
-        return []
-    lines = first_lines(inspect_text(source))
-    kind = detect_format(lines, source.suffix) if format == "auto" else format
-    return fields(lines[0], long_separator(lines[0])) if kind == "long" else []
+def reading_from(data: str, *, format: str = "auto", **layout: Any) -> Reading:
+    """What `baskets_from` gives, with what was found out about the file."""
+    if Path(data).exists():
+        told = {role: layout.pop(role, None) for role in COLUMNS}
+        return read(data, format, told, **layout)
+    if data in datasets.names():
+        return Reading(datasets.load(data, progress=True), "data set", None)
+    close = difflib.get_close_matches(data, datasets.names(), n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "`contradpp data list` shows the data sets there are"
+    raise DataError(f"there is no file {data!r}, and no data set of that name: {hint}")
 
 
 def queries(source: str, words: Words) -> Iterator[list[Any]]:

@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from contradpp.cli.fit_options import DEFAULT_MODEL, KNOBS, OPTIONS, build, default_of, flag, is_symmetric
-from contradpp.cli.inputs import LAYOUT, baskets_from
+from contradpp.cli.inputs import COLUMNS, LAYOUT, baskets_from
 from contradpp.cli.output import busy
 from contradpp.data.baskets import Baskets
 from contradpp.data.feedback import Feedback, read_feedback
@@ -132,7 +132,7 @@ def for_cluster(data: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def on_cluster(given: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `fit` that only a cluster needs."""
-    columns = {name: given[name] for name in LAYOUT if name != "format"}
+    columns = {name: given[name] for name in COLUMNS}
     own = {name: given[name] for name in OPTIONS["A cluster"] if name != "engine"}
     return long_run(given) | own | {"columns": columns}
 

@@ -9,7 +9,9 @@ from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
-from contradpp.data.vocabulary import Vocabulary
+from numpy.typing import ArrayLike
+
+from contradpp.data.vocabulary import Vocabulary, first_of
 from contradpp.errors import DataError, UnknownItemError
 
 _SEPARATORS = re.compile("[,;\t]")
@@ -24,11 +26,14 @@ class Words:
     items : Vocabulary
     unknown : {"error", "ignore"}
         What to do with a word that means no item: raise `UnknownItemError`, or leave it out.
+    counts : array of length n_items, optional
+        How often each item was sold: of several items with one name, the word means the most sold.
     """
 
-    def __init__(self, items: Vocabulary, *, unknown: str = "error") -> None:
+    def __init__(self, items: Vocabulary, *, unknown: str = "error", counts: ArrayLike | None = None) -> None:
         self.items = items
         self.unknown = unknown
+        self._counts = counts
 
     def find(self, word: Any) -> Hashable | None:
         """The item with this id, number or name (in any case), None if there is none."""
@@ -39,7 +44,7 @@ class Words:
             return text
         if _NUMBER.fullmatch(text) and int(text) in self.items:
             return int(text)
-        return self._named.get(text.casefold())
+        return first_of(self._named.get(text.casefold(), []), text)
 
     def basket(self, words: Iterable[Any]) -> list[Hashable]:
         """The items that these words mean; a word that means none may be several between commas."""
@@ -69,9 +74,9 @@ class Words:
         return [item for item in found if item is not None]
 
     @cached_property
-    def _named(self) -> dict[str, Hashable]:
+    def _named(self) -> dict[str, list[Hashable]]:
         """Items by what they are called, in lower case."""
-        return {self.items.name(item).casefold(): item for item in self.items}
+        return self.items.by_name(self._counts)
 
     def _hint(self, word: str) -> str:
         key = word.casefold()
@@ -79,7 +84,7 @@ class Words:
         close = holding or difflib.get_close_matches(key, self._named, n=2)
         if not close:
             return "`contradpp info MODEL --items` lists what it knows; --unknown ignore leaves it out"
-        meant = " or ".join(repr(self.items.name(self._named[name])) for name in close)
+        meant = " or ".join(repr(self.items.name(self._named[name][0])) for name in close)
         return f"Did you mean {meant}? (--unknown ignore leaves it out)"
 
 

@@ -3,18 +3,63 @@
 from __future__ import annotations
 
 import itertools
+import numbers
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from contradpp._random import RandomState
-from contradpp.data.sets import Sets, checked_csr, frozen, pointers, without_duplicates
-from contradpp.data.splits import split_positions
-from contradpp.data.summary import Summary, summarise
-from contradpp.data.vocabulary import Vocabulary, plain
+from contradpp._random import RandomState, as_generator
+from contradpp.data.sets import Sets, checked_csr, frozen, pointers, take_sets, without_duplicates
+from contradpp.data.tables import OnBadRow, Returns, assemble_table, frame_to_arrow
+from contradpp.data.vocabulary import Vocabulary, plain, unusable_ids
 from contradpp.errors import DataError, ParameterError
+
+_SIZE_BINS = [
+    ("0", 0, 0), ("1", 1, 1), ("2-3", 2, 3), ("4-7", 4, 7), ("8-15", 8, 15),
+    ("16-31", 16, 31), ("32-63", 32, 63), ("64+", 64, np.iinfo(np.int64).max),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What there is to say about a collection of baskets in one screen."""
+
+    n_baskets: int
+    n_items: int
+    n_entries: int
+    n_unused_items: int
+    smallest: int
+    median: float
+    mean: float
+    largest: int
+    sizes: dict[str, int]
+    popular: dict[str, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures as plain values, for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        unused = f" ({self.n_unused_items:,} never occur)" if self.n_unused_items else ""
+        lines = [
+            f"{self.n_baskets:,} baskets, {self.n_items:,} items{unused}, largest {self.largest}",
+            f"basket size: smallest {self.smallest}, median {self.median:g}, mean {self.mean:.2f}, "
+            f"largest {self.largest}; {self.n_entries:,} entries",
+        ]
+        most = max(self.sizes.values(), default=0)
+        for label, count in self.sizes.items():
+            if count:
+                share = count / self.n_baskets
+                lines.append(f"  {label:>5}  {count:>10,}  {share:6.1%}  {'█' * round(30 * count / most)}")
+        if self.popular:
+            lines.append("most popular:")
+            width = max(map(len, self.popular))
+            for name, count in self.popular.items():
+                lines.append(f"  {name:<{min(width, 50)}.50}  {count:>8,}  in {count / self.n_baskets:.1%} of baskets")
+        return "\n".join(lines)
 
 
 class Baskets(Sequence[list[Hashable]]):
@@ -46,6 +91,8 @@ class Baskets(Sequence[list[Hashable]]):
 
     def __init__(self, indptr: ArrayLike, indices: ArrayLike, items: Vocabulary) -> None:
         pointers, codes = checked_csr(indptr, indices, len(items))
+        if unusable := unusable_ids(items):
+            raise _not_an_id(unusable[0])
         self._store(*without_duplicates(pointers, codes, len(items)), items)
 
     def _store(self, indptr: NDArray[np.int64], indices: NDArray[np.int32], items: Vocabulary) -> None:
@@ -70,7 +117,7 @@ class Baskets(Sequence[list[Hashable]]):
 
     @classmethod
     def from_lists(cls, lists: Iterable[Iterable[Any]], *, items: Iterable[Any] | None = None) -> Baskets:
-        """Baskets from an iterable of iterables of item ids (any hashable).
+        """Baskets from an iterable of iterables of item ids: strings, numbers, or tuples of them.
 
         Parameters
         ----------
@@ -95,7 +142,11 @@ class Baskets(Sequence[list[Hashable]]):
                     raise DataError(f"basket {number} holds {missing[0]!r}, which is not among the given items")
                 flat.extend([codes[item] for item in row])
             sizes.append(len(row))
-        return cls(pointers(sizes), np.array(flat, dtype=np.int32), known or Vocabulary(codes))
+        indptr, indices = pointers(sizes), np.array(flat, dtype=np.int32)
+        if unusable := unusable_ids(codes):
+            first = int(np.argmax(indices == codes[unusable[0]]))
+            raise _not_an_id(unusable[0], f"basket {np.searchsorted(indptr, first, side='right') - 1}: ")
+        return cls(indptr, indices, known or Vocabulary(codes))
 
     @classmethod
     def from_csr(
@@ -127,37 +178,30 @@ class Baskets(Sequence[list[Hashable]]):
         return cls(csr.indptr, csr.indices, vocabulary)
 
     @classmethod
-    def from_frame(
-        cls, frame: Any, *, basket: str | None = None, item: str | None = None, quantity: str | None = None
-    ) -> Baskets:
+    def from_frame(cls, frame: Any, **columns: Any) -> Baskets:
         """Baskets from a pandas or polars data frame, long (a row per item) or with a column of lists.
 
         Parameters are those of `from_arrow`; neither pandas nor polars is required.
         """
-        from contradpp.data.tables import frame_to_arrow
-
-        columns = {"basket": basket, "item": item, "quantity": quantity}
-        return cls.from_arrow(frame_to_arrow(frame, **columns), **columns)
+        told = {role: name for role, name in columns.items() if role not in ("on_bad_row", "returns")}
+        return cls.from_arrow(frame_to_arrow(frame, told), **columns)
 
     @classmethod
     def from_arrow(
-        cls, table: Any, *, basket: str | None = None, item: str | None = None, quantity: str | None = None
-    ) -> Baskets:
+        cls, table: Any, *, basket: str | None = None, item: str | None = None, quantity: str | None = None,
+        name: str | None = None, category: str | None = None, on_bad_row: OnBadRow = "error", returns: Returns = "drop",
+    ) -> Baskets:  # fmt: skip
         """Baskets from a pyarrow Table, RecordBatch or RecordBatchReader.
 
         Parameters
         ----------
         table : pyarrow.Table, pyarrow.RecordBatch or pyarrow.RecordBatchReader
             Long (a row per basket and item) or with one column of lists (a row per basket).
-        basket, item : str, optional
-            The columns that hold the basket's and the item's id; guessed from common names if left out.
-        quantity : str, optional
-            A column of quantities: rows whose quantity is not positive are dropped, and a log message says
-            how many.
+        basket, item, quantity, name, category, on_bad_row, returns : optional
+            As of `contradpp.read_baskets`.
         """
-        from contradpp.data.tables import baskets_from_table
-
-        return baskets_from_table(table, basket=basket, item=item, quantity=quantity)
+        told = {"basket": basket, "item": item, "quantity": quantity, "name": name, "category": category}
+        return cls(*assemble_table(table, told, on_bad_row=on_bad_row, returns=returns))
 
     # -- Looking -----------------------------------------------------------------------------------
 
@@ -233,7 +277,20 @@ class Baskets(Sequence[list[Hashable]]):
 
     def summary(self) -> Summary:
         """The figures that `describe` prints."""
-        return summarise(self.sizes, self.item_counts, self.items)
+        sizes, counts = self.sizes, self.item_counts
+        top = np.argsort(-counts, kind="stable")[:5]
+        return Summary(
+            n_baskets=self.n_baskets,
+            n_items=self.n_items,
+            n_entries=len(self.indices),
+            n_unused_items=int(np.count_nonzero(counts == 0)),
+            smallest=int(sizes.min()) if len(sizes) else 0,
+            median=float(np.median(sizes)) if len(sizes) else 0.0,
+            mean=float(sizes.mean()) if len(sizes) else 0.0,
+            largest=int(sizes.max(initial=0)),
+            sizes={label: int(np.count_nonzero((sizes >= lo) & (sizes <= hi))) for label, lo, hi in _SIZE_BINS},
+            popular={self.items.name(self.items[code]): int(counts[code]) for code in top.tolist() if counts[code]},
+        )
 
     def describe(self) -> str:
         """One screen about the data: how many baskets and items, how large, what is popular."""
@@ -254,9 +311,7 @@ class Baskets(Sequence[list[Hashable]]):
         if positions.size and (positions.min() < -self.n_baskets or positions.max() >= self.n_baskets):
             raise ParameterError(f"subset: positions must lie in 0..{self.n_baskets - 1}")
         positions = np.where(positions < 0, positions + self.n_baskets, positions)
-        indptr = pointers(self.sizes[positions])
-        source = np.repeat(self.indptr[positions] - indptr[:-1], np.diff(indptr)) + np.arange(indptr[-1])
-        return Baskets._trusted(indptr, self.indices[source], self.items)
+        return Baskets._trusted(*take_sets(Sets(self.indptr, self.indices), positions), self.items)
 
     def split(self, test_size: float | int = 0.2, random_state: RandomState = None) -> tuple[Baskets, Baskets]:
         """Split at random into (train, test), both with the whole vocabulary and in their original order.
@@ -267,8 +322,19 @@ class Baskets(Sequence[list[Hashable]]):
             The share of the baskets (0 to 1) or the number of baskets in the second part.
         random_state : int, Generator or None
         """
-        train, test = split_positions(self.n_baskets, test_size, random_state)
-        return self.subset(train), self.subset(test)
+        if isinstance(test_size, numbers.Integral) and not isinstance(test_size, bool):
+            n_test = int(test_size)
+        elif isinstance(test_size, numbers.Real) and 0 < test_size < 1:
+            n_test = round(float(test_size) * self.n_baskets)
+        else:
+            raise ParameterError(f"test_size must be a share between 0 and 1 or a number of baskets, got {test_size!r}")
+        n_train = self.n_baskets - n_test
+        if n_test < 1 or n_train < 1:
+            raise DataError(
+                f"cannot split {self.n_baskets} baskets into {n_train} for training and {n_test} for testing"
+            )
+        shuffled = as_generator(random_state).permutation(self.n_baskets)
+        return self.subset(np.sort(shuffled[n_test:])), self.subset(np.sort(shuffled[:n_test]))
 
     def filter(self, *, min_size: int = 0, max_size: int | None = None, min_item_count: int = 0) -> Baskets:
         """Keep frequent items, then baskets of the right size; items that no longer occur are dropped.
@@ -303,8 +369,7 @@ class Baskets(Sequence[list[Hashable]]):
             return self
         recode = np.zeros(self.n_items, dtype=np.int32)
         recode[used] = np.arange(len(used), dtype=np.int32)
-        ids = [self.items[code] for code in used.tolist()]
-        return Baskets._trusted(self.indptr, recode[self.indices], Vocabulary(ids, names=self.items.names))
+        return Baskets._trusted(self.indptr, recode[self.indices], self.items.subset(used.tolist()))
 
     def recode(self, items: Vocabulary, *, unknown: str = "error") -> Baskets:
         """The same baskets in the codes of another vocabulary.
@@ -324,6 +389,10 @@ class Baskets(Sequence[list[Hashable]]):
     def with_names(self, names: Mapping[Hashable, str]) -> Baskets:
         """The same baskets with readable item names attached."""
         return Baskets._trusted(self.indptr, self.indices, self.items.with_names(names))
+
+    def with_categories(self, categories: Mapping[Hashable, str]) -> Baskets:
+        """The same baskets with item categories attached."""
+        return Baskets._trusted(self.indptr, self.indices, self.items.with_categories(categories))
 
     @staticmethod
     def concat(parts: Iterable[Baskets]) -> Baskets:
@@ -347,3 +416,12 @@ class Baskets(Sequence[list[Hashable]]):
 def as_vocabulary(items: Iterable[Any]) -> Vocabulary:
     """`items` itself if it is a vocabulary, else a vocabulary of these ids."""
     return items if isinstance(items, Vocabulary) else Vocabulary(items)
+
+
+def _not_an_id(item: Hashable, where: str = "") -> DataError:
+    if item is None or item != item:
+        return DataError(f"{where}an item is missing: {item!r} is no id; leave it out")
+    kind = type(item).__name__
+    return DataError(
+        f"{where}{item!r} ({kind}) cannot be an item id, which is a string, a number or a tuple: use str()"
+    )

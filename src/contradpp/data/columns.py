@@ -1,12 +1,18 @@
-"""Which columns of a table hold the baskets and the items: as told, or guessed from common names."""
+"""What a file's first lines and a table's column names say: the format, and which column holds what."""
 
 from __future__ import annotations
 
+import csv
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 
 from contradpp.errors import DataError
+
+Told = Mapping[str, str | None]
+SEPARATORS = (",", ";", "\t", "|")
 
 _BASKET = "(basket|order|invoice|transaction|trans|txn|cart|session|receipt|ticket|bill|purchase|playlist)"
 _ITEM = "(item|product|article|track|song|book|good|material)"
@@ -20,6 +26,8 @@ _TIERS = {
         f"{_ITEM}s?",
         f"{_ITEM}(name|title|description)",
     ],
+    "quantity": [f"({_ITEM}|{_BASKET})?(quantity|qty|units|pieces|pcs)(sold|ordered)?"],
+    "name": ["(item|product|article|stock)?(name|title|description|desc)"],
 }
 _LISTS = f"({_ITEM}|{_BASKET})s?{_NUMBER}?|skus?|asins?"
 
@@ -28,31 +36,33 @@ _LISTS = f"({_ITEM}|{_BASKET})s?{_NUMBER}?|skus?|asins?"
 class Layout:
     """Where a table keeps what: the columns by role, and whether `item` holds lists.
 
-    A table of lists may do without `basket`: then every row is a basket of its own.
+    A table of lists may do without `basket`: then every row is a basket of its own. `returns` is a column that
+    nobody named but whose name says quantities: rows below zero are returns.
     """
 
     basket: str | None
     item: str
     quantity: str | None = None
     name: str | None = None
+    category: str | None = None
+    returns: str | None = None
     lists: bool = False
 
     @property
     def columns(self) -> list[str]:
         """The columns that are needed."""
-        wanted = (self.basket, self.item, self.quantity, self.name)
+        wanted = (self.basket, self.item, self.quantity, self.name, self.category, self.returns)
         return list(dict.fromkeys(column for column in wanted if column is not None))
 
 
 def find_layout(
     columns: Sequence[str],
+    told: Told,
     *,
     where: str,
     lists: Sequence[str] = (),
-    basket: str | None = None,
-    item: str | None = None,
-    quantity: str | None = None,
-    name: str | None = None,
+    texts: Sequence[str] | None = None,
+    numbers: Sequence[str] | None = None,
 ) -> Layout:
     """The columns by role, as told or by guess; the `DataError` for a doubtful guess lists them.
 
@@ -60,21 +70,22 @@ def find_layout(
     ----------
     columns : sequence of str
         All the columns there are.
+    told : mapping
+        What the user said of basket, item, quantity, name and category; only the last is never guessed.
     where : str
         The file or table, for the message of an error.
-    lists : sequence of str
-        Those of the columns that hold lists of items.
-    basket, item, quantity, name : str, optional
-        What the user said. None for basket and item asks for a guess.
+    lists, texts, numbers : sequence of str, optional
+        Those of the columns that hold lists of items, that may hold names, and that may hold quantities.
     """
-    told = {"basket": basket, "item": item, "quantity": quantity, "name": name}
     for role, column in told.items():
         if column is not None:
-            _check(columns, column, role, where)
+            check_column(columns, column, role, where)
+    basket, item = told.get("basket"), told.get("item")
     chosen = item if item is not None else _list_column(columns, lists)
     if chosen is not None and chosen in lists:
-        if quantity is not None or name is not None:
-            raise DataError(f"{where}: quantity= and name= need a row per item, but {chosen!r} holds lists")
+        of_rows = [role for role in ("quantity", "name", "category") if told.get(role) is not None]
+        if of_rows:
+            raise DataError(f"{where}: {of_rows[0]}= needs a row per item, but {chosen!r} holds lists")
         return Layout(basket, chosen, lists=True)
     if basket is None:
         basket = _guess([c for c in columns if c != item], "basket", columns, where)
@@ -82,20 +93,30 @@ def find_layout(
         item = _guess([c for c in columns if c != basket], "item", columns, where)
     if basket == item:
         raise DataError(f"{where}: basket= and item= name the same column {item!r}; {_listed(columns)}")
-    return Layout(basket, item, quantity, name)
+    name, quantity, category = told.get("name"), told.get("quantity"), told.get("category")
+    taken = {basket, item, name, quantity, category}
+    returns = None if quantity is not None else _only(columns if numbers is None else numbers, "quantity", taken)
+    name = name if name is not None else _only(columns if texts is None else texts, "name", taken)
+    return Layout(basket, item, quantity, name, category, returns)
+
+
+def matches(columns: Sequence[str], role: str) -> list[str]:
+    """The columns whose names fit a role best; several if they fit equally well."""
+    for tier in _TIERS[role]:
+        found = [column for column in columns if re.fullmatch(tier, _normal(column))]
+        if found:
+            return found
+    return []
 
 
 def _normal(name: str) -> str:
     return re.sub(r"[\W_]+", "", name.casefold())
 
 
-def matches(columns: Sequence[str], role: str) -> list[str]:
-    """The columns whose names fit a role ("basket" or "item") best; several if they fit equally well."""
-    for tier in _TIERS[role]:
-        found = [column for column in columns if re.fullmatch(tier, _normal(column))]
-        if found:
-            return found
-    return []
+def _only(columns: Sequence[str], role: str, taken: set[str | None]) -> str | None:
+    """The only column that fits a role and has no other, None if in doubt."""
+    found = [column for column in matches(columns, role) if column not in taken]
+    return found[0] if len(found) == 1 else None
 
 
 def _list_column(columns: Sequence[str], lists: Sequence[str]) -> str | None:
@@ -107,7 +128,8 @@ def _list_column(columns: Sequence[str], lists: Sequence[str]) -> str | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _check(columns: Sequence[str], column: str, role: str, where: str) -> None:
+def check_column(columns: Sequence[str], column: str, role: str, where: str) -> None:
+    """`DataError` unless there is one column of this name."""
     if column not in columns:
         raise DataError(f"{where}: there is no column {column!r} for {role}=; {_listed(columns)}", parameters=(role,))
     if list(columns).count(column) > 1:
@@ -130,3 +152,115 @@ def _guess(candidates: Sequence[str], role: str, columns: Sequence[str], where: 
 
 def _listed(columns: Sequence[str]) -> str:
     return "the columns are " + ", ".join(map(repr, columns)) if columns else "there are no columns"
+
+
+# -- Text formats: the first lines decide, the suffix only what they leave open ----------------------------
+
+
+def detect_format(lines: Sequence[str], suffix: str, *, has_columns: bool = False) -> str:
+    """The format of a text file: "jsonl", "long", "ragged" or "fimi".
+
+    Parameters
+    ----------
+    lines : sequence of str
+        The first lines that are not blank.
+    suffix : str
+        The file's suffix, consulted where the lines fit two formats.
+    has_columns : bool
+        The user named columns: only a file with a header has any.
+    """
+    if _is_json(lines[0], suffix):
+        return "jsonl"
+    if has_columns or _has_known_header(lines[0]) or is_pairs(lines) or _has_unknown_header(lines):
+        return "long"
+    separated = any(separator in line for line in lines for separator in SEPARATORS)
+    spaced = suffix in (".dat", ".fimi") and any(len(line.split()) > 1 for line in lines)
+    return "ragged" if separated and not spaced else "fimi"
+
+
+def is_pairs(lines: Sequence[str]) -> bool:
+    """Whether lines without a header are rows (basket, item): two fields each, and first ones that repeat.
+
+    They repeat in runs, as baskets of two items would only if they were sorted, or are numbers beside texts.
+    """
+    separator = ragged_separator(lines)
+    rows = [[field.strip() for field in fields(line, separator)] for line in lines]
+    if any(len(row) != 2 or not row[0] for row in rows) or _has_known_header(lines[0]) or _has_unknown_header(lines):
+        return False
+    owners, items = zip(*rows, strict=True)
+    distinct = len(set(owners))
+    if not 1 < distinct < len(owners):
+        return False
+    in_runs = len(list(groupby(owners))) == distinct
+    return in_runs or (all(map(_is_number, owners)) and not any(map(_is_number, items)))
+
+
+def long_separator(header: str, *, columns: Iterable[str] = ()) -> str:
+    """The separator under which a header has the columns asked for, or known names, or most names."""
+    wanted = {column for column in columns if column}
+
+    def fitness(separator: str) -> tuple[int, int, int]:
+        names = fields(header, separator)
+        known = sum(bool(matches(names, role)) for role in ("basket", "item"))
+        return len(wanted & set(names)), known, len(names) if separator != " " else 0
+
+    return max((*SEPARATORS, " "), key=fitness)
+
+
+def ragged_separator(lines: Sequence[str]) -> str:
+    """The separator that occurs in most lines, and most often."""
+    return max(SEPARATORS, key=lambda s: (sum(s in line for line in lines), sum(line.count(s) for line in lines)))
+
+
+def fields(line: str, separator: str) -> list[str]:
+    """The fields of one line of CSV."""
+    try:
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:  # a field longer than the csv module takes, hence no header
+        return line.split(separator)
+
+
+def _is_json(line: str, suffix: str) -> bool:
+    if not line.lstrip().startswith(("[", "{")):
+        return False
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return suffix in (".json", ".jsonl", ".ndjson")  # the reader will say what is wrong with it
+    return True
+
+
+def _has_known_header(line: str) -> bool:
+    candidates = [fields(line, separator) for separator in (*SEPARATORS, " ")]
+    return any(matches(names, "basket") and matches(names, "item") for names in candidates)
+
+
+def _has_unknown_header(lines: Sequence[str]) -> bool:
+    """Whether the first line looks like the names of columns rather than like a basket.
+
+    Every line has as many fields as the first, whose fields never occur again; and below it there is a
+    column of numbers, a column that repeats a value in successive lines, or a name that is known.
+    """
+    separator = ragged_separator(lines)
+    rows = [fields(line, separator) for line in lines]
+    header, *body = rows
+    if len(header) < 2 or not body or any(len(row) != len(header) for row in body):
+        return False
+    names = {name.strip() for name in header}
+    if "" in names or len(names) < len(header) or any(map(_is_number, names)):
+        return False
+    if any(field.strip() in names for row in body for field in row):
+        return False
+    return (
+        any(matches(header, role) for role in ("basket", "item"))
+        or any(all(map(_is_number, column)) for column in zip(*body, strict=True))
+        or any(a == b for above, below in pairwise(body) for a, b in zip(above, below, strict=True))
+    )
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True

@@ -1,35 +1,26 @@
-"""Fetching a file over HTTP: resumed after a break, verified by SHA-256, put in place in one step."""
+"""What data sets need the network for: a file fetched and checked by pooch, and a workbook turned into Parquet."""
 
 from __future__ import annotations
 
-import hashlib
-import http.client
+import importlib
 import logging
-import ssl
 import sys
-import time
-import urllib.error
-import urllib.request
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from contradpp.errors import DownloadError, ParameterError
+from contradpp.errors import DataError, DownloadError, MissingExtraError, ParameterError
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of bytes there are and the number there will be, if that is known."""
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
-_NETWORK_ERRORS = (
-    urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError,
-)  # fmt: skip
-_WORTH_RETRYING = {408, 425, 429, 500, 502, 503, 504}
-
-
-class _BrokenTransfer(Exception):
-    """The transfer failed in a way that another attempt may mend."""
+_LARGEST_WORKBOOK = 1 << 30  # unpacked; the real one has some 200 MB of XML
+_COLUMNS = ("InvoiceNo", "StockCode", "Description", "Quantity")
 
 
 def fetch(
@@ -37,16 +28,12 @@ def fetch(
     destination: Path,
     *,
     sha256: str | None = None,
-    attempts: int = 4,
+    attempts: int = 3,
     timeout: float = 30.0,
-    pause: float = 1.0,
     max_bytes: int = 1 << 30,
     progress: bool | Progress | None = None,
 ) -> Path:
     """Download `url` to `destination`; nothing appears there unless the whole file came and is right.
-
-    The bytes go to `<destination>.part`, which a later attempt, or a later call, continues with a Range
-    request. After the checksum the part is renamed.
 
     Parameters
     ----------
@@ -57,7 +44,7 @@ def fetch(
     sha256 : str, optional
         The checksum in hexadecimal. Without it only the announced length is checked.
     attempts : int
-        How many times to try before giving up; the pause between attempts doubles from `pause` seconds.
+        How many times to try before giving up, with a pause of a second more each time.
     timeout : float
         Seconds without an answer after which an attempt has failed.
     max_bytes : int
@@ -70,115 +57,136 @@ def fetch(
     ------
     DownloadError
         If the file cannot be had, or its checksum is wrong.
+    MissingExtraError
+        If the extra `download` is not installed.
     """
     if not url.startswith(("http://", "https://")):
         raise ParameterError(f"can only download from http and https addresses, got {url!r}")
     if attempts < 1:
         raise ParameterError(f"attempts must be at least 1, got {attempts}")
-    part = destination.with_name(destination.name + ".part")
+    pooch = _extra("pooch")
+    pooch.get_logger().setLevel("WARNING")
+    checksum = None if sha256 is None else f"sha256:{sha256.lower()}"
+    name, folder = destination.name, destination.parent
+    keeper = pooch.create(folder, "", registry={name: checksum}, urls={name: url}, retry_if_failed=attempts - 1)
     try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        with _reporter(progress, destination.name) as report:
-            for attempt in range(attempts):
-                try:
-                    whole = _transfer(url, part, timeout=timeout, max_bytes=max_bytes, report=report)
-                    _verify(url, part, sha256, certain=whole)
-                    break
-                except _BrokenTransfer as broken:
-                    _LOG.info("attempt %d to download %s failed: %s", attempt + 1, url, broken)
-                    if attempt + 1 == attempts:
-                        message = f"could not download {url}: {broken} ({attempts} attempts)"
-                        raise DownloadError(message) from broken
-                    time.sleep(pause * 2**attempt)
-        part.replace(destination)
+        with _reporter(progress, name) as report:
+            # "identity": the length must count the bytes of the file, not of a compressed transfer.
+            downloader = pooch.HTTPDownloader(
+                progressbar=_Meter(url, report, max_bytes), chunk_size=_CHUNK, timeout=timeout,
+                headers={"User-Agent": "contradpp", "Accept-Encoding": "identity"},
+            )  # fmt: skip
+            return Path(keeper.fetch(name, downloader=downloader))
+    except DownloadError:
+        raise
+    except importlib.import_module("requests").RequestException as error:
+        raise DownloadError(f"could not download {url}: {error}") from error
+    except ValueError as error:  # of pooch: the checksum is another
+        raise DownloadError(f"{url} was changed at its origin or on the way, nothing was kept: {error}") from error
     except OSError as error:
-        if isinstance(error, DownloadError):
-            raise
         raise DownloadError(f"could not store {url} in {destination}: {error}") from error
-    return destination
 
 
-def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def convert_online_retail(archive: Path, destination: Path) -> None:
+    """Write the sales in the Online Retail zip of the UCI repository to the Parquet file that `uk` is read from.
 
-
-def _transfer(url: str, part: Path, *, timeout: float, max_bytes: int, report: Progress) -> bool:
-    """Bring `part` to its full length; true if one request brought the whole of an announced length."""
-    have = part.stat().st_size if part.exists() else 0
-    # "identity": a length and a range must count the bytes of the file, not of a compressed transfer.
-    headers = {"User-Agent": "contradpp", "Accept-Encoding": "identity"}
-    if have:
-        headers["Range"] = f"bytes={have}-"
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout) as answer:
-            start = _start_of(answer, have, part)
-            length = answer.headers.get("Content-Length")
-            total = start + int(length) if length and length.isdigit() else None
-            if (total or 0) > max_bytes:
-                raise DownloadError(f"{url} is larger than expected: {total:,} bytes, at most {max_bytes:,}")
-            have = _append(answer, part, start, max_bytes=max_bytes, report=lambda n: report(n, total))
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == 416:  # the part is as long as the file, or longer than it: a checksum decides
-            return _already_whole(error, part, have)
-        reason = f"the server answered {error.code} {error.reason}"
-        if error.code in _WORTH_RETRYING:
-            raise _BrokenTransfer(reason) from error
-        raise DownloadError(f"could not download {url}: {reason}") from error
-    except _NETWORK_ERRORS as error:
-        raise _BrokenTransfer(str(getattr(error, "reason", error)) or type(error).__name__) from error
-    if total is not None and have < total:
-        raise _BrokenTransfer(f"the transfer ended after {have:,} of {total:,} bytes")
-    return total is not None and start == 0
-
-
-def _start_of(answer: Any, have: int, part: Path) -> int:
-    """The position in the file at which the answer's bytes begin."""
-    if answer.status != 206:
-        return 0  # the server does not do ranges and sends the whole file
-    given = str(answer.headers.get("Content-Range", ""))
-    if not given.startswith(f"bytes {have}-"):
-        part.unlink(missing_ok=True)
-        raise _BrokenTransfer(f"asked to go on at byte {have}, the server sent {given or 'no range'!r}")
-    return have
-
-
-def _append(answer: Any, part: Path, start: int, *, max_bytes: int, report: Callable[[int], None]) -> int:
-    have = start
-    with part.open("r+b" if start else "wb") as file:
-        file.seek(start)
-        report(have)
-        while chunk := answer.read(_CHUNK):
-            file.write(chunk)
-            have += len(chunk)
-            if have > max_bytes:
-                raise DownloadError(f"the file is larger than expected: more than {max_bytes:,} bytes")
-            report(have)
-    return have
-
-
-def _already_whole(error: urllib.error.HTTPError, part: Path, have: int) -> bool:
-    if str(error.headers.get("Content-Range", "")).endswith(f"/{have}"):
-        return False
-    part.unlink(missing_ok=True)
-    raise _BrokenTransfer("the part on disk is longer than the file, starting again") from error
-
-
-def _verify(url: str, part: Path, sha256: str | None, *, certain: bool) -> None:
-    """Check the finished part, and remove it if it is wrong.
-
-    A file that came in pieces, or without a length, may only have been put together or cut off wrongly:
-    that deserves another attempt. A whole one is simply not the file we want.
+    Kept are the rows of a positive quantity whose invoice number is a number: cancellations begin with C,
+    accounting adjustments with A, and stock corrections have a negative quantity.
     """
-    if sha256 is None or (found := file_sha256(part)) == sha256.lower():
-        return
-    part.unlink()
-    message = f"the SHA-256 of {url} is {found}, expected {sha256.lower()}"
-    if certain:
-        raise DownloadError(f"{message}: the file was changed at its origin or on the way; nothing was kept")
-    raise _BrokenTransfer(message)
+    calamine = _extra("python_calamine")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
+            workbook = calamine.CalamineWorkbook.from_path(_unpack(archive, Path(folder)))
+            sales = list(_sales(workbook.get_sheet_by_index(0).iter_rows()))
+    except (zipfile.BadZipFile, calamine.CalamineError, EOFError, ValueError, LookupError) as error:
+        raise DataError(f"{archive} is not the Online Retail workbook: {error}") from error
+    kinds = (pa.int64(), pa.string(), pa.string(), pa.int64())
+    columns = [pa.array([row[n] for row in sales], kind) for n, kind in enumerate(kinds)]
+    pq.write_table(pa.table(columns, names=list(_COLUMNS)), destination, compression="zstd")
+
+
+def _extra(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"downloads need {module}: pip install 'contradpp[download]', or put the data into a folder that the "
+            "environment variable CONTRADPP_DATA names"
+        ) from error
+
+
+def _unpack(archive: Path, folder: Path) -> Path:
+    """The workbook, which is a zip of XML files, out of the zip around it; neither may be larger than we expect."""
+    with zipfile.ZipFile(archive) as outer:
+        inside = [entry for entry in outer.namelist() if entry.lower().endswith(".xlsx")]
+        if len(inside) != 1:
+            raise DataError(f"{archive} should hold one .xlsx file, it holds {len(inside)}")
+        _refuse_large(outer)
+        workbook = Path(outer.extract(inside[0], folder))
+    with zipfile.ZipFile(workbook) as inner:
+        _refuse_large(inner)
+    return workbook
+
+
+def _refuse_large(package: zipfile.ZipFile) -> None:
+    size = sum(entry.file_size for entry in package.infolist())
+    if size > _LARGEST_WORKBOOK:
+        raise DataError(f"it would take {size:,} bytes unpacked, at most {_LARGEST_WORKBOOK:,} are expected")
+
+
+def _sales(rows: Iterator[list[Any]]) -> Iterator[tuple[int, str, str | None, int]]:
+    """The rows that are sales: invoice, article, its name and how many."""
+    header = next(rows, [])
+    places = [header.index(column) for column in _COLUMNS]
+    for row in rows:
+        invoice, code, name = (_as_text(row[place]) for place in places[:3])
+        quantity = float(row[places[3]] or 0)
+        if invoice.isdigit() and code and quantity > 0:
+            yield int(invoice), code, name or None, int(quantity)
+
+
+def _as_text(cell: Any) -> str:
+    """A cell as people see it: a workbook keeps whole numbers as fractions."""
+    return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell).strip()
+
+
+class _Meter:
+    """What pooch tells of a transfer: passed on to the caller, and an end put to one that is too long."""
+
+    def __init__(self, url: str, report: Progress, max_bytes: int) -> None:
+        self._url, self._report, self._max_bytes = url, report, max_bytes
+        self._done, self._total = 0, 0
+
+    @property
+    def total(self) -> int:
+        """The announced length, 0 if there is none; set when a transfer begins."""
+        return self._total
+
+    @total.setter
+    def total(self, n_bytes: int) -> None:
+        self._done, self._total = 0, n_bytes
+        self._check(n_bytes)
+        self._report(0, n_bytes or None)
+
+    def update(self, n_bytes: int) -> None:
+        """So much more has come; the last piece may be shorter than pooch says."""
+        self._done += n_bytes
+        self._check(self._done - _CHUNK)
+        self._report(min(self._done, self._total or self._done), self._total or None)
+
+    def reset(self) -> None:
+        """Count from zero again."""
+        self._done = 0
+
+    def close(self) -> None:
+        """The transfer is over."""
+
+    def _check(self, n_bytes: int) -> None:
+        if n_bytes > self._max_bytes:
+            raise DownloadError(f"{self._url} is larger than expected: more than {self._max_bytes:,} bytes")
 
 
 @contextmanager

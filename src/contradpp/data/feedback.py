@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -106,24 +107,19 @@ def _append_line(handle: int, line: bytes) -> None:
         raise
 
 
-class _locked:
+@contextmanager
+def _locked(handle: int) -> Iterator[None]:
     """An exclusive lock on an open file, where the system has such locks."""
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def __enter__(self) -> None:
-        self._flock("LOCK_EX")
-
-    def __exit__(self, *_: object) -> None:
-        self._flock("LOCK_UN")
-
-    def _flock(self, how: str) -> None:
-        try:
-            import fcntl
-        except ImportError:  # Windows: one worker only
-            return
-        fcntl.flock(self._handle, getattr(fcntl, how))
+    try:
+        import fcntl
+    except ImportError:  # Windows: one worker only
+        yield
+        return
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _sync_folder(folder: Path) -> None:

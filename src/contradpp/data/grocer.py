@@ -10,17 +10,20 @@ two, but in proportion to how common it is, so that substitutes meet less often 
 from __future__ import annotations
 
 import operator
+import re
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cache
+from importlib import resources
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import RandomState, root_seed, stream
 from contradpp.data.baskets import Baskets
-from contradpp.data.grocer_catalogue import catalogue
+from contradpp.data.sets import pointers
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.errors import ParameterError
+from contradpp.errors import DataError, ParameterError
 
 LARGEST_BASKET = 20
 
@@ -54,11 +57,11 @@ def generate(n_baskets: int = 20_000, *, random_state: RandomState = None) -> Ba
     blocks = [_block(shop, stream(seed, number)) for number in range(-(-n // _BLOCK))]
     sizes = np.concatenate([np.zeros(0, dtype=np.int64), *(sizes for sizes, _ in blocks)])[:n]
     codes = np.concatenate([np.zeros(0, dtype=np.int32), *(codes for _, codes in blocks)])
-    indptr = np.concatenate([[0], np.cumsum(sizes)])
-    return Baskets(indptr, codes[: indptr[-1]], Vocabulary(catalogue().products))
+    indptr = pointers(sizes)
+    return Baskets(indptr, codes[: indptr[-1]], Vocabulary(catalogue().products, categories=categories()))
 
 
-def categories() -> dict[str, str]:
+def categories() -> dict[Hashable, str]:
     """The category of each product."""
     return {product: need.category for need in catalogue().needs for product in need.products}
 
@@ -178,3 +181,77 @@ def _draw_needs(
     bought[np.arange(_BLOCK), arrival.argmin(axis=1)] = True
     basket, need = np.nonzero(bought)
     return basket, need
+
+
+# -- The catalogue ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something a customer wants, and the products that meet it, the most popular first."""
+
+    category: str
+    popularity: int
+    products: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Mission:
+    """A reason to go shopping: chances by need, and the products that it takes by name."""
+
+    name: str
+    frequency: int
+    chances: dict[int, float]
+    favourites: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The supermarket: needs in the order of the shelves, and missions."""
+
+    needs: tuple[Need, ...]
+    missions: tuple[Mission, ...]
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """All products, in the order of the shelves."""
+        return tuple(product for need in self.needs for product in need.products)
+
+
+@cache
+def catalogue() -> Catalogue:
+    """The supermarket that grocer.txt describes: lines of needs by category, then missions, which have a "="."""
+    text = resources.files("contradpp.data").joinpath("grocer.txt").read_text(encoding="utf-8")
+    lines = re.sub(r"\n {2,}", " ", re.sub(r"(?m)^#.*", "", text)).split("\n")
+    needs: list[Need] = []
+    by_name: dict[str, int] = {}
+    category = ""
+    for line in lines:
+        if not line.startswith(" "):
+            category = line or category
+        if not line.startswith(" ") or " = " in line:
+            continue
+        popularity, _, entries = line.strip().partition(" ")
+        for entry in entries.split(";"):
+            name, colon, members = entry.strip().partition(":")
+            products = tuple(product.strip() for product in members.split("|")) if colon else (name,)
+            by_name[name] = len(needs)
+            needs.append(Need(category, int(popularity), products))
+    by_product = {product: number for number, need in enumerate(needs) for product in need.products}
+    missions = [_mission(line, by_name, by_product) for line in lines if " = " in line]
+    return Catalogue(tuple(needs), tuple(missions))
+
+
+def _mission(line: str, needs: dict[str, int], by_product: dict[str, int]) -> Mission:
+    head, _, body = line.strip().partition(" = ")
+    frequency, _, name = head.partition(" ")
+    chances: dict[int, float] = {}
+    favourites = []
+    for entry in body.split(","):
+        wanted, _, percent = entry.strip().rpartition(" ")
+        if wanted in by_product:
+            favourites.append(wanted)
+        elif wanted not in needs:
+            raise DataError(f"mission {name!r} wants {wanted!r}, which no shelf has")
+        chances[by_product[wanted] if wanted in by_product else needs[wanted]] = int(percent) / 100
+    return Mission(name, int(frequency), chances, tuple(favourites))

@@ -1,22 +1,36 @@
-"""Read baskets from a file: the format is told by the content, or named."""
+"""Read baskets from a file in one pass: the format is told by the content, or named."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple, get_args
 
-from contradpp.data.assemble import Assembler
 from contradpp.data.baskets import Baskets
-from contradpp.data.detect import detect_format, first_lines
-from contradpp.data.longcsv import read_long
-from contradpp.data.parquet import MAGIC, parquet_parts, read_parquet
-from contradpp.data.source import Source, Text, inspect_text
-from contradpp.data.tables import report_dropped
-from contradpp.data.text import read_fimi, read_jsonl, read_ragged
+from contradpp.data.columns import Layout, Told, check_column, detect_format, long_separator
+from contradpp.data.files import PARQUET, Source, Text, opened, reading
+from contradpp.data.formats import read_fimi, read_jsonl, read_long, read_parquet, read_ragged, records
+from contradpp.data.tables import Assembler, OnBadRow, Returns, integers_if_all
+from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
 
 FORMATS = ("auto", "fimi", "ragged", "long", "parquet", "jsonl")
 _ALIASES = {"dat": "fimi"}
+
+
+class Reading(NamedTuple):
+    """Baskets, and what was found out about their file: its format, and the columns if it has any."""
+
+    baskets: Baskets
+    format: str
+    layout: Layout | None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns by role, as they were named or guessed."""
+        roles = ("basket", "item", "quantity", "name", "category", "returns")
+        return {role: column for role in roles if (column := getattr(self.layout, role, None)) is not None}
 
 
 def read_baskets(
@@ -27,8 +41,11 @@ def read_baskets(
     *,
     quantity: str | None = None,
     name: str | None = None,
+    category: str | None = None,
+    on_bad_row: OnBadRow = "error",
+    returns: Returns = "drop",
 ) -> Baskets:
-    """Read baskets from a file, which may be gzipped, in bounded memory.
+    """Read baskets from a file, which may be gzipped, in one pass and in bounded memory.
 
     Parameters
     ----------
@@ -36,16 +53,24 @@ def read_baskets(
         The file, or a folder of Parquet files.
     format : {"auto", "fimi", "ragged", "long", "parquet", "jsonl"}
         "fimi" (or "dat") has a basket per line, items separated by spaces; "ragged" the same with commas,
-        semicolons, tabs or bars; "long" is CSV or TSV with a header and a row per basket and item;
-        "parquet" is long or has a column of lists; "jsonl" has an array per line, an object with an array,
-        or an object per basket and item. "auto" looks at the content.
+        semicolons, tabs or bars; "long" is CSV or TSV with a row per basket and item, and a header unless
+        there are just these two columns; "parquet" is long or has a column of lists; "jsonl" has an array
+        per line, an object with an array, or an object per basket and item. "auto" looks at the content.
     basket, item : str, optional
         The columns (or JSON fields) with the ids of basket and item, guessed from common names such as
         InvoiceNo and StockCode or order_id and product_id.
     quantity : str, optional
         A column of quantities: rows whose quantity is not positive are dropped, and the log says how many.
     name : str, optional
-        A column of readable item names, kept as the names of the vocabulary.
+        A column of readable item names, kept as the names of the vocabulary; guessed from common names.
+    category : str, optional
+        A column of item categories, kept as the categories of the vocabulary.
+    on_bad_row : {"error", "skip"}
+        What to do with a row that lacks an id or cannot be parsed: raise `DataError` with its place, or
+        leave it out; the log says how many.
+    returns : {"drop", "keep"}
+        What to do with rows that look like returns: a column such as Quantity is below zero, or most
+        invoices have plain numbers and this one is C and a number. The log says how many are dropped.
 
     Returns
     -------
@@ -57,46 +82,97 @@ def read_baskets(
     DataError
         If the file is missing, empty or malformed (with its line or row), or the columns are uncertain.
     """
-    chosen = _ALIASES.get(format, format)
-    if chosen not in FORMATS:
-        raise ParameterError(f"format must be one of {', '.join(map(repr, FORMATS))}, got {format!r}")
+    told = {"basket": basket, "item": item, "quantity": quantity, "name": name, "category": category}
+    return read(path, format, told, on_bad_row=on_bad_row, returns=returns).baskets
+
+
+def read(
+    path: str | os.PathLike[str], format: str, told: Told, *, on_bad_row: OnBadRow = "error", returns: Returns = "drop"
+) -> Reading:
+    """What `read_baskets` reads, with what was found out on the way; `told` are the columns that were named."""
+    wanted = _ALIASES.get(format, format)
+    _check_choice("format", wanted, FORMATS)
+    _check_choice("on_bad_row", on_bad_row, get_args(OnBadRow))
+    _check_choice("returns", returns, get_args(Returns))
     where = Path(path).expanduser()
-    columns = {"basket": basket, "item": item, "quantity": quantity, "name": name}
-    assembler = Assembler()
-    as_text = False
-    if where.is_dir():
-        _read_folder(where, chosen, assembler, columns)
-    else:
-        source = Source.of(where)
-        if chosen == "parquet" or (chosen == "auto" and source.head(len(MAGIC)) == MAGIC):
-            read_parquet([source], assembler, **columns)
-        else:
-            as_text = _read_text(inspect_text(source), chosen, assembler, columns) != "jsonl"
-    report_dropped(assembler, quantity, str(where))
-    if not assembler.n_baskets:
+    assembler = Assembler(on_bad_row=on_bad_row, returns=returns)
+    found, layout = wanted, None
+    for file in _files(where, wanted):
+        with opened(file) as source:
+            found, layout = _read_file(source, wanted, assembler, told)
+    baskets = Baskets(*assembler.finish())
+    assembler.report(str(where), layout)
+    if not baskets.n_baskets:
         raise DataError(f"{where}: there are no baskets in it")
-    return assembler.finish(as_text=as_text)
+    return Reading(baskets, found, layout)
 
 
-def _read_folder(folder: Path, format: str, assembler: Assembler, columns: dict[str, str | None]) -> None:
+def read_items(
+    path: str | os.PathLike[str], *, item: str, name: str | None = None, category: str | None = None
+) -> Vocabulary:
+    """The items of a CSV file with a row per item, with names and categories from the columns that are named.
+
+    `baskets.with_names(items.names).with_categories(items.categories)` tells baskets of them.
+    """
+    told = {"item": item, "name": name, "category": category}
+    with opened(Path(path).expanduser()) as source:
+        text = Text(source)
+        separator = long_separator(text.first_lines()[0], columns=[column for column in told.values() if column])
+        (_, header), *rows = [(line, row) for line, row in records(text, separator, strict=True) if row]
+    for role, column in told.items():
+        if column is not None:
+            check_column(header, column, role, str(path))
+    for line, row in rows:
+        if len(row) != len(header):
+            raise text.error(line, f"the header has {len(header)} fields but this row has {len(row)} fields")
+    ids = integers_if_all(row[header.index(item)] for _, row in rows)
+    names, categories = (
+        {id_: row[header.index(column)] for id_, (_, row) in zip(ids, rows, strict=True) if row[header.index(column)]}
+        if column is not None
+        else {}
+        for column in (name, category)
+    )
+    return Vocabulary(ids, names=names, categories=categories)
+
+
+def _check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ParameterError(f"{option} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _files(path: Path, format: str) -> Iterator[Path]:
+    """The file itself, or the Parquet files in a folder by name: a basket may be spread over all of them."""
+    if not path.is_dir():
+        yield path
+        return
     if format not in ("auto", "parquet"):
-        raise ParameterError(f"{folder} is a folder, which can only be read as Parquet, not as {format!r}")
-    read_parquet([Source.of(part) for part in parquet_parts(folder)], assembler, **columns)
+        raise ParameterError(f"{path} is a folder, which can only be read as Parquet, not as {format!r}")
+    with reading(path):
+        parts = sorted(part for part in path.iterdir() if part.name.lower().endswith((".parquet", ".parquet.gz")))
+    if not parts:
+        raise DataError(f"{path}: a folder without .parquet files")
+    yield from parts
 
 
-def _read_text(text: Text, format: str, assembler: Assembler, columns: dict[str, str | None]) -> str:
-    """Read a text file into the assembler; the format that it turned out to have."""
-    named = {role: column for role, column in columns.items() if column is not None}
+def _read_file(source: Source, format: str, assembler: Assembler, told: Told) -> tuple[str, Layout | None]:
+    """Add one file to the assembler; its format, and its columns if it has any."""
+    if format == "parquet" or (format == "auto" and source.head(len(PARQUET)) == PARQUET):
+        return "parquet", read_parquet(source, assembler, told)
+    text = Text(source)
+    named = [role for role, column in told.items() if column is not None]
     if format == "auto":
-        format = detect_format(first_lines(text), text.source.suffix, columns=named.values())
+        format = detect_format(text.first_lines(), text.suffix, has_columns=bool(named))
+    assembler.as_text = format != "jsonl"
+    layout = None
     if format == "jsonl":
-        read_jsonl(text, assembler, **columns)
+        layout = read_jsonl(text, assembler, told)
     elif format == "long":
-        read_long(text, assembler, **columns)
+        layout = read_long(text, assembler, told)
     elif named:
         raise ParameterError(f"format {format!r} has no columns, so {', '.join(named)} cannot be given")
     elif format == "ragged":
         read_ragged(text, assembler)
     else:
         read_fimi(text, assembler)
-    return format
+    text.report()
+    return format, layout

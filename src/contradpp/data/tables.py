@@ -1,73 +1,230 @@
-"""Arrow tables and data frames as baskets: long (a row per item) or with a column of lists."""
+"""Baskets put together from rows: ids become integer codes at once, so that memory holds codes only.
+
+Rows come one by one, or as Arrow batches, either long (a row per basket and item) or with a column of lists.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from typing import Any
+import re
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.assemble import Assembler, BadRow
-from contradpp.data.baskets import Baskets
-from contradpp.data.columns import Layout, find_layout
+from contradpp.data.columns import Layout, Told, find_layout
+from contradpp.data.files import BLANK
+from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
 
 logger = logging.getLogger("contradpp")
 
 BATCH_ROWS = 1 << 20
+Codes = NDArray[np.int32]
+OnBadRow = Literal["error", "skip"]
+Returns = Literal["drop", "keep"]
+LABELS = ("name", "category")
+
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # at most 18 digits: whatever matches fits into 64 bits
+_CANCELLED = re.compile(r"[Cc][0-9]+")
 
 
-def layout_of(schema: Any, *, where: str, **told: str | None) -> Layout:
-    """Find the columns in an Arrow schema: see `find_layout`."""
-    lists = [field.name for field in schema if _is_list(field.type)]
-    return find_layout(schema.names, lists=lists, where=where, **told)
+class BadRow(Exception):
+    """A row that cannot be used; whoever knows the file turns it into a `DataError` with the place.
 
-
-def add_batch(assembler: Assembler, batch: Any, layout: Layout, *, first_row: int) -> None:
-    """Add the rows of an Arrow RecordBatch; `BadRow` tells which row (from `first_row` on) is unusable."""
-    rows = np.arange(first_row, first_row + batch.num_rows)
-    columns = {column: _plain(batch.column(column)) for column in layout.columns}
-    if layout.quantity is not None:
-        positive = _positive(columns[layout.quantity], layout.quantity, rows)
-        assembler.n_dropped += int(np.count_nonzero(~positive))
-        columns = {column: values.filter(_mask(positive)) for column, values in columns.items()}
-        rows = rows[positive]
-    if layout.lists:
-        _add_lists(assembler, columns, layout, rows)
-        return
-    owners = assembler.baskets.encode_arrow(_ids(columns, str(layout.basket), "basket", rows))
-    codes = assembler.items.encode_arrow(_ids(columns, layout.item, "item", rows))
-    assembler.add(owners, codes)
-    if layout.name is not None:
-        assembler.add_names(codes, columns[layout.name])
-
-
-def report_dropped(assembler: Assembler, quantity: str | None, where: str) -> None:
-    """Log how many rows were left out because their quantity is not positive."""
-    if assembler.n_dropped:
-        logger.warning("%s: dropped %d rows whose %s is not positive", where, assembler.n_dropped, quantity)
-
-
-def baskets_from_table(
-    table: Any,
-    *,
-    basket: str | None = None,
-    item: str | None = None,
-    quantity: str | None = None,
-    name: str | None = None,
-) -> Baskets:
-    """Baskets from an Arrow Table, RecordBatch or RecordBatchReader, or whatever exports an Arrow stream.
-
-    Parameters are those of `Baskets.from_arrow`; `name` is a column of readable item names.
+    Parameters
+    ----------
+    row : int
+        The position of the row in its file or table.
+    reason : str
     """
-    schema, batches = _batches(table)
-    layout = layout_of(schema, basket=basket, item=item, quantity=quantity, name=name, where="the table")
-    assembler = Assembler()
-    add_batches(assembler, batches, layout, where="the table")
-    report_dropped(assembler, quantity, "the table")
-    return assembler.finish()
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(row, reason)
+        self.row = row
+        self.reason = reason
+
+
+class Assembled(NamedTuple):
+    """What `Baskets` are made of: a CSR of item codes and the vocabulary."""
+
+    indptr: NDArray[np.int64]
+    indices: Codes
+    items: Vocabulary
+
+
+class Codebook:
+    """Ids numbered in the order in which they first occur."""
+
+    def __init__(self, ids: Iterable[Hashable] = ()) -> None:
+        self.codes: dict[Hashable, int] = {id_: code for code, id_ in enumerate(ids)}
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def code(self, id_: Hashable) -> int:
+        """The code of one id, a new one if it has none yet."""
+        return self.codes.setdefault(id_, len(self.codes))
+
+    def encode(self, ids: Iterable[Hashable]) -> list[int]:
+        """The codes of several ids."""
+        codes = self.codes
+        return [codes.setdefault(id_, len(codes)) for id_ in ids]
+
+
+class Assembler:
+    """Grows baskets from (basket, item) pairs, which may come in any order.
+
+    Pairs go into flat arrays of 32-bit codes: eight bytes a pair, whatever the ids look like.
+
+    Parameters
+    ----------
+    on_bad_row : {"error", "skip"}
+        What to do with a row that cannot be used: raise `BadRow`, or count it in `n_bad`.
+    returns : {"drop", "keep"}
+        What to do with rows that look like returns.
+
+    Attributes
+    ----------
+    as_text : bool
+        The ids are read from text: blanks around them do not count, and if every item is a plain integer,
+        they become integers.
+    """
+
+    def __init__(self, *, on_bad_row: OnBadRow = "error", returns: Returns = "drop") -> None:
+        self.on_bad_row, self.returns = on_bad_row, returns
+        self.as_text = False
+        self.baskets = Codebook()
+        self.items = Codebook()
+        self.n_dropped, self.n_returned, self.n_bad = 0, 0, 0
+        self._n_anonymous = 0
+        self._owners = array("i")
+        self._codes = array("i")
+        # How often an item was seen with each name, and with each category.
+        self._labels: dict[str, dict[int, dict[str, int]]] = {kind: {} for kind in LABELS}
+
+    @property
+    def n_baskets(self) -> int:
+        """How many baskets there are so far, empty ones included."""
+        return len(self.baskets) + self._n_anonymous
+
+    def new_baskets(self, n: int) -> int:
+        """Open `n` baskets that have no id; the number of the first one."""
+        first = self._n_anonymous
+        self._n_anonymous += n
+        return first
+
+    def bad_row(self, row: int, reason: str, *, times: int = 1) -> None:
+        """Count a row, and more like it, that cannot be used, or raise `BadRow`."""
+        if self.on_bad_row == "error":
+            raise BadRow(row, reason)
+        self.n_bad += times
+
+    def add(self, owners: Codes, codes: Codes) -> None:
+        """Put the item `codes[i]` into the basket `owners[i]`, for every i."""
+        self._owners.frombytes(np.ascontiguousarray(owners, dtype=np.int32).data.cast("B"))
+        self._codes.frombytes(np.ascontiguousarray(codes, dtype=np.int32).data.cast("B"))
+
+    def add_list(self, ids: Iterable[Hashable], *, owner: int | None = None) -> None:
+        """Put items into a basket: the one numbered `owner`, or else a new one."""
+        number = self.new_baskets(1) if owner is None else owner
+        codes = self.items.encode(ids)
+        self._codes.extend(codes)
+        self._owners.extend([number] * len(codes))
+
+    def add_label(self, kind: str, code: int, label: str, times: int = 1) -> None:
+        """Note once more the name, or the category, of an item."""
+        seen = self._labels[kind].setdefault(code, {})
+        seen[label] = seen.get(label, 0) + times
+
+    def add_labels(self, kind: str, codes: Codes, column: Any) -> None:
+        """Note the names, or the categories, of items from an Arrow array, row by row."""
+        rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        encoded = column.take(rows).dictionary_encode()
+        texts = [str(text).strip(BLANK) for text in encoded.dictionary.to_pylist()]
+        keys = codes[rows].astype(np.int64) * max(len(texts), 1) + encoded.indices.to_numpy(zero_copy_only=False)
+        found, first, times = np.unique(keys, return_index=True, return_counts=True)
+        for place in np.argsort(first, kind="stable").tolist():
+            code, text = divmod(int(found[place]), max(len(texts), 1))
+            if texts[text]:
+                self.add_label(kind, code, texts[text], int(times[place]))
+
+    def drop_cancelled(self) -> None:
+        """Leave out invoices numbered like C536379, if most of the others have plain numbers: they are returns."""
+        ids = list(self.baskets.codes)
+        marked = [n for n, id_ in enumerate(ids) if type(id_) is str and id_.startswith(("C", "c"))]
+        found = [n for n in marked if _CANCELLED.fullmatch(str(ids[n]))]
+        plain = sum(type(id_) is str and id_.isdigit() for id_ in ids) if found else 0
+        if self.returns == "keep" or 2 * plain <= len(ids):
+            return
+        kept = np.ones(len(ids), dtype=bool)
+        kept[found] = False
+        rows = kept[np.frombuffer(self._owners, dtype=np.int32)]
+        owners = (np.cumsum(kept) - 1)[np.frombuffer(self._owners, dtype=np.int32)[rows]]
+        used, codes = np.unique(np.frombuffer(self._codes, dtype=np.int32)[rows], return_inverse=True)
+        items, labels = list(self.items.codes), self._labels
+        self.n_returned += int(np.count_nonzero(~rows))
+        self.baskets = Codebook(id_ for id_, keep in zip(ids, kept.tolist(), strict=True) if keep)
+        self.items = Codebook(items[code] for code in used.tolist())
+        self._labels = {
+            kind: {new: labels[kind][old] for new, old in enumerate(used.tolist()) if old in labels[kind]}
+            for kind in LABELS
+        }
+        self._owners, self._codes = array("i"), array("i")
+        self.add(owners.astype(np.int32), codes.astype(np.int32))
+
+    def finish(self) -> Assembled:
+        """The baskets, in the order of their numbers, items as they came; to be called once."""
+        self.drop_cancelled()
+        n_baskets = self.n_baskets
+        self.baskets = Codebook()  # often the largest thing here, and no longer needed
+        owners = np.frombuffer(self._owners, dtype=np.int32)
+        codes = np.frombuffer(self._codes, dtype=np.int32)
+        if np.any(owners[1:] < owners[:-1]):
+            order = np.argsort(owners, kind="stable")
+            owners, codes = owners[order], codes[order]
+        indptr = np.searchsorted(owners, np.arange(n_baskets + 1, dtype=np.int32))
+        ids = integers_if_all(self.items.codes) if self.as_text else list(self.items.codes)
+        # The name that an item has most often; orders are full of remarks such as "damaged" in a name's place.
+        names, categories = (
+            {ids[code]: max(seen, key=seen.__getitem__) for code, seen in self._labels[kind].items()} for kind in LABELS
+        )
+        return Assembled(indptr, codes, Vocabulary(ids, names=names, categories=categories))
+
+    def report(self, where: str, layout: Layout | None) -> None:
+        """Log how many rows were left out, and why."""
+        quantity = layout and layout.quantity
+        for n_rows, why in (
+            (self.n_dropped, f"rows whose {quantity} is not positive"),
+            (self.n_returned, "rows that are returns (returns='keep' keeps them)"),
+            (self.n_bad, "rows that could not be read"),
+        ):
+            if n_rows:
+                logger.warning("%s: dropped %d %s", where, n_rows, why)
+
+
+def integers_if_all(ids: Iterable[Hashable]) -> list[Hashable]:
+    """Texts as integers if all are in their usual spelling ('7', not '007' or '+7'), else as they are."""
+    texts = list(ids)
+    if all(_INTEGER.fullmatch(str(text)) for text in texts):
+        return [int(str(text)) for text in texts]
+    return texts
+
+
+# -- Arrow -------------------------------------------------------------------------------------------------
+
+
+def layout_of(schema: Any, told: Told, *, where: str) -> Layout:
+    """Find the columns in an Arrow schema: see `find_layout`."""
+    import pyarrow.types as types
+
+    kinds = {field.name: field.type.value_type if types.is_dictionary(field.type) else field.type for field in schema}
+    lists = [name for name, kind in kinds.items() if _is_list(kind)]
+    texts = [name for name, kind in kinds.items() if str(kind) in ("string", "large_string", "string_view")]
+    numbers = [name for name, kind in kinds.items() if types.is_integer(kind) or types.is_floating(kind)]
+    return find_layout(schema.names, told, lists=lists, texts=texts, numbers=numbers, where=where)
 
 
 def add_batches(assembler: Assembler, batches: Iterable[Any], layout: Layout, *, where: str) -> None:
@@ -85,23 +242,194 @@ def add_batches(assembler: Assembler, batches: Iterable[Any], layout: Layout, *,
         raise DataError(f"{where}: the column types cannot be used for ids ({error})") from error
 
 
-def frame_to_arrow(
-    frame: Any, *, basket: str | None = None, item: str | None = None, quantity: str | None = None
-) -> Any:
+def add_batch(assembler: Assembler, batch: Any, layout: Layout, *, first_row: int) -> None:
+    """Add the rows of an Arrow RecordBatch; a row that is unusable is counted from `first_row` on."""
+    rows = _Rows(assembler, {column: _plain(batch.column(column)) for column in layout.columns}, first_row)
+    if layout.quantity is not None:
+        rows.require_quantities(layout.quantity)
+        assembler.n_dropped += rows.keep(rows.numbers(layout.quantity) > 0)
+    if layout.returns is not None and assembler.returns == "drop" and rows.has_minus(layout.returns):
+        assembler.n_returned += rows.keep(~(rows.numbers(layout.returns) < 0))  # what is no number stays
+    if layout.basket is not None:
+        rows.require_ids(layout.basket, "basket")
+    if layout.lists:
+        _add_lists(rows, layout)
+        return
+    rows.require_ids(layout.item, "item")
+    owners = rows.encode(str(layout.basket), assembler.baskets)
+    codes = rows.encode(layout.item, assembler.items)
+    assembler.add(owners, codes)
+    for kind, column in zip(LABELS, (layout.name, layout.category), strict=True):
+        if column is not None:
+            assembler.add_labels(kind, codes, rows.columns[column])
+
+
+def _add_lists(rows: _Rows, layout: Layout) -> None:
+    import pyarrow.compute as pc
+
+    assembler = rows.assembler
+    whole = rows.columns[layout.item].is_valid().to_numpy(zero_copy_only=False)
+    rows.require(whole, lambda _: f"there is no list in column {layout.item!r}")
+    lists = rows.columns[layout.item]
+    holes = pc.list_parent_indices(lists).to_numpy()[_missing(_plain(pc.list_flatten(lists)))]
+    if len(holes):
+        whole = np.ones(len(lists), dtype=bool)
+        whole[holes] = False
+        rows.require(whole, lambda _: f"an item in the list is missing (column {layout.item!r})")
+        lists = rows.columns[layout.item]
+    parents = pc.list_parent_indices(lists).to_numpy()
+    items = _Rows(assembler, {layout.item: _plain(pc.list_flatten(lists))}, 0)
+    if layout.basket is None:
+        owners = assembler.new_baskets(len(lists)) + parents
+    else:
+        owners = rows.encode(layout.basket, assembler.baskets)[parents]
+    assembler.add(owners, items.encode(layout.item, assembler.items))
+
+
+class _Rows:
+    """Columns of Arrow arrays, from which rows are taken out before what is left becomes codes."""
+
+    def __init__(self, assembler: Assembler, columns: dict[str, Any], first_row: int) -> None:
+        self.assembler = assembler
+        self.columns = columns
+        self._places = np.arange(first_row, first_row + len(next(iter(columns.values()))))
+        self._distinct: dict[str, tuple[Codes, list[Any]]] = {}
+
+    def keep(self, wanted: NDArray[np.bool_]) -> int:
+        """Leave out the other rows, and say how many they are."""
+        import pyarrow as pa
+
+        n_others = int(np.count_nonzero(~wanted))
+        if n_others:
+            mask = pa.array(wanted)
+            self.columns = {column: values.filter(mask) for column, values in self.columns.items()}
+            self._places = self._places[wanted]
+            self._distinct.clear()
+        return n_others
+
+    def require(self, usable: NDArray[np.bool_], why: Callable[[int], str]) -> None:
+        """Leave out rows that are unusable, or raise `BadRow` with the reason for the first."""
+        if not usable.all():
+            first = int(np.argmin(usable))
+            place, reason = int(self._places[first]), why(first)
+            self.assembler.bad_row(place, reason, times=self.keep(usable))
+
+    def require_ids(self, column: str, role: str) -> None:
+        """A row without an id is unusable."""
+        indices, values = self.distinct(column)
+        if self.assembler.as_text:
+            missing = [] if all(values) else [n for n, value in enumerate(values) if not value]
+        else:
+            missing = [n for n, value in enumerate(values) if value is None or value != value]
+        if missing:
+            self.require(~np.isin(indices, missing), lambda _: f"the {role} is missing (column {column!r})")
+
+    def distinct(self, column: str) -> tuple[Codes, list[Any]]:
+        """For each row a number, and the value that stands for each number, in order of first appearance."""
+        if column not in self._distinct:
+            encoded = self.columns[column].dictionary_encode(null_encoding="encode")
+            values = encoded.dictionary.to_pylist()
+            if self.assembler.as_text:
+                values = [value and value.strip(BLANK) for value in values]
+            self._distinct[column] = encoded.indices.to_numpy(), values
+        return self._distinct[column]
+
+    def encode(self, column: str, codebook: Codebook) -> Codes:
+        """The codes of the ids in a column; Python sees only the distinct values."""
+        indices, values = self.distinct(column)
+        return np.array(codebook.encode(values), dtype=np.int32)[indices]
+
+    def require_quantities(self, column: str) -> None:
+        """A row whose quantity is no number is unusable."""
+
+        def why(row: int) -> str:
+            value = self.columns[column][row].as_py()
+            if value is None or value != value or not str(value).strip():
+                return f"the quantity is missing (column {column!r})"
+            return f"{value!r} in column {column!r} is not a quantity"
+
+        self.require(~np.isnan(self.numbers(column)), why)
+
+    def has_minus(self, column: str) -> bool:
+        """Whether some number of a column may be below zero: quick to tell, also of texts."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        values = self.columns[column]
+        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+            return bool(pc.any(pc.match_substring(values, "-")).as_py())
+        return True
+
+    def numbers(self, column: str) -> NDArray[np.float64]:
+        """A column of numbers, or of texts of numbers; what is none is NaN."""
+        import pyarrow as pa
+
+        values = self.columns[column]
+        if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+            return values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+        indices, distinct = self.distinct(column)
+        return np.array([_number(value) for value in distinct], dtype=np.float64)[indices]
+
+
+def _number(value: Any) -> float:
+    try:
+        return float("nan" if value is None or isinstance(value, bool) else value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _missing(values: Any) -> NDArray[np.bool_]:
+    return values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _plain(values: Any) -> Any:
+    """The values in an encoding for which Arrow has all the functions needed here."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(values.type):
+        values = pa.DictionaryArray.from_arrays(values.indices, _plain(values.dictionary)).dictionary_decode()
+    if getattr(pa.types, "is_string_view", lambda _: False)(values.type):
+        values = values.cast(pa.large_string())
+    return values
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    tests = ("is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view")
+    return any(getattr(types, test)(kind) for test in tests if hasattr(types, test))
+
+
+# -- Data frames -------------------------------------------------------------------------------------------
+
+
+def assemble_table(table: Any, told: Told, *, on_bad_row: OnBadRow, returns: Returns) -> Assembled:
+    """An Arrow Table, RecordBatch or RecordBatchReader, or whatever exports an Arrow stream, as baskets."""
+    schema, batches = _batches(table)
+    layout = layout_of(schema, told, where="the table")
+    assembler = Assembler(on_bad_row=on_bad_row, returns=returns)
+    add_batches(assembler, batches, layout, where="the table")
+    assembled = assembler.finish()
+    assembler.report("the table", layout)
+    return assembled
+
+
+def frame_to_arrow(frame: Any, told: Told) -> Any:
     """A pandas or polars data frame as an Arrow table, through the Arrow stream interface if it has one.
 
     The columns matter only if some other column cannot be converted: then only those needed are.
     """
     import pyarrow as pa
 
+    if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):  # polars: a frame that is yet to be computed
+        frame = frame.collect()
     if not (hasattr(frame, "columns") or hasattr(frame, "__arrow_c_stream__")):
         raise ParameterError(f"from_frame needs a pandas or polars data frame, got {type(frame).__name__}")
     unconvertible = (pa.ArrowException, TypeError, ValueError)
     try:
         return _exported(frame)
     except unconvertible as error:
-        names = list(map(str, frame.columns))
-        layout = find_layout(names, basket=basket, item=item, quantity=quantity, where="the frame")
+        layout = find_layout(list(map(str, frame.columns)), told, texts=(), numbers=(), where="the frame")
         try:
             return _exported(frame[layout.columns])
         except unconvertible:
@@ -133,88 +461,3 @@ def _batches(table: Any) -> tuple[Any, Iterator[Any]]:
             )
         table = pa.RecordBatchReader.from_stream(table)
     return table.schema, iter(table)
-
-
-def _is_list(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    tests = ("is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view")
-    return any(getattr(types, test)(kind) for test in tests if hasattr(types, test))
-
-
-def _mask(keep: NDArray[np.bool_]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(keep)
-
-
-def _first(flags: Any) -> int | None:
-    """The position of the first true flag of an Arrow boolean array."""
-    found = np.flatnonzero(flags.to_numpy(zero_copy_only=False))
-    return int(found[0]) if len(found) else None
-
-
-def _ids(columns: dict[str, Any], column: str, role: str, rows: NDArray[np.int64]) -> Any:
-    """A column of ids; a missing one is a `BadRow`."""
-    values = columns[column]
-    missing = _first(values.is_null(nan_is_null=True))
-    if missing is not None:
-        raise BadRow(int(rows[missing]), f"the {role} is missing (column {column!r})")
-    return values
-
-
-def _plain(values: Any) -> Any:
-    """The values in an encoding for which Arrow has all the functions needed here."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if getattr(pa.types, "is_string_view", lambda _: False)(values.type):
-        values = values.cast(pa.large_string())
-    return values
-
-
-def _add_lists(assembler: Assembler, columns: dict[str, Any], layout: Layout, rows: NDArray[np.int64]) -> None:
-    import pyarrow.compute as pc
-
-    lists = columns[layout.item]
-    absent = _first(lists.is_null())
-    if absent is not None:
-        raise BadRow(int(rows[absent]), f"there is no list in column {layout.item!r}")
-    parents = pc.list_parent_indices(lists).to_numpy()
-    values = _plain(pc.list_flatten(lists))
-    missing = _first(values.is_null(nan_is_null=True))
-    if missing is not None:
-        raise BadRow(int(rows[parents[missing]]), f"an item in the list is missing (column {layout.item!r})")
-    if layout.basket is None:
-        owners = assembler.new_baskets(len(lists)) + parents
-    else:
-        owners = assembler.baskets.encode_arrow(_ids(columns, layout.basket, "basket", rows))[parents]
-    assembler.add(owners, assembler.items.encode_arrow(values))
-
-
-def _positive(values: Any, column: str, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where a column of quantities, numbers or texts of numbers, is above zero."""
-    numbers = _numbers(values, column, rows)
-    if np.isnan(numbers).any():
-        row = int(np.flatnonzero(np.isnan(numbers))[0])
-        raise BadRow(int(rows[row]), f"the quantity is missing (column {column!r})")
-    return numbers > 0
-
-
-def _numbers(values: Any, column: str, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    texts = not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type))
-    try:
-        if texts:
-            values = pc.utf8_trim_whitespace(values.cast(pa.string()))
-        return values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-    except pa.ArrowException:
-        for row, text in enumerate(values.to_pylist()):
-            try:
-                float(text or "nan")
-            except ValueError:
-                raise BadRow(int(rows[row]), f"{text!r} in column {column!r} is not a quantity") from None
-        raise

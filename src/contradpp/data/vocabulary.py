@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from contradpp.errors import DataError, ParameterError, UnknownItemError
 
+logger = logging.getLogger("contradpp")
+
 IntArray = NDArray[np.int32]
+Labels = Mapping[Hashable, str]
 
 
 def plain(item: Any) -> Hashable:
     """The item as a plain Python value: NumPy scalars become int, float or str."""
-    if isinstance(item, np.generic):
+    if isinstance(item, np.generic) and not isinstance(item, (np.datetime64, np.timedelta64)):
         item = item.item()
     try:
         hash(item)
     except TypeError:
         raise DataError(f"an item must be hashable (a string, an integer, ...), got {item!r}") from None
     return item  # type: ignore[no-any-return]
+
+
+def unusable_ids(ids: Collection[Hashable]) -> list[Hashable]:
+    """Those that are missing (None, NaN), or that a model file could not hold.
+
+    An id is a string or a number, or a tuple of those.
+    """
+    if set(map(type, ids)) <= {int, str}:
+        return []
+    return [item for item in ids if item is None or not _can_be_saved(item)]
+
+
+def _can_be_saved(item: Hashable) -> bool:
+    if isinstance(item, tuple):
+        return all(map(_can_be_saved, item))
+    return item is None or isinstance(item, (str, int)) or (isinstance(item, float) and item == item)
 
 
 class Vocabulary(Sequence[Hashable]):
@@ -33,6 +53,8 @@ class Vocabulary(Sequence[Hashable]):
         The user's ids in the order of their codes. A `range` is kept as it is, which costs no memory.
     names : mapping of id to str, optional
         What a person calls the items, where it differs from the id.
+    categories : mapping of id to str, optional
+        The shelf, aisle or kind that the items belong to.
 
     Examples
     --------
@@ -41,16 +63,20 @@ class Vocabulary(Sequence[Hashable]):
     ('milk', 0, False)
     """
 
-    __slots__ = ("_codes", "_ids", "_names")
+    __slots__ = ("_categories", "_codes", "_ids", "_names")
 
-    def __init__(self, ids: Iterable[Any], *, names: Mapping[Hashable, str] | None = None) -> None:
+    def __init__(self, ids: Iterable[Any], *, names: Labels | None = None, categories: Labels | None = None) -> None:
         self._ids: Sequence[Hashable] = ids if isinstance(ids, range) else tuple(map(plain, ids))
         self._codes: dict[Hashable, int] | None = None
-        self._names = {item: names[item] for item in self._ids if item in names} if names else {}
+        self._names = self._of_ours(names)
+        self._categories = self._of_ours(categories)
         if not isinstance(self._ids, range) and len(self._lookup()) != len(self._ids):
             seen: set[Hashable] = set()
             twice = next(item for item in self._ids if item in seen or seen.add(item))  # type: ignore[func-returns-value]
             raise DataError(f"item ids must be distinct, but {twice!r} occurs twice")
+
+    def _of_ours(self, labels: Labels | None) -> dict[Hashable, str]:
+        return {item: labels[item] for item in self._ids if item in labels} if labels else {}
 
     def _lookup(self) -> dict[Hashable, int]:
         if self._codes is None:
@@ -100,9 +126,36 @@ class Vocabulary(Sequence[Hashable]):
         """What a person calls the item: its name if it has one, else the id itself."""
         return self._names.get(item) or str(item)
 
-    def with_names(self, names: Mapping[Hashable, str]) -> Vocabulary:
+    def with_names(self, names: Labels) -> Vocabulary:
         """The same items with these readable names."""
-        return Vocabulary(self._ids, names=names)
+        return Vocabulary(self._ids, names=names, categories=self._categories)
+
+    @property
+    def categories(self) -> dict[Hashable, str]:
+        """The categories, by id, of the items that have one."""
+        return dict(self._categories)
+
+    def with_categories(self, categories: Labels) -> Vocabulary:
+        """The same items with these categories."""
+        return Vocabulary(self._ids, names=self._names, categories=categories)
+
+    def subset(self, codes: Iterable[int]) -> Vocabulary:
+        """The items of these codes, with their names and categories."""
+        return Vocabulary([self._ids[c] for c in codes], names=self._names, categories=self._categories)
+
+    def by_name(self, counts: ArrayLike | None = None) -> dict[str, list[Hashable]]:
+        """Items by what a person calls them, in lower case; of several with one name the most sold comes first.
+
+        Parameters
+        ----------
+        counts : array of length n_items, optional
+            How often each item was sold; without it they stay in the order of their codes.
+        """
+        order = np.arange(len(self)) if counts is None else np.argsort(-np.asarray(counts), kind="stable")
+        found: dict[str, list[Hashable]] = {}
+        for code in order.tolist():
+            found.setdefault(self.name(self._ids[code]).casefold(), []).append(self._ids[code])
+        return found
 
     def code(self, item: Any) -> int:
         """The code of one item; `UnknownItemError` if it is not in the vocabulary."""
@@ -152,10 +205,22 @@ class Vocabulary(Sequence[Hashable]):
         return out
 
     def merge(self, other: Vocabulary) -> Vocabulary:
-        """These items, then those of `other` that are new, with the names of both."""
-        if len(other) == 0 or (self == other and not (other._names.keys() - self._names.keys())):
+        """These items, then those of `other` that are new, with the names and categories of both."""
+        known = other._names.keys() <= self._names.keys() and other._categories.keys() <= self._categories.keys()
+        if len(other) == 0 or (known and self == other):
             return self
-        return Vocabulary(dict.fromkeys([*self._ids, *other._ids]), names={**other._names, **self._names})
+        return Vocabulary(
+            dict.fromkeys([*self._ids, *other._ids]),
+            names={**other._names, **self._names},
+            categories={**other._categories, **self._categories},
+        )
+
+
+def first_of(items: Sequence[Hashable], name: str) -> Hashable | None:
+    """The first of the items that have a name, None if there is none; a note in the log if there are more."""
+    if len(items) > 1:
+        logger.warning("%d items are called %r: the most sold of them, %r, is taken", len(items), name, items[0])
+    return items[0] if items else None
 
 
 def _same(a: Hashable, b: Hashable) -> bool:

@@ -121,7 +121,7 @@ def answer_file(file: FileOf, question: Question) -> int:
     done = 0
     try:
         with import_extra("fsspec").open(file.path, "rb") as stream, pq.ParquetFile(stream) as table:
-            layout = layout_of(table.schema_arrow, where=file.path, **NO_COLUMNS)
+            layout = layout_of(table.schema_arrow, NO_COLUMNS, where=file.path)
             if not layout.lists:
                 raise DataError(f"{file.path}: a column with the list of a basket's items is needed")
             with pq.ParquetWriter(temporary, schema) as out:

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.assemble import Assembler
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, pointers, take_sets
-from contradpp.data.tables import add_batches, layout_of
+from contradpp.data.tables import Assembler, add_batches, layout_of
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.distributed.exchange import Exchange
 from contradpp.errors import DataError, MissingExtraError
@@ -93,13 +92,14 @@ def read_file(path: str, columns: Columns) -> Read:
     assembler = Assembler()
     try:
         with import_extra("fsspec").open(path, "rb") as stream, pq.ParquetFile(stream) as file:
-            layout = layout_of(file.schema_arrow, where=path, **columns)
+            layout = layout_of(file.schema_arrow, columns, where=path)
             batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=layout.columns)
             add_batches(assembler, batches, layout, where=path)
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read ({error}). It was there when the files were listed") from error
+    assembler.drop_cancelled()
     digests = b"".join(blake2b(repr(id_).encode(), digest_size=16).digest() for id_ in assembler.baskets.codes)
-    return Read(assembler.finish(), np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2))
+    return Read(Baskets(*assembler.finish()), np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2))
 
 
 def refuse_divided(read: Mapping[int, Read], paths: Sequence[str], exchange: Exchange) -> None:
