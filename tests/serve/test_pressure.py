@@ -18,7 +18,7 @@ import pytest
 import scipy.sparse
 
 import contradpp as cd
-from contradpp.models.nonsymmetric import MOST_CHEAP
+from contradpp.models.base import MOST_CHEAP
 from contradpp.serve.options import Limits, ServiceSettings
 from contradpp.serve.reloader import Reloader
 from serve.live import small_shop
@@ -36,7 +36,7 @@ def large_shop(monkeypatch) -> cd.NonsymmetricDPP:
     def fail(*_, **__):
         raise AssertionError("nobody asked for the normaliser")
 
-    monkeypatch.setattr("contradpp.dpp.resolvent.resolvent", fail)
+    monkeypatch.setattr("contradpp.dpp.whole.resolvent", fail)
     return cd.NonsymmetricDPP.from_factors(factors, S=chain - chain.T)
 
 

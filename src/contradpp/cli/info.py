@@ -53,7 +53,7 @@ def info(model: str, with_items: bool, everything: bool, as_json: bool) -> None:
 
 def facts_of(model: BaseDPP, path: Path, marginals: Any, order: list[int]) -> dict[str, Any]:
     """What there is to know about a model, as plain values; None for what was not worked out."""
-    trained = getattr(model, "n_baskets_", None)
+    trained = getattr(model, "n_baskets_", None) or None
     return {
         "file": str(path),
         "bytes": path.stat().st_size,
