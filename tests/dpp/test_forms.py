@@ -395,16 +395,29 @@ def test_no_answer_is_made_of_rounding(kind, dtype):
     assert model.predict_next([2])[[3, 4]].tolist() == [0, 0]
 
 
-def test_a_possible_set_can_be_completed():
-    """The rank was that of eigenvalues far below the largest, though no set's probability depends on such a thing."""
-    rng = np.random.default_rng(1)
-    scale = np.array([1e7, 1e7, 1.0, 1e-2])
-    S = np.zeros((4, 4))
-    S[0, 1], S[1, 0] = 1e13, -1e13
-    model = cd.NonsymmetricDPP.from_factors(rng.normal(size=(4, 4)) * scale[:, None], S=S)
-    assert model.score_samples([0, 1, 2, 3]) > -30
-    assert sorted(model.complete([0, 1], 4)) == [0, 1, 2, 3]
-    assert sorted(model.complete([3], 4)) == [0, 1, 2, 3]
+def test_nothing_linked_to_the_basket_is_no_answer_either():
+    """The bound of the rank counts items with partners: the basket seemed to leave room, and rounding filled it."""
+    rng = np.random.default_rng(0)
+    S = np.zeros((5, 5))
+    S[0, 1], S[1, 0] = 0.5, -0.5
+    model = cd.NonsymmetricDPP.from_factors(rng.normal(size=(5, 1)) * rng.normal(size=3), S=S)
+    for ask in (model.predict_next, model.recommend, lambda basket: model.grow(basket).probabilities()):
+        with pytest.raises(RankError):
+            ask([2])
+    assert (model.predict_next([0]) > 0).tolist() == [False, True, False, False, False]
+
+
+@pytest.mark.parametrize("kind", [cd.LowRankDPP, cd.NonsymmetricDPP])
+@pytest.mark.parametrize(("long", "short"), [(1e5, 0.1), (1e7, 0.2)])
+def test_a_possible_set_can_be_completed(kind, long, short):
+    """Growing had a rule of its own, and the rank another, which found sets impossible that are not."""
+    apart, together = kind.from_factors(np.diag([long, short])), kind.from_factors([[long, 0], [long, 0.1 * long]])
+    nearly = kind.from_factors([[1e5, 0], [1e5, 0.1]])
+    for model in (apart, together, nearly):
+        assert model.score_samples([0, 1]) > -15
+        assert sorted(model.complete([0], 2)) == [0, 1]
+        assert model.grow([0]).add(1).items == [0, 1]
+        assert model.predict_next([0]).tolist() == [0, 1]
 
 
 @settings(deadline=None, max_examples=60)
@@ -418,10 +431,22 @@ def test_conditioning_never_refuses_a_possible_set(seed, k):
     if np.isneginf(kernel.log_det(Sets.one(A))[0]):
         return
     rest_kernel, rest = kernel.condition(A)
-    again = Kernel(rest_kernel.factors, rest_kernel.gain, rest_kernel.skew, rest_kernel.diagonal)  # as from a file
+    again = Kernel(rest_kernel.factors, rest_kernel.gain, rest_kernel.skew)  # which checks it, as that of a file
     L = given_kernel(dense(kernel), A)[np.ix_(rest, rest)]
     scale = np.sqrt(np.outer(kernel.squared_norms[rest], kernel.squared_norms[rest])) + np.abs(L)
     np.testing.assert_allclose(dense(again) / scale, L / scale, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_conditioning_on_as_many_items_as_components(seed):
+    """What is left of the gain is nothing but rounding, half of the time with a negative eigenvalue."""
+    S = np.zeros((6, 6))
+    S[4, 5], S[5, 4] = 1.0, -1.0
+    rest_kernel, _ = Kernel(np.random.default_rng(seed).normal(size=(6, 3)), skew=S).condition(codes(0, 1, 2))
+    expected = np.zeros((3, 3))
+    expected[1, 2], expected[2, 1] = 1.0, -1.0
+    np.testing.assert_allclose(dense(rest_kernel), expected, atol=1e-9)
+    Kernel(rest_kernel.factors, rest_kernel.gain, rest_kernel.skew)  # passes the check, as that of a file must
 
 
 def test_a_full_basket_leaves_nothing_to_condition_on():

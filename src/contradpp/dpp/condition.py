@@ -62,23 +62,22 @@ def next_scores(kernel: Kernel, sets: Sets, *, candidates: Candidates = None) ->
 
 def _scores(kernel: Kernel, part: Sets, numbers: NDArray[np.int64], candidates: Candidates) -> Array:
     """The scores of one block of baskets, whose numbers are for messages."""
-    norms = kernel.squared_norms if candidates is None else kernel.squared_norms[candidates]
+    norms, sizes = kernel.squared_norms if candidates is None else kernel.squared_norms[candidates], part.sizes
     scores: Array = np.tile(norms, (part.count, 1))
     rule_out_members(scores, part, candidates)
-    some = np.flatnonzero((part.sizes > 0) & (part.sizes < kernel.n_items))
-    if len(some) < part.count:  # nothing is to be subtracted, or nothing left to score
-        if len(some):
+    if sizes.min() == 0 or sizes.max() >= min(kernel.largest_set, kernel.n_items):
+        some = np.flatnonzero((sizes > 0) & (sizes < kernel.n_items))
+        full = some[sizes[some] >= kernel.largest_set]
+        if len(full):
+            raise RankError(_no_room(kernel, int(numbers[full[0]]), int(sizes[full[0]])))
+        if len(some):  # of the others nothing is to be subtracted, or nothing is left to score
             scores[some] = _scores(kernel, take_sets(part, some), numbers[some], candidates)
         return scores
-    full = np.flatnonzero(part.sizes >= kernel.largest_set)
-    if len(full):
-        raise RankError(_no_room(kernel, int(numbers[full[0]]), int(part.sizes[full[0]])))
     given = factor.factorise(kernel, part)
-    impossible = np.flatnonzero(np.isneginf(given.logs))
-    if len(impossible):
+    if not np.isfinite(given.logs).all():
         raise RankError(
-            f"basket {numbers[impossible[0]]} has probability zero: its items are linearly dependent, or more than "
-            "the kernel's components and not linked; pass fewer items, or train with more components"
+            f"basket {numbers[np.argmin(given.logs)]} has probability zero: its items are linearly dependent, or more "
+            "than the kernel's components and not linked; pass fewer items, or train with more components"
         )
     if scores.shape[1]:
         from contradpp.dpp.compiled import kernels
@@ -216,7 +215,7 @@ def refuse_impossible(kernel: Kernel, given: NDArray[np.int32]) -> None:
 
 def _refuse_full(kernel: Kernel, part: Sets, first: int, scores: Array, candidates: Candidates) -> None:
     """Raise `RankError` if a set leaves no room for a further item."""
-    full = np.flatnonzero((part.sizes < kernel.n_items) & ~(scores > 0).any(axis=1))
+    full = np.flatnonzero(~(scores > 0).any(axis=1) & (part.sizes < kernel.n_items))
     if candidates is not None and len(full):
         full = full[next_totals(kernel, take_sets(part, full)) <= 0]
     if len(full):

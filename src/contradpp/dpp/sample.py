@@ -19,7 +19,8 @@ from scipy.linalg import solve_triangular
 from contradpp._random import stream
 from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.sets import Sets, pointers
-from contradpp.dpp.linalg import log_elementary_symmetric, safe_cholesky
+from contradpp.dpp.linalg import log_elementary_symmetric
+from contradpp.dpp.products import triangle
 from contradpp.dpp.whole import refuse_too_many
 from contradpp.errors import ParameterError, RankError
 
@@ -139,7 +140,9 @@ def eigenvectors(kernel: Kernel) -> Eigenvectors:
     Y = vectors.T @ kernel.vectors.astype(np.float64, copy=False).T  # (r, M)
     Y /= np.linalg.norm(Y, axis=1, keepdims=True)
     # Where eigenvalues span many orders, the small ones' vectors lean on the large: set them upright.
-    Y = solve_triangular(safe_cholesky(Y @ Y.T, what="the Gram matrix of the eigenvectors"), Y, lower=True)
+    with blas_threads(1):
+        R = triangle(Y.T, kernel.n_jobs)
+    Y = solve_triangular(R, Y, trans="T")
     return Eigenvectors(np.ascontiguousarray(values), np.ascontiguousarray(Y.T), np.cumsum(Y**2, axis=1))
 
 
