@@ -54,8 +54,9 @@ def next_scores(kernel: Kernel, sets: Sets, *, candidates: Candidates = None) ->
     """
     rows = ROWS_PER_BLOCK if kernel.symmetric else ROWS_PER_BLOCK // 2
     for first, last in runs(sets.indptr, rows, most=rows):
-        part = take_sets(sets, np.arange(first, last))
-        scores = _scores(kernel, part, np.arange(first, last), candidates)
+        numbers = np.arange(first, last)
+        part = take_sets(sets, numbers)
+        scores = _scores(kernel, part, numbers, candidates)
         _refuse_full(kernel, part, first, scores, candidates)
         yield Block(first, last, scores)
 
@@ -74,7 +75,7 @@ def _scores(kernel: Kernel, part: Sets, numbers: NDArray[np.int64], candidates: 
             scores[some] = _scores(kernel, take_sets(part, some), numbers[some], candidates)
         return scores
     given = factor.factorise(kernel, part)
-    if not np.isfinite(given.logs).all():
+    if given.logs.min() == -np.inf:
         raise RankError(
             f"basket {numbers[np.argmin(given.logs)]} has probability zero: its items are linearly dependent, or more "
             "than the kernel's components and not linked; pass fewer items, or train with more components"
@@ -215,7 +216,10 @@ def refuse_impossible(kernel: Kernel, given: NDArray[np.int32]) -> None:
 
 def _refuse_full(kernel: Kernel, part: Sets, first: int, scores: Array, candidates: Candidates) -> None:
     """Raise `RankError` if a set leaves no room for a further item."""
-    full = np.flatnonzero(~(scores > 0).any(axis=1) & (part.sizes < kernel.n_items))
+    best = scores.max(axis=1, initial=-np.inf)
+    if best.min() > 0:
+        return
+    full = np.flatnonzero((best <= 0) & (part.sizes < kernel.n_items))
     if candidates is not None and len(full):
         full = full[next_totals(kernel, take_sets(part, full)) <= 0]
     if len(full):
