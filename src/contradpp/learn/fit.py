@@ -29,7 +29,7 @@ from contradpp.learn.partners import NO_PARTNERS, Partners, co_occurrences, find
 from contradpp.learn.plan import Plan, TrainingData, Validation, make_plan, recipe_of
 from contradpp.learn.polish import anneal, polish, small_problem
 from contradpp.learn.schedule import Steady
-from contradpp.learn.start import enlarged_factors, popularity, start_factors
+from contradpp.learn.start import enlarged_start, popularity, split_off_diagonal, start_factors
 from contradpp.learn.state import State, kernel_of
 
 log = logging.getLogger("contradpp")
@@ -152,6 +152,7 @@ def learn_more(
     model_of: Callable[[Learned], Any] = lambda learned: learned,
 ) -> None:
     """Go on from what is known with new baskets and negatives: all rounds are made, and the last one counts."""
+    params = replace(params, diagonal=known.kernel.has_diagonal)
     positives, weights = Baskets.from_lists([], items=known.items), np.empty(0)
     if given.baskets is not None and (baskets := as_baskets(given.baskets, "baskets", empty=True)).n_baskets:
         positives, weights = usable_positives(baskets, given.sample_weight, params)
@@ -244,7 +245,7 @@ def usable_positives(given: Baskets, sample_weight: Any, params: Params) -> tupl
 
 def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params, *, quiet: bool = False) -> bool:
     """Whether some baskets are larger than the rank; `RankError` if that is not to be."""
-    K, too_large = params.n_components, sizes > params.n_components
+    K, too_large = params.n_components, sizes > params.largest
     if not too_large.any():
         return False
     count, most = int(too_large.sum()), int(sizes.max())
@@ -261,7 +262,7 @@ def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params, *, 
 def usable_sizes(sizes: NDArray[np.integer[Any]], params: Params) -> NDArray[np.bool_]:
     """Which baskets can be learned from, by their size."""
     least = 1 if recipe_of(params.objective).needs_items else 0
-    usable: NDArray[np.bool_] = (sizes >= least) & (sizes <= params.n_components)
+    usable: NDArray[np.bool_] = (sizes >= least) & (sizes <= params.largest)
     return usable
 
 
@@ -273,7 +274,7 @@ def usable_negatives(given: Given, params: Params) -> tuple[Baskets, Array]:
         return Baskets.from_lists([]), np.empty(0)
     negatives = as_baskets(given.negatives, "negatives", empty=True)
     weights = checked_weights(given.negative_weight, negatives.n_baskets, "negative_weight")
-    usable = (negatives.sizes > 0) & (negatives.sizes <= params.n_components)
+    usable = (negatives.sizes > 0) & (negatives.sizes <= params.largest)
     return negatives.subset(usable), weights[usable]
 
 
@@ -356,11 +357,14 @@ def first_state(problem: Problem, params: Params) -> State:
     if known is not None:
         if not known.kernel.plain:
             raise ParameterError("a kernel with a gain, as from condition(), cannot be trained on")
-        V = enlarged_factors(known.kernel, problem.counts, problem.n_baskets, rng)
+        V, log_d = enlarged_start(known.kernel, problem.counts, problem.n_baskets, rng)
         partners = Partners.of_matrix(known.kernel.skew.matrix(), len(V)) if params.n_skew else NO_PARTNERS
-        return State(V, partners=partners, n_jobs=params.n_jobs)
+        return State(V, log_d, partners, params.n_jobs)
     V = start_factors(params.init, problem.counts, problem.n_baskets, params.n_components, rng)
-    return State(V, partners=first_partners(problem, params), n_jobs=params.n_jobs)
+    log_d = np.empty(0)
+    if params.diagonal:
+        log_d, V = split_off_diagonal(V, problem.counts, problem.n_baskets)
+    return State(V, log_d, first_partners(problem, params), params.n_jobs)
 
 
 def first_partners(problem: Problem, params: Params) -> Partners:
