@@ -29,7 +29,7 @@ def calibrated(kernel: Any, how: str | None, validation: Validation, rng: np.ran
         c = discrimination_scale(kernel.log_det(sets), sizes, kernel.log_det(others), sizes)
         return kernel.scaled(c * c)
     mean = float(np.average(sets.sizes, weights=weights))
-    if not kernel.skew.n_entries:
+    if not kernel.skew.n_entries and not kernel.has_diagonal:
         return kernel.scaled(likelihood_scale(kernel.eigen[0], mean) ** 2)
     heaviest = np.sort(np.argsort(-kernel.squared_norms, kind="stable")[:MOST_TO_FACTORISE])
     rest, part = np.delete(kernel.squared_norms, heaviest), kernel.take(heaviest)
@@ -38,7 +38,8 @@ def calibrated(kernel: Any, how: str | None, validation: Validation, rng: np.ran
         """log det(I + cL); beyond the heaviest items as if each were bought on its own."""
         return float(part.scaled(c).log_normalizer + np.log1p(c * rest).sum())
 
-    return kernel.scaled(best_scale(log_normalizer, mean))
+    alone = likelihood_scale(kernel.squared_norms, mean) ** 2  # as if items did not know each other
+    return kernel.scaled(best_scale(log_normalizer, mean, around=alone))
 
 
 def likelihood_scale(eigenvalues: Array, mean_size: float) -> float:
@@ -63,14 +64,16 @@ def likelihood_scale(eigenvalues: Array, mean_size: float) -> float:
     return float(np.exp(brentq(excess, low, high, xtol=1e-12)))
 
 
-def best_scale(log_normalizer: Callable[[float], float], mean_size: float) -> float:
+def best_scale(log_normalizer: Callable[[float], float], mean_size: float, *, around: float = 1.0) -> float:
     """The c for which sets of this mean size are most likely under c · L, from log det(I + c L) alone.
 
-    mean log P = mean|A| log c − log det(I + c L) + constant; every value of the determinant may be dear.
+    mean log P = mean|A| log c − log det(I + c L) + constant; every value of the determinant may be dear. Where items
+    attract, sets are larger than `around`, the scale of independent items, says: the search goes far below it.
     """
+    start = float(np.log(around))
     found = minimize_scalar(
-        lambda t: log_normalizer(float(np.exp(t))) - mean_size * t, bounds=(-5.0, 3.0), method="bounded",
-        options={"xatol": 0.1},
+        lambda t: log_normalizer(float(np.exp(t))) - mean_size * t, bounds=(start - 40.0, start + 2.0), method="bounded",
+        options={"xatol": 0.05},
     )  # fmt: skip
     return float(np.exp(found.x))
 
