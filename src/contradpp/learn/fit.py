@@ -20,7 +20,7 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError, RankError
-from contradpp.learn.calibrate import calibrated
+from contradpp.learn.calibrate import at_old_scale, calibrated
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper
 from contradpp.learn.loop import Outcome, Sharing, train
@@ -38,6 +38,7 @@ Array = NDArray[np.float64]
 VALIDATION_SHARE = 0.05
 MOST_VALIDATION = 5000
 FEWEST_TO_SPLIT = 40
+NEWS = 10.0  # steps of `partial_fit` are of full length if one set in so many is new
 START, SPLIT, TRAIN, UNIFORM, UPDATE, PARTNERS = range(6)  # keys of the random streams
 
 
@@ -168,7 +169,15 @@ def learn_more(
     problem = Problem(items, data, what_to_validate(data), counts, n_baskets + known.n_baskets, seed, known)
     state = first_state(problem, params)
     plan = make_plan(params, state, data, problem.validation, counts, problem.n_baskets, seed)
-    run(problem, state, replace(plan, schedule=Steady(), keep_best=False), hand_over, callbacks, model_of)
+
+    def finish(learned: Learned) -> None:
+        mean_size = float(counts.sum() / problem.n_baskets) if known.counts is not None else None
+        hand_over(replace(learned, kernel=at_old_scale(learned.kernel, known.kernel, mean_size)))
+
+    # A step is as long whether it rests on ten sets or a thousand: little news must not shake what much data have said.
+    news = float(np.abs(weights).sum() + np.abs(negative_weights).sum())
+    rate = min(1.0, NEWS * news / max(known.n_baskets + news, 1e-300))
+    run(problem, state, replace(plan, schedule=Steady(rate), keep_best=False), finish, callbacks, model_of)
 
 
 def run(
