@@ -12,6 +12,7 @@ import contradpp as cd
 from contradpp.cli.inputs import input_option, model_argument, queries, unknown_option
 from contradpp.cli.output import Column, called, json_option, listed, say, show_json, show_table
 from contradpp.cli.words import Words
+from contradpp.distributed.scoring import recommend_folder
 from contradpp.errors import ContradppError
 from contradpp.models.base import BaseDPP
 
@@ -64,8 +65,6 @@ def recommend(
     if engine is not None:
         if source is None or output is None:
             raise click.UsageError("--engine needs --input and --output, two folders, and takes no items")
-        from contradpp.distributed.scoring import recommend_folder
-
         n_files, n_rows = recommend_folder(
             model, source, output, n=n_items, exclude=banned, unknown=unknown, workers=workers, address=address
         )

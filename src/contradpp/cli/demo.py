@@ -12,7 +12,9 @@ import contradpp as cd
 from contradpp.cli.destination import check_writable, save_model, write_text
 from contradpp.cli.fit import show_files, show_metrics
 from contradpp.cli.output import Column, busy, heading, json_option, listed, paragraph, show_json, show_table
+from contradpp.cli.serve import serve
 from contradpp.report.measured import Measured, examples, measure
+from contradpp.report.page import Subject, render
 
 BASKETS = (["spaghetti", "tomato sauce"], ["taco shells", "minced beef"], ["wet cat food (Felix & Co)"])
 PRODUCTS = ("whole milk (Dairy Farm)", "spaghetti", "white sliced bread")
@@ -74,8 +76,6 @@ def demo(ctx: click.Context, /, n_baskets: int, seed: int, folder: Path, serving
     else:
         show(found, total)
     if serving:
-        from contradpp.cli.serve import serve
-
         ctx.invoke(serve, model=str(path))
 
 
@@ -93,8 +93,6 @@ def learn(train: cd.Baskets, seed: int) -> tuple[dict[str, Any], dict[str, float
 
 def write_page(found: Demo, train: cd.Baskets, test: cd.Baskets, seed: int) -> None:
     """The report about the best model."""
-    from contradpp.report.page import Subject, render
-
     model, shown = found.models[BEST], examples(found.models[BEST], test, seed=seed)
     write_text(found.page, render(Subject(model, BEST, "grocer", train, found.measured, shown, found.seconds[BEST])))
 

@@ -21,6 +21,7 @@ import contradpp as cd
 from contradpp._threads import resolve_n_jobs
 from contradpp.cli.output import Column, busy, in_bytes, json_option, show_json, show_table
 from contradpp.data import datasets
+from contradpp.dpp import compiled
 
 SIGNS = {"ok": "✓", "note": "·", "failed": "✗"}
 LEAST_MEMORY = 500e6
@@ -109,9 +110,7 @@ def threads() -> list[Check]:
 
 def compile_cache() -> list[Check]:
     """Where Numba keeps compiled kernels, whether it can, and whether they are there already."""
-    from contradpp.dpp.compiled import kernels
-
-    overloads = [value for value in vars(kernels).values() if hasattr(value, "stats")]
+    overloads = [value for value in vars(compiled.kernels).values() if hasattr(value, "stats")]
     folder = Path(overloads[0].stats.cache_path)
     writable = folder.is_dir() and os.access(folder, os.W_OK)
     files = len(list(folder.glob("*.nbc"))) if folder.is_dir() else 0

@@ -31,6 +31,7 @@ from contradpp.cli.run import Run, judge, prepare, train
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ConvergenceError
 from contradpp.report.measured import KS, Example, Measured
+from contradpp.report.page import Subject, render
 
 SETTINGS_MARK = "# Written by contradpp"
 LEGEND = (
@@ -185,8 +186,6 @@ def repeatable(run: Run, data: str, files: Files) -> dict[str, Any]:
 
 def write_report(run: Run, path: Path) -> None:
     """The HTML page about the model."""
-    from contradpp.report.page import Subject, render
-
     with busy("Drawing the report ..."):
         subject = Subject(run.model, run.name, run.label, run.learned, run.measured, run.examples, run.seconds)
         write_text(path, render(subject))

@@ -15,6 +15,7 @@ from contradpp.cli.inputs import COLUMNS, LAYOUT, baskets_from
 from contradpp.cli.output import busy
 from contradpp.data.baskets import Baskets
 from contradpp.data.feedback import Feedback, read_feedback
+from contradpp.distributed.shards import list_files
 from contradpp.errors import DataError
 from contradpp.learn.objectives import MOST_TO_INVERT
 from contradpp.report.measured import Example, Measured, examples, measure
@@ -122,8 +123,6 @@ def train(run: Run) -> None:
 
 def for_cluster(data: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The file to choose settings by, and the options with what a cluster asks for."""
-    from contradpp.distributed.shards import list_files
-
     if given["feedback"] is not None or isinstance(given["validation"], str):
         raise click.UsageError("--engine ray takes neither --feedback nor a file for --validation")
     largest = max(list_files(data), key=lambda file: file.n_rows)
