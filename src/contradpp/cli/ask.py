@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import contradpp as cd
-from contradpp.cli.inputs import input_option, model_argument, queries, unknown_option
+from contradpp.cli.inputs import input_option, model_argument, queries, random_state_option, unknown_option
 from contradpp.cli.output import Column, called, json_option, listed, say, show_json, show_table
 from contradpp.cli.words import Words
 from contradpp.distributed.scoring import recommend_folder
@@ -116,19 +116,20 @@ def complete(
 @click.option("-n", "n_samples", default=5, show_default=True, type=click.IntRange(0), help="How many baskets.")
 @click.option("--size", type=click.IntRange(0), help="Only baskets of this size; any size if left out.")
 @click.option("--given", multiple=True, metavar="ITEM", help="Every basket holds this item; may be repeated.")
-@click.option("--seed", type=int, help="Seed of the draw; another one each time if left out.")
+@random_state_option("Seed of the draw; another one each time if left out.", default=None)
 @unknown_option
 @json_option
 def sample(
-    model: str, n_samples: int, size: int | None, given: tuple[str, ...], seed: int | None, unknown: str, as_json: bool
-) -> None:
+    model: str, n_samples: int, size: int | None, given: tuple[str, ...], random_state: int | None, unknown: str,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Draw baskets from MODEL, exactly as it says they occur: a line each, with --json an array each.
 
     \b
     contradpp sample shop.safetensors -n 3 --size 5 --given spaghetti
     """
     loaded, words = opened(model, unknown)
-    for basket in loaded.sample(n_samples, size, words.basket(given), random_state=seed):
+    for basket in loaded.sample(n_samples, size, words.basket(given), random_state=random_state):
         if as_json:
             show_json(basket, indent=None)
         else:

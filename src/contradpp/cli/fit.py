@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from contradpp import __version__
 from contradpp.cli.destination import check_writable, is_model, is_nothing, save_model, write_text
-from contradpp.cli.fit_options import ARGUMENTS, KNOBS, OPTIONS, FitCommand, as_toml, fit_options
+from contradpp.cli.fit_options import KNOBS, OPTIONS, FitCommand, as_toml, fit_options
 from contradpp.cli.output import (
     Column,
     busy,
@@ -175,7 +175,7 @@ def missing(files: Files) -> str:
 
 def repeatable(run: Run, data: str, files: Files) -> dict[str, Any]:
     """The options of the run, with absolute paths and nothing left open."""
-    used = {knob: getattr(run.model, ARGUMENTS.get(knob, knob), None) for knob in KNOBS}
+    used = {knob: getattr(run.model, knob, None) for knob in KNOBS}
     chosen = {choice.option: choice.value for choice in run.choices}
     settings = run.given | chosen | used | dict.fromkeys(OPTIONS["Long runs"])  # of this run only
     settings |= {"data": Path(data) if Path(data).exists() else data, "output": files.model, "report": files.report}

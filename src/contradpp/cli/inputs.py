@@ -16,6 +16,8 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.readers import FORMATS, Reading, read, read_baskets
 from contradpp.errors import DataError
 
+# What options were called before they had the words of Python; it is not shown, but still understood.
+OLD_WORDS = {"rank": "n-components", "skew": "n-skew", "seed": "random-state", "jobs": "n-jobs", "threads": "n-jobs"}
 model_argument: Callable[[Any], Any] = click.argument("model", type=click.Path(exists=True, dir_okay=False))
 unknown_option: Callable[[Any], Any] = click.option(
     "--unknown",
@@ -30,6 +32,9 @@ input_option: Callable[[Any], Any] = click.option(
     "source",
     metavar="FILE",
     help="Answer for every basket of a file, or of standard input (-), a line of JSON each.",
+)
+n_jobs_option: Callable[[Any], Any] = click.option(
+    "--n-jobs", type=click.IntRange(1), help="Threads; all cores if left out."
 )
 COLUMNS = ("basket", "item", "quantity", "name", "category")
 LAYOUT = ("format", *COLUMNS, "on_bad_row", "returns")
@@ -46,6 +51,16 @@ _LAYOUT_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--returns", type=click.Choice(["drop", "keep"]), default="drop", show_default=True,
                  help="What to do with rows that look like returns."),
 )  # fmt: skip
+
+
+def current_word(word: str) -> str:
+    """An option's name of today, without its dashes."""
+    return OLD_WORDS.get(word, word)
+
+
+def random_state_option(help: str, *, default: int | None = 0) -> Callable[[Any], Any]:
+    """The option for a seed."""
+    return click.option("--random-state", type=int, default=default, show_default=default is not None, help=help)
 
 
 def layout_options(command: Any) -> Any:

@@ -31,7 +31,7 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Processes that share the port.")
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of one model call.")
+@click.option("--n-jobs", default=1, show_default=True, type=click.IntRange(1), help="Threads of one model call.")
 @click.option("--token", envvar=TOKEN, help=f"Bearer token for feedback and reload; better given as {TOKEN}.")
 @click.option("--allow-host", "hosts", multiple=True, help="A name that the server goes by; IP addresses always do.")
 @click.option("--feedback", type=click.Path(dir_okay=False), help="Keep accepted and rejected sets in this file.")
@@ -40,7 +40,7 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--access-log/--no-access-log", default=True, show_default=True)
 @click.option("--log-bodies", is_flag=True, help="Let the access log show what was asked. Baskets tell about people.")
 def serve(
-    model: str, host: str, port: int, workers: int, threads: int, token: str | None, hosts: tuple[str, ...],
+    model: str, host: str, port: int, workers: int, n_jobs: int, token: str | None, hosts: tuple[str, ...],
     feedback: str | None, watch: float, access_log: bool, log_bodies: bool, **limits: Any,
 ) -> None:  # fmt: skip
     """Serve MODEL over HTTP, with a page at / and the interface described at /docs."""
@@ -48,7 +48,7 @@ def serve(
 
     settings = ServiceSettings(
         model=os.path.abspath(model), token=token or None, feedback=os.path.abspath(feedback) if feedback else None,
-        hosts=hosts, limits=Limits(**limits), watch_seconds=watch, n_jobs=threads, access_log=access_log,
+        hosts=hosts, limits=Limits(**limits), watch_seconds=watch, n_jobs=n_jobs, access_log=access_log,
         log_bodies=log_bodies,
     )  # fmt: skip
     shown = "localhost" if not beyond_loopback(host) else host

@@ -253,7 +253,8 @@ def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params, *, 
     if params.oversize == "error":
         raise RankError(
             f"{count:,} of {len(sizes):,} baskets have more than n_components={K} items (the largest has {most}): "
-            f"set n_components={most}, or oversize='drop' or 'clip'"
+            f"set n_components={most}, or oversize='drop' or 'clip'",
+            parameters=("n_components", "oversize"),
         )
     if not quiet:
         log.warning("%s baskets have more than %s items: %s", count, K, params.oversize)

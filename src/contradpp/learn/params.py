@@ -60,7 +60,7 @@ class Parameter:
 
 
 PARAMETERS = (
-    Parameter("n_components", "Columns of V", low=1, whole=True),
+    Parameter("n_components", "Columns of V, the most items that a basket can have", low=1, whole=True),
     Parameter("n_skew", "Partners of an item in the part that attracts", (NONSYMMETRIC,), low=1, whole=True),
     Parameter("objective", "What is maximised", choices=OBJECTIVES),
     Parameter("contrast", "Weight of the negatives: a number, or 'counted'", (LOWRANK,), ("counted",), low=0),
