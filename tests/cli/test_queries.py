@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import load, save
 
 import contradpp as cd
+from contradpp.cli.inputs import Words
 from contradpp.cli.output import paragraph
-from contradpp.cli.words import Words
 
 
 def lines(text: str) -> list:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import click
 
 import contradpp as cd
-from contradpp.cli.inputs import input_option, model_argument, queries, random_state_option, unknown_option
+from contradpp.cli.inputs import (
+    Decorator,
+    Words,
+    input_option,
+    model_argument,
+    option,
+    queries,
+    random_state_option,
+    unknown_option,
+)
 from contradpp.cli.output import Column, called, json_option, listed, say, show_json, show_table
-from contradpp.cli.words import Words
 from contradpp.distributed.scoring import recommend_folder
 from contradpp.errors import ContradppError
 from contradpp.models.base import BaseDPP
@@ -19,10 +27,8 @@ from contradpp.models.base import BaseDPP
 BLOCK = 512  # baskets answered at a time
 
 Answer = dict[str, Any]
-items_argument: Callable[[Any], Any] = click.argument("items", nargs=-1, metavar="[ITEM]...")
-exclude_option: Callable[[Any], Any] = click.option(
-    "--exclude", multiple=True, metavar="ITEM", help="Never add this item; may be repeated."
-)
+items_argument: Decorator = click.argument("items", nargs=-1, metavar="[ITEM]...")
+exclude_option = option("--exclude", multiple=True, metavar="ITEM", help="Never add this item; may be repeated.")
 
 
 def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
@@ -34,14 +40,14 @@ def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
 @click.command()
 @model_argument
 @items_argument
-@click.option("-n", "n_items", default=10, show_default=True, type=click.IntRange(1), help="How many suggestions.")
+@option("-n", "n_items", default=10, type=click.IntRange(1), help="How many suggestions.")
 @exclude_option
 @input_option
 @unknown_option
-@click.option("--engine", type=click.Choice(["ray"]), help="Answer a folder of Parquet files on a Ray cluster.")
-@click.option("-o", "--output", metavar="FOLDER", help="With --engine: where the answers go, a file for each.")
-@click.option("--address", help="With --engine: the cluster; one on this machine if left out.")
-@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="With --engine: processes.")
+@option("--engine", type=("ray",), help="Answer a folder of Parquet files on a Ray cluster.")
+@option("-o", "--output", metavar="FOLDER", help="With --engine: where the answers go, a file for each.")
+@option("--address", help="With --engine: the cluster; one on this machine if left out.")
+@option("--workers", type=click.IntRange(1), default=2, help="With --engine: processes.")
 @json_option
 def recommend(
     model: str, items: tuple[str, ...], n_items: int, exclude: tuple[str, ...], source: str | None, unknown: str,
@@ -83,7 +89,7 @@ def recommend(
 @click.command()
 @model_argument
 @items_argument
-@click.option("--size", default=6, show_default=True, type=click.IntRange(1), help="Items in the end, given ones too.")
+@option("--size", default=6, type=click.IntRange(1), help="Items in the end, given ones too.")
 @exclude_option
 @input_option
 @unknown_option
@@ -113,9 +119,9 @@ def complete(
 
 @click.command()
 @model_argument
-@click.option("-n", "n_samples", default=5, show_default=True, type=click.IntRange(0), help="How many baskets.")
-@click.option("--size", type=click.IntRange(0), help="Only baskets of this size; any size if left out.")
-@click.option("--given", multiple=True, metavar="ITEM", help="Every basket holds this item; may be repeated.")
+@option("-n", "n_samples", default=5, type=click.IntRange(0), help="How many baskets.")
+@option("--size", type=click.IntRange(0), help="Only baskets of this size; any size if left out.")
+@option("--given", multiple=True, metavar="ITEM", help="Every basket holds this item; may be repeated.")
 @random_state_option("Seed of the draw; another one each time if left out.", default=None)
 @unknown_option
 @json_option

@@ -11,7 +11,7 @@ import click
 import contradpp as cd
 from contradpp.cli.destination import check_writable, save_model, write_text
 from contradpp.cli.fit import show_files, show_metrics
-from contradpp.cli.inputs import random_state_option
+from contradpp.cli.inputs import FOLDER, option, random_state_option
 from contradpp.cli.output import Column, busy, heading, json_option, listed, paragraph, show_json, show_table
 from contradpp.cli.serve import serve
 from contradpp.report.measured import Measured, examples, measure
@@ -40,15 +40,11 @@ class Demo(NamedTuple):
     page: Path
 
 
-_FOLDER = click.Path(file_okay=False, path_type=Path)
-
-
 @click.command()
-@click.option("--baskets", "n_baskets", default=20_000, show_default=True, type=click.IntRange(100), help="How many.")
+@option("--baskets", "n_baskets", default=20_000, type=click.IntRange(100), help="How many.")
 @random_state_option("Seed of the shop and the models.")
-@click.option("-o", "--output", "folder", default="demo-output", show_default=True, type=_FOLDER,
-              help="Folder for model and report.")  # fmt: skip
-@click.option("--serve", "serving", is_flag=True, help="Then open the model as a web page on this machine.")
+@option("-o", "--output", "folder", default="demo-output", type=FOLDER, help="Folder for model and report.")
+@option("--serve", "serving", is_flag=True, help="Then open the model as a web page on this machine.")
 @json_option
 @click.pass_context
 def demo(ctx: click.Context, /, n_baskets: int, random_state: int, folder: Path, serving: bool, as_json: bool) -> None:

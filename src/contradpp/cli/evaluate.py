@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 import contradpp as cd
-from contradpp.cli.inputs import baskets_from, layout_options, model_argument, n_jobs_option, random_state_option
+from contradpp.cli.inputs import (
+    baskets_from,
+    layout_options,
+    model_argument,
+    n_jobs_option,
+    option,
+    random_state_option,
+)
 from contradpp.cli.output import busy, json_option, show_json
 from contradpp.errors import DataError
 
@@ -26,9 +33,9 @@ def levels(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int,
 @click.command()
 @model_argument
 @click.argument("data")
-@click.option("--ks", callback=levels, default="1,5,10,20", show_default=True, help="The k of p@k, between commas.")
+@option("--ks", callback=levels, default="1,5,10,20", help="The k of p@k, between commas.")
 @random_state_option("Seed of the held-out items and of the random sets.")
-@click.option("--min-size", default=1, show_default=True, help="Leave out test baskets with fewer items.")
+@option("--min-size", type=int, default=1, help="Leave out test baskets with fewer items.")
 @n_jobs_option
 @layout_options
 @json_option

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from contradpp.cli.inputs import LAYOUT, current_word, layout_options
+from contradpp.cli.inputs import FILE, LAYOUT, OLD_FILE, current_word, layout_options, option
 from contradpp.cli.output import flag, json_option, written
 from contradpp.errors import ParameterError
 from contradpp.learn.checkpoint import DEFAULT_EVERY, parse_every
@@ -43,10 +43,10 @@ def default_of(knob: str, model: str) -> Any:
 
 def build(model: str, options: Mapping[str, Any]) -> Any:
     """The model with the options that were given; one that it does not have is a usage error."""
-    given = {option: value for option, value in options.items() if value is not None}
-    for option, value in given.items():
-        if not has(model, option):
-            raise click.UsageError(f"{written(option, value)} is not for --model {model}")
+    given = {knob: value for knob, value in options.items() if value is not None}
+    for knob, value in given.items():
+        if not has(model, knob):
+            raise click.UsageError(f"{written(knob, value)} is not for --model {model}")
     return MODELS[model](**given)
 
 
@@ -95,18 +95,15 @@ def steps_or_seconds(ctx: click.Context, param: click.Parameter, value: Any) -> 
 
 # -- The options --------------------------------------------------------------------------------------
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
-_OLD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _COUNT = click.IntRange(min=1)
-Spec = dict[str, Any]  # arguments of `click.option`
+Spec = dict[str, Any]  # arguments of `option`
 # Where the command line does not take the model's default: it has one of its own, or looks at the data (`run.choose`).
 OWN_DEFAULTS = {"oversize": "drop"}
 CHOSEN = {"n_components": "basket sizes", "objective": "the catalogue's size", "batch_size": "the amount of data"}
 
 
 def _option(kind: Any, help: str, **more: Any) -> Spec:
-    kind = click.Choice(kind) if isinstance(kind, tuple) else kind
-    return {"type": kind, "help": help, "show_default": "default" in more, **more}
+    return {"type": kind, "help": help, **more}
 
 
 def _from_table(*names: str) -> dict[str, Spec]:
@@ -155,13 +152,13 @@ OPTIONS: dict[str, dict[str, Spec]] = {
                               metavar="SHARE|FILE", callback=share_or_file),
         "test_size": _option(click.FloatRange(0, 1, max_open=True), "Share held out to measure the model; 0 for none.",
                              default=0.1),
-        "feedback": _option(_OLD_FILE,
+        "feedback": _option(OLD_FILE,
                             "Log of accepted and rejected suggestions, as `serve` writes it, to learn from too."),
         "random_state": _option(int, "Seed of split, start and training.", default=0),
         "n_jobs": _option(_COUNT, "Threads; all cores if left out. Results do not depend on it."),
     },
     "Long runs": {
-        "checkpoint": _option(_FILE, "Keep all of the training's state in this file as it goes."),
+        "checkpoint": _option(FILE, "Keep all of the training's state in this file as it goes."),
         "resume": _option(None, "Go on from the checkpoint, if there is one, to the same result.", is_flag=True),
         "checkpoint_every": _option(None, "How often: 100 for steps, 30s for seconds.", default=DEFAULT_EVERY,
                                     metavar="STEPS|SECONDSs", callback=steps_or_seconds),
@@ -198,16 +195,16 @@ def fit_options(command: Any) -> Any:
     options = {name: spec for group in OPTIONS.values() for name, spec in group.items()}
     for name, spec in reversed(options.items()):
         words = f"{written(name, True)}/{written(name, False)}" if name in TABLE and TABLE[name].flag else flag(name)
-        command = click.option(words, **spec)(command)
-    for option in (
+        command = option(words, **spec)(command)
+    for decorator in (
         json_option,
-        click.option("--config", type=_OLD_FILE, is_eager=True, expose_value=False, callback=_take_config,
-                     help="A TOML file with any of these options; those on the command line come first."),
-        click.option("--force", is_flag=True, help="Replace files that `fit` did not write."),
-        click.option("--report", type=_FILE, help="Also write an HTML page about the model."),
-        click.option("-o", "--output", required=True, type=_FILE, help="The model file to write."),
+        option("--config", type=OLD_FILE, is_eager=True, expose_value=False, callback=_take_config,
+               help="A TOML file with any of these options; those on the command line come first."),
+        option("--force", is_flag=True, help="Replace files that `fit` did not write."),
+        option("--report", type=FILE, help="Also write an HTML page about the model."),
+        option("-o", "--output", required=True, type=FILE, help="The model file to write."),
     ):  # fmt: skip
-        command = option(command)
+        command = decorator(command)
     return layout_options(command)
 
 

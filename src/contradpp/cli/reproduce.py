@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from contradpp.cli.inputs import n_jobs_option
+from contradpp.cli.inputs import FOLDER, n_jobs_option, option
 from contradpp.cli.output import Column, heading, json_option, paragraph, show_json, show_table
 from contradpp.research import paper
 from contradpp.research.paper import Protocol, Task
@@ -21,26 +21,11 @@ from contradpp.research.reproduce import reproduce as reproduce_all
 
 @click.command(epilog=f"Targets: {', '.join(paper.TARGETS)}.")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    default="reproduction",
-    show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for results, chapters and figures.",
-)
-@click.option(
-    "--settings",
-    type=click.Choice(["default", "paper"]),
-    default="default",
-    show_default=True,
-    help="How models are trained: the library's defaults, or the paper's start, optimiser and stopping rule.",
-)
-@click.option(
-    "--trials", type=click.IntRange(1), default=3, show_default=True, help="Trials with different seeds (the paper: 5)."
-)
-@click.option("--quick", is_flag=True, help="One trial, three runs of Figure 1, ablations on two registries.")
+@option("-o", "--output", "folder", default="reproduction", type=FOLDER, help="For results, chapters and figures.")
+@option("--settings", type=("default", "paper"), default="default",
+        help="How models are trained: by default, or with the paper's start, optimiser and stopping rule.")  # fmt: skip
+@option("--trials", type=click.IntRange(1), default=3, help="Trials with different seeds (the paper: 5).")
+@option("--quick", is_flag=True, help="One trial, three runs of Figure 1, ablations on two registries.")
 @n_jobs_option
 @json_option
 def reproduce(

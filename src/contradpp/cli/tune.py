@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from contradpp.cli.inputs import baskets_from, layout_options, n_jobs_option, random_state_option
+from contradpp.cli.inputs import FILE, baskets_from, layout_options, n_jobs_option, option, random_state_option
 from contradpp.cli.output import Column, busy, heading, json_option, say, show_json, show_table, written
 from contradpp.learn.params import OBJECTIVES
 from contradpp.metrics.tuning import METRICS, MODELS, Trial
@@ -19,14 +19,12 @@ SHOWN = 10
 
 @click.command()
 @click.argument("data")
-@click.option("--model", type=click.Choice(list(MODELS)), default="nonsymmetric", show_default=True)
-@click.option("--objective", type=click.Choice(OBJECTIVES), default="exact", show_default=True)
-@click.option("--metric", type=click.Choice(METRICS), default="mpr", show_default=True, help="What to be best in.")
-@click.option("--trials", type=click.IntRange(1), default=20, show_default=True, help="Settings to try, in all.")
-@click.option(
-    "--study", type=click.Path(dir_okay=False, path_type=Path), help="A file from which a stopped study goes on."
-)
-@click.option("--max-iter", type=click.IntRange(1), default=100, show_default=True, help="The most rounds of a trial.")
+@option("--model", type=tuple(MODELS), default="nonsymmetric")
+@option("--objective", type=OBJECTIVES, default="exact")
+@option("--metric", type=METRICS, default="mpr", help="What to be best in.")
+@option("--trials", type=click.IntRange(1), default=20, help="Settings to try, in all.")
+@option("--study", type=FILE, help="A file from which a stopped study goes on.")
+@option("--max-iter", type=click.IntRange(1), default=100, help="The most rounds of a trial.")
 @random_state_option("Seed of the split, the search and training.")
 @n_jobs_option
 @layout_options
