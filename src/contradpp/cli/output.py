@@ -128,7 +128,7 @@ def written(option: str, value: Any) -> str:
     """An option with its value, as a person would type it."""
     if isinstance(value, bool):
         return flag(option if value else f"no_{option}")
-    return f"{flag(option)} {shlex.quote(f'{value:.3g}' if isinstance(value, float) else str(value))}"
+    return f"{flag(option)} {shlex.quote(str(value))}"
 
 
 def in_bytes(size: float) -> str:

@@ -83,4 +83,5 @@ def _command(data: str, trial: Trial, given: dict[str, Any]) -> str:
 
 def _settings(trial: Trial) -> str:
     """The setting as options of `fit`."""
-    return " ".join(written(name, value) for name, value in trial.parameters.items())
+    rounded = {name: f"{v:.3g}" if isinstance(v, float) else v for name, v in trial.parameters.items()}
+    return " ".join(written(name, value) for name, value in rounded.items())
