@@ -94,8 +94,7 @@ def test_new_baskets_become_likelier():
 
 
 def test_it_moves_little_and_keeps_the_rest():
-    """One round is one small step, and items outside the batch keep their place (contrast 1, alpha 0), but for the scale
-    that all have in common."""
+    """One round is one small step; items outside the batch stay (contrast 1, alpha 0), but for the common scale."""
     model = fitted(alpha=0.0, negative_ratio=0.0)
     old = np.array(model.item_factors_)
     model.partial_fit([["a", "b"]], negatives=[["c", "d"]])

@@ -17,7 +17,7 @@ from scipy.linalg import eigh, qr
 
 from contradpp._threads import blas_threads
 from contradpp.data.sets import Sets, runs, sums_over_sets, take_sets
-from contradpp.dpp import factor
+from contradpp.dpp import compiled, factor
 from contradpp.errors import RankError
 
 if TYPE_CHECKING:
@@ -81,10 +81,8 @@ def _scores(kernel: Kernel, part: Sets, numbers: NDArray[np.int64], candidates: 
             "than the kernel's components and not linked; pass fewer items, or train with more components"
         )
     if scores.shape[1]:
-        from contradpp.dpp.compiled import kernels
-
         E, U = products(kernel, part, given, candidates)
-        if kernels.subtract_products(scores, E, U, part.indptr, *factor.score_limits(kernel, given.worst)):
+        if compiled.kernels.subtract_products(scores, E, U, part.indptr, *factor.score_limits(kernel, given.worst)):
             rows, columns = np.nonzero(np.isnan(scores))
             items = columns if candidates is None else candidates[columns]
             unclear = take_sets(part, rows)
@@ -101,16 +99,14 @@ def products(
         with blas_threads(kernel.n_jobs):
             Y = given.rows.astype(V.dtype, copy=False) @ V.T
         return Y, Y
-    from contradpp.dpp.compiled import kernels
-
     X, skew, n = kernel.wide, kernel.skew, len(sets.indices)
     if candidates is not None:
         X, skew = X[candidates], skew.take_columns(candidates) if skew.n_entries else skew
     rows = np.empty((2 * n, X.shape[1]))
-    kernels.rows_of_sets(kernel.left, kernel.right, sets.indptr, sets.indices, given.offsets, given.W, rows)
+    compiled.kernels.rows_of_sets(kernel.left, kernel.right, sets.indptr, sets.indices, given.offsets, given.W, rows)
     with blas_threads(kernel.n_jobs):
         both: Array = rows @ X.T
-    kernels.add_partners(both, 0, *skew, sets.indptr, sets.indices, given.offsets, given.W)
+    compiled.kernels.add_partners(both, 0, *skew, sets.indptr, sets.indices, given.offsets, given.W)
     return both[:n], both[n:]
 
 
@@ -119,8 +115,6 @@ def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
 
     What a set of probability zero says is what its independent items say, or with a skew part those of a `RIDGE`.
     """
-    from contradpp.dpp.compiled import kernels
-
     scores: Array = np.tile(kernel.squared_norms, (sets.count, 1))
     for first, last in runs(sets.indptr, ROWS_PER_BLOCK // 2):
         part = take_sets(sets, np.arange(first, last))
@@ -131,7 +125,9 @@ def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
                 else factor.inverses(kernel, part, ridge=RIDGE, n_jobs=n_jobs)
             )
             never = np.full(part.count, -np.inf)
-            kernels.subtract_products(scores[first:last], *products(kernel, part, given), part.indptr, never, never)
+            compiled.kernels.subtract_products(
+                scores[first:last], *products(kernel, part, given), part.indptr, never, never
+            )
     return scores
 
 

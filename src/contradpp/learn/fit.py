@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import root_seed, stream
-from contradpp.data.baskets import Baskets
+from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.sets import take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError, RankError
@@ -155,7 +155,7 @@ def learn_more(
     """Go on from what is known with new baskets and negatives: all rounds are made, and the last one counts."""
     params = replace(params, diagonal=known.kernel.has_diagonal)
     positives, weights = Baskets.from_lists([], items=known.items), np.empty(0)
-    if given.baskets is not None and (baskets := as_baskets(given.baskets, "baskets", empty=True)).n_baskets:
+    if given.baskets is not None and (baskets := as_baskets(given.baskets)).n_baskets:
         positives, weights = usable_positives(baskets, given.sample_weight, params)
     negatives, negative_weights = usable_negatives(given, params)
     if not positives.n_baskets and not negatives.n_baskets:
@@ -219,7 +219,7 @@ def run(
 
 def problem_of(given: Given, params: Params, seed: int, known: Known | None = None) -> Problem:
     """Check what the user gives, set some aside for validation, and code everything by one vocabulary."""
-    positives, weights = usable_positives(as_baskets(given.baskets, "baskets"), given.sample_weight, params)
+    positives, weights = usable_positives(as_baskets(given.baskets, empty=False), given.sample_weight, params)
     negatives, negative_weights = usable_negatives(given, params)
     items = positives.items.merge(negatives.items)
     if known is not None:
@@ -242,6 +242,8 @@ def problem_of(given: Given, params: Params, seed: int, known: Known | None = No
 def usable_positives(given: Baskets, sample_weight: Any, params: Params) -> tuple[Baskets, Array]:
     """The baskets with their labels, without those that cannot be used."""
     weights = checked_weights(sample_weight, given.n_baskets, "sample_weight")
+    # A power of two rounds nothing, and keeps sums of the largest numbers that there are finite.
+    weights = np.ldexp(weights, -np.frexp(np.abs(weights).max(initial=0.0))[1])
     if not weights.any():
         raise DataError("there is no basket to learn from: every sample_weight is zero")
     if refuse_or_note_oversize(given.sizes, params) and params.oversize == "clip":
@@ -261,7 +263,8 @@ def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params, *, 
     if params.oversize == "error":
         raise RankError(
             f"{count:,} of {len(sizes):,} baskets have more than n_components={K} items (the largest has {most}): "
-            f"set n_components={most}, or oversize='drop' or 'clip'"
+            f"set n_components={most}, or oversize='drop' or 'clip'",
+            parameters=("n_components", "oversize"),
         )
     if not quiet:
         log.warning("%s baskets have more than %s items: %s", count, K, params.oversize)
@@ -281,8 +284,10 @@ def usable_negatives(given: Given, params: Params) -> tuple[Baskets, Array]:
         if given.negative_weight is not None:
             raise ParameterError("negative_weight needs negatives")
         return Baskets.from_lists([]), np.empty(0)
-    negatives = as_baskets(given.negatives, "negatives", empty=True)
+    negatives = as_baskets(given.negatives, "negatives")
     weights = checked_weights(given.negative_weight, negatives.n_baskets, "negative_weight")
+    if np.abs(weights).max(initial=0.0) > np.finfo(np.float64).max / max(len(weights), 1):
+        raise ParameterError("negative_weight holds numbers too large for a sum of them")
     usable = (negatives.sizes > 0) & (negatives.sizes <= params.largest)
     return negatives.subset(usable), weights[usable]
 
@@ -308,7 +313,7 @@ def set_aside(
 
 def usable_validation(validation: Any, items: Vocabulary, params: Params) -> Validation:
     """The user's own validation baskets, as far as their items are known."""
-    given = as_baskets(validation, "validation")
+    given = as_baskets(validation, "validation", empty=False)
     held_out = given.recode(items, unknown="ignore")
     fits = usable_sizes(held_out.sizes, params) & ((held_out.sizes > 0) | (given.sizes == 0))
     if not fits.any():
@@ -333,25 +338,14 @@ def weighted_counts(baskets: Baskets, weights: Array) -> tuple[Array, float]:
     return counts.astype(np.float64), float(liked.sum())
 
 
-def as_baskets(given: Any, name: str, *, empty: bool = False) -> Baskets:
-    """`given` itself if it is `Baskets`, else baskets made of the lists."""
-    if isinstance(given, Baskets):
-        baskets = given
-    else:
-        try:
-            baskets = Baskets.from_lists(given)
-        except TypeError:
-            raise DataError(f"{name} must be Baskets or a list of lists of items, got {type(given).__name__}") from None
-    if baskets.n_baskets == 0 and not empty:
-        raise DataError(f"{name} is empty")
-    return baskets
-
-
 def checked_weights(weights: Any, n: int, name: str) -> Array:
     """A finite number per set; ones if none were given."""
     if weights is None:
         return np.ones(n)
-    values = np.asarray(weights, dtype=np.float64)
+    try:
+        values = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name} must hold {n} finite numbers, one for each set, got {weights!r:.60}") from None
     if values.shape != (n,) or not np.isfinite(values).all():
         raise ParameterError(f"{name} must hold {n} finite numbers, one for each set, got shape {values.shape}")
     return values

@@ -12,6 +12,7 @@ from contradpp._threads import run_blocks
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp import compiled
 from contradpp.errors import ParameterError
 from contradpp.metrics.kernel_scoring import KernelScorer
 from contradpp.metrics.leave_one_out import TIE, Array, Counts, Outcome, rank_one_by_one, start_lists
@@ -120,8 +121,6 @@ class LinearScorer:
 
     def leave_one_out(self, sets: Sets, held: Counts, n_top: int, n_jobs: int) -> Outcome:
         """Blocks of baskets on threads of their own."""
-        from contradpp.dpp.compiled import ranks
-
         out = Outcome.blank(sets, n_top)
         blocks = list(runs(sets.indptr, max(SCORES_PER_BLOCK // len(self.items), 1)))
 
@@ -131,7 +130,7 @@ class LinearScorer:
             start, n = int(sets.indptr[first]), len(part.indices)
             counts = np.zeros((n, 2), dtype=np.int64)
             best = start_lists(part.count, n_top)
-            ranks.compare_sums(
+            compiled.ranks.compare_sums(
                 self.rows(part.indices), self.bias, TIE, part.indptr, part.indices, held[first:last] - start,
                 counts, best, out.top[first:last],
             )  # fmt: skip

@@ -21,7 +21,7 @@ from contradpp.dpp.rank import best_next, top_n
 from contradpp.dpp.sample import Sampler
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
 from contradpp.models.growing import GrowingBasket
-from contradpp.models.queries import as_codes, as_ids, as_queries
+from contradpp.models.queries import as_codes, as_ids, as_queries, check_count
 
 MOST_CHEAP = 4_000  # items with partners up to which a dense matrix over them is a matter of seconds
 
@@ -360,9 +360,3 @@ def _plain_params(params: dict[str, Any]) -> dict[str, Any]:
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
     kinds = (bool, int, float, str)
     return {name: value for name, value in plain.items() if value is None or isinstance(value, kinds)}
-
-
-def check_count(value: Any, name: str = "N", *, least: int = 1, why: str = "") -> None:
-    """Raise `ParameterError` unless the value is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ParameterError(f"{name} must be an integer of at least {least}{why}, got {value!r}")

@@ -15,9 +15,8 @@ from contradpp.dpp.kernel import Array, Kernel, checked_factors
 from contradpp.dpp.rank import top_n
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError, RankError
-from contradpp.models.base import check_count
 from contradpp.models.learned import LearnedDPP
-from contradpp.models.queries import as_ids
+from contradpp.models.queries import as_ids, check_count
 
 
 class NonsymmetricDPP(LearnedDPP):

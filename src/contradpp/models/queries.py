@@ -14,11 +14,6 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ContradppError, DataError, ParameterError, UnknownItemError
 
 
-def as_baskets(baskets: Any) -> Baskets:
-    """A `Baskets` as it is, anything else through `Baskets.from_lists`."""
-    return baskets if isinstance(baskets, Baskets) else Baskets.from_lists(baskets)
-
-
 class Queries(NamedTuple):
     """Sets of codes, and whether the user asked about a single basket (not a list of them)."""
 
@@ -64,6 +59,12 @@ def as_ids(codes: NDArray[np.int64], items: Vocabulary) -> NDArray[Any]:
     for position, code in enumerate(codes.ravel().tolist()):
         ids[position] = items[code] if code >= 0 else None
     return ids.reshape(codes.shape)
+
+
+def check_count(value: Any, name: str = "N", *, least: int = 1, why: str = "") -> None:
+    """Raise `ParameterError` unless the value is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ParameterError(f"{name} must be an integer of at least {least}{why}, got {value!r}")
 
 
 def _is_basket(entry: Any, items: Vocabulary) -> bool:

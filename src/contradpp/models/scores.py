@@ -14,13 +14,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.baskets import Baskets
+from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.sets import Sets, take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.rank import top_n
 from contradpp.errors import DataError, NotFittedError
-from contradpp.models.base import check_count
-from contradpp.models.queries import as_baskets, as_codes, as_ids, as_queries
+from contradpp.models.queries import as_codes, as_ids, as_queries, check_count
 
 Array = NDArray[np.float64]
 SCORES_PER_BLOCK = 2**22
