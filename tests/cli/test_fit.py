@@ -112,14 +112,17 @@ def test_few_baskets_are_not_held_out(call, tmp_path):
 def test_large_baskets_are_left_out_and_counted(call, tmp_path):
     lines = ["1 2 3"] * 60 + [" ".join(map(str, range(1, 6)))] * 3
     (tmp_path / "orders.dat").write_text("\n".join(lines))
-    shown = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "m", *QUICK, "--n-components", 3, "--json")
+    plain = ("--no-diagonal", "--n-components", 3)
+    shown = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "m", *QUICK, *plain, "--json")
     assert json.loads(shown.out)["baskets"]["left_out"] == 3
-    refused = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "n", "--n-components", 3, "--oversize", "error")
+    whole = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "w", *QUICK, "--n-components", 3, "--json")
+    assert json.loads(whole.out)["baskets"]["left_out"] == 0  # with a diagonal, baskets may have any size
+    refused = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "n", *plain, "--oversize", "error")
     assert refused.code == 1
     assert "n_components=5, or oversize='drop'" in refused.err
     assert "On the command line: --n-components and --oversize." in refused.err
     assert not (tmp_path / "n").exists()
-    everything = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "n", "--n-components", 2)
+    everything = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "n", "--no-diagonal", "--n-components", 2)
     assert everything.code == 1
     assert "--oversize clip" in everything.err
 
@@ -156,7 +159,7 @@ def test_feedback_is_learned_from(call, orders, tmp_path):
         (["toy", "--no-anneal", "--model", "nonsymmetric"], 2, "--no-anneal is not for --model nonsymmetric"),
         (["toy", "--contrast", "-1"], 2, "--contrast"),
         (["toy", "--dropout", "1"], 2, "--dropout"),
-        (["toy", "--n-components", "0"], 2, "--n-components"),
+        (["toy", "--n-components", "-1"], 2, "--n-components"),
         (["toy", "--objective", "best"], 2, "--objective"),
         (["toy", "--feedback", "no-file"], 2, "--feedback"),
         (["toy", "--report", "no/such/folder/r.html"], 1, "mkdir -p no/such/folder"),

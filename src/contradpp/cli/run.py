@@ -70,7 +70,9 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
     feedback = None if given["feedback"] is None else read_feedback(given["feedback"])
     choices = choose(baskets, given)
     settings = given | {choice.option: choice.value for choice in choices}
-    usable = without_oversize(baskets, settings["n_components"], settings["oversize"])
+    usable = (
+        baskets if any_size(settings) else without_oversize(baskets, settings["n_components"], settings["oversize"])
+    )
     learned, test = hold_out(usable, given["test_size"], given["random_state"])
     validation = given["validation"]
     if isinstance(validation, str):
@@ -82,6 +84,11 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
         given, choices, baskets, learned, test, feedback, validation, model, name, Path(data).name, left_out,
         cluster=cluster,
     )  # fmt: skip
+
+
+def any_size(settings: dict[str, Any]) -> bool:
+    """Whether the model takes baskets of any size: one with a diagonal does."""
+    return settings["model"] == "nonsymmetric" and settings["diagonal"] is not False
 
 
 def without_oversize(baskets: Baskets, rank: int, oversize: str) -> Baskets:
@@ -169,6 +176,8 @@ def _model(baskets: Baskets, given: dict[str, Any]) -> tuple[str, str]:
 
 
 def _rank(baskets: Baskets, given: dict[str, Any]) -> tuple[int, str]:
+    if any_size(given):
+        return int(default_of("n_components", given["model"])), "a matter of taste: baskets may have any size"
     sizes = baskets.sizes
     most = int(np.quantile(sizes, 0.95, method="higher"))
     rank = min(max(-(-most // 10) * 10, LEAST_RANK), MOST_RANK, baskets.n_items)
