@@ -177,7 +177,8 @@ def _model(baskets: Baskets, given: dict[str, Any]) -> tuple[str, str]:
 
 def _rank(baskets: Baskets, given: dict[str, Any]) -> tuple[int, str]:
     if any_size(given):
-        return int(default_of("n_components", given["model"])), "a matter of taste: baskets may have any size"
+        rank = min(int(default_of("n_components", given["model"])), baskets.n_items)
+        return rank, "a matter of taste: baskets may have any size"
     sizes = baskets.sizes
     most = int(np.quantile(sizes, 0.95, method="higher"))
     rank = min(max(-(-most // 10) * 10, LEAST_RANK), MOST_RANK, baskets.n_items)
