@@ -22,7 +22,7 @@ from contradpp.errors import CheckpointError, ClusterError, ParameterError, Rank
 from contradpp.learn import plan
 from contradpp.learn.partners import co_occurrences
 from distributed import threads
-from distributed.threads import in_threads, one_machine, task_of, together
+from distributed.threads import TIMEOUT, in_threads, one_machine, task_of, together
 
 PAIRS = {"n_skew": 8, "dropout": 0.2}
 
@@ -136,7 +136,7 @@ def test_a_lost_worker_is_an_error_at_once_and_the_rest_goes_on_from_the_checkpo
     break_at(monkeypatch, 5)
     started = time.monotonic()
     found = together(folder, 3, task_of(folder, tmp_path, {}))
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < TIMEOUT
     assert [type(error) for error in found] == [ClusterError, MemoryError, ClusterError]
     assert "worker 1 failed: killed" in str(found[0])
     monkeypatch.undo()
@@ -161,7 +161,7 @@ def test_a_resume_in_a_new_process_ends_with_the_same_bytes(folder, tmp_path, mo
     assert found.item_factors_.tobytes() == expected.item_factors_.tobytes()
 
 
-@pytest.mark.parametrize(("pause", "timeout"), [(0.05, 20.0), (3.0, 1.0)], ids=["slow", "silent"])
+@pytest.mark.parametrize(("pause", "timeout"), [(0.05, TIMEOUT), (5.0, 2.0)], ids=["slow", "silent"])
 def test_a_slow_worker_is_waited_for_but_not_for_ever(folder, tmp_path, monkeypatch, pause, timeout):
     take = Shard.take
 
@@ -176,7 +176,7 @@ def test_a_slow_worker_is_waited_for_but_not_for_ever(folder, tmp_path, monkeypa
         compare(first, one_machine(folder, {}))
     else:
         assert isinstance(first, ClusterError)
-        assert "worker 1 has not answered for 1 s" in str(first)
+        assert "worker 1 has not answered for 2 s" in str(first)
 
 
 @pytest.mark.parametrize("kind", [cd.LowRankDPP, cd.NonsymmetricDPP])
@@ -296,7 +296,7 @@ def test_one_that_says_so_is_not_waited_for():
     found = in_threads(
         3, lambda exchange: exchange.leave("failed: a reason") if exchange.rank == 1 else exchange.gather(1)
     )
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < TIMEOUT
     assert "worker 1 failed: a reason" in str(found[0])
     assert "worker 1 failed: a reason" in str(found[2])
 
