@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import contradpp as cd
 from contradpp.dpp.compiled.decorators import Announcement
 from exact import ExactDPP
 
 Announcement.said = True  # whether kernels are in the cache is no business of a test
+
+# The same examples at every run: what fails today failed yesterday. HYPOTHESIS_PROFILE=default looks for new ones.
+settings.register_profile("same", derandomize=True, deadline=None, database=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 @pytest.fixture

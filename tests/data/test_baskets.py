@@ -315,3 +315,14 @@ def test_categories_go_with_their_items():
     both = Baskets.from_lists([["jam"]]).with_categories({"jam": "spreads"}) + baskets
     assert both.items.categories == {"jam": "spreads", "tea": "drinks", "milk": "dairy"}
     assert pickle.loads(pickle.dumps(both)).items.categories == both.items.categories
+
+
+def test_sets_are_read_only_wherever_they_come_from():
+    """Numba tells arrays that can be written to from those that cannot, and would compile every kernel twice."""
+    made = csr.Sets(np.array([0, 2, 3]), np.array([1, 0, 1], dtype=np.int32))
+    baskets = Baskets.from_lists([["a", "b"], ["a"]])
+    others = [baskets.sets, csr.EMPTY, csr.take_sets(made, np.array([1])), csr.concatenate(made, baskets.sets)]
+    for found in [made, *others, pickle.loads(pickle.dumps(made)), copy.deepcopy(made)]:
+        assert isinstance(found, csr.Sets)
+        assert not found.indptr.flags.writeable
+        assert not found.indices.flags.writeable

@@ -55,7 +55,7 @@ def when_there(path: Path, action: Callable[[], None]) -> threading.Thread:
     """Do something in another thread, a moment after a run has made its first checkpoint."""
 
     def wait() -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         time.sleep(0.2)
@@ -114,7 +114,7 @@ def silent(folder: Path, path: Path, log: Log, whole: cd.LowRankDPP) -> list[obj
 
     thread = when_there(path, act)
     model = cd.LowRankDPP(**QUICK | LONG).fit(
-        folder, engine="ray", workers=2, checkpoint=path, checkpoint_every=20, timeout=5.0
+        folder, engine="ray", workers=2, checkpoint=path, checkpoint_every=20, timeout=10.0
     )
     thread.join()
     with suppress(ProcessLookupError):  # Ray may have ended it already
@@ -125,7 +125,7 @@ def silent(folder: Path, path: Path, log: Log, whole: cd.LowRankDPP) -> list[obj
 def no_room(folder: Path) -> bool:
     """Three workers where there is room for two: do they learn what one machine learns?"""
     given = QUICK | SHORT | {"n_skew": 5, "batch_size": 100}
-    model = cd.NonsymmetricDPP(**given).fit(folder, engine="ray", workers=3, timeout=4.0)
+    model = cd.NonsymmetricDPP(**given).fit(folder, engine="ray", workers=3, timeout=10.0)
     one = cd.NonsymmetricDPP(**given).fit(cd.read_baskets(folder))
     gaps = [model.item_factors_ - one.item_factors_, (model.skew_ - one.skew_).toarray()]
     return model.items_ == one.items_ and bool(max(np.abs(gap).max() for gap in gaps) < 1e-9)

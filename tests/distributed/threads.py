@@ -13,6 +13,7 @@ from contradpp.distributed.learning import Keeping
 from contradpp.distributed.shards import NO_COLUMNS, assign, list_files
 
 QUICK = {"n_components": 20, "batch_size": 256, "max_iter": 1, "tol": 0.0, "n_jobs": 1, "random_state": 3}
+TIMEOUT = 120.0  # seconds: a worker may have to compile first
 
 
 def task_of(folder, tmp_path, parameters, *, kind=cd.LowRankDPP, every=1, resume=False) -> Task:
@@ -20,20 +21,20 @@ def task_of(folder, tmp_path, parameters, *, kind=cd.LowRankDPP, every=1, resume
     return Task(kind, QUICK | parameters, paths, None, Keeping(str(tmp_path / "c"), every, resume))
 
 
-def meeting_of(n, timeout=20.0) -> list[Exchange]:
+def meeting_of(n, timeout=TIMEOUT) -> list[Exchange]:
     """The exchanges of n workers."""
     place = Meeting(n, timeout)
     return [Exchange(rank, n, place) for rank in range(n)] if n > 1 else [Alone()]
 
 
-def in_threads(n, work, timeout=20.0) -> list:
+def in_threads(n, work, timeout=TIMEOUT) -> list:
     """What `work(exchange)` gives on each of n workers, or its error."""
     with ThreadPoolExecutor(n) as pool:
         runs = [pool.submit(work, exchange) for exchange in meeting_of(n, timeout)]
     return [run.exception() or run.result() for run in runs]
 
 
-def together(folder, n, task, *, timeout=20.0, workers=None) -> list:
+def together(folder, n, task, *, timeout=TIMEOUT, workers=None) -> list:
     """Train with n workers: the model or None of each, or its error."""
     workers = workers or [Worker() for _ in range(n)]
     for worker, files in zip(workers, assign(list_files(str(folder)), n), strict=True):

@@ -94,7 +94,7 @@ def test_a_model_whose_normaliser_is_dear_has_a_page_without_it(subject, monkeyp
     model = cd.NonsymmetricDPP.from_factors(subject.model.item_factors_, S=skew, items=subject.train.items)
     model.history_, model.n_iter_ = [], 0
     monkeypatch.setattr("contradpp.dpp.whole.resolvent", lambda *_, **__: 1 / 0)
-    monkeypatch.setattr("contradpp.models.nonsymmetric.MOST_CHEAP", 1)
+    monkeypatch.setattr("contradpp.models.base.MOST_CHEAP", 1)
     measured = measure({"large": model}, subject.train, subject.train)
     assert math.isnan(measured.reports["large"].log_likelihood)
     page = render(Subject(model, "large", "shop", subject.train, measured, examples(model, subject.train), 0.0))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -79,7 +81,30 @@ def running(settings: ServiceSettings, *, port: int = 0) -> Iterator[Live]:
             thread.join(10)
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 10.0) -> None:
+def launch(words: Callable[[int], list[str]], log: Path) -> tuple[subprocess.Popen, str]:
+    """A server as a process, `words(port)` being the arguments of Python; its process and address, once it is ready.
+
+    The port was free a moment before; where another process took it in between, another one is tried.
+    """
+    for _ in range(3):
+        with socket.create_server(("127.0.0.1", 0)) as found:
+            port = int(found.getsockname()[1])
+        with log.open("w") as told:
+            process = subprocess.Popen([sys.executable, *words(port)], stdout=told, stderr=told)
+        url, until = f"http://127.0.0.1:{port}", time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < until:
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{url}/readyz", trust_env=False).status_code == 200:
+                    return process, url
+            time.sleep(0.1)
+        process.kill()
+        process.wait(60)
+        if "in use" not in log.read_text():
+            break
+    raise AssertionError(log.read_text())
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait for something to become true, and fail if it does not."""
     until = time.monotonic() + seconds
     while not true():

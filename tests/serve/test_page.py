@@ -17,6 +17,7 @@ from serve.live import other_shop, running
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need Playwright (extra dev)")
 expect = sync_api.expect
+expect.set_options(timeout=30_000)  # milliseconds: a busy machine takes its time
 
 # Set to a folder to keep pictures of the page from a test run.
 PICTURES = os.environ.get("CONTRADPP_SCREENSHOTS")
@@ -210,7 +211,7 @@ def test_a_server_that_goes_is_noticed_and_one_that_returns_too(tmp_path, shop_m
     search(page, "parmesan")
     expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
     with running(settings, port=int(server.url.split(":")[-1])):
-        expect(page.get_by_role("alert")).to_be_hidden(timeout=15_000)
+        expect(page.get_by_role("alert")).to_be_hidden()
         expect(page.get_by_text("The server is back.").first).to_be_visible()
         expect(page.locator("#chips .chip > span")).to_have_text(["limes"])
         search(page, "parmesan")
@@ -223,7 +224,7 @@ def test_a_new_model_is_noticed(start, visit):
     page = visit(server)
     expect(page.locator("#model-line")).to_contain_text("315 items")
     other_shop().save(server.model_path)
-    expect(page.locator("#model-line")).to_contain_text("30 items", timeout=15_000)
+    expect(page.locator("#model-line")).to_contain_text("30 items")
     expect(page.locator(".suggestion-name").first).to_have_text(re.compile(r"^p\d+$"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -61,7 +62,8 @@ def test_a_bad_file_keeps_the_old_model_and_says_so(start, wait_until, caplog, d
 
 def test_a_bad_file_is_tried_once_not_again_and_again(start, wait_until):
     server = start()
-    server.model_path.write_bytes(b"nonsense")
+    (server.model_path.parent / "bad").write_bytes(b"nonsense")
+    os.replace(server.model_path.parent / "bad", server.model_path)  # or a file of no bytes may be seen first
     wait_until(lambda: server.get("/v1/model").json()["reload"]["failures"] > 0)
     time.sleep(0.4)
     assert server.get("/v1/model").json()["reload"]["failures"] == 1
@@ -102,7 +104,7 @@ def test_no_request_is_lost_while_models_and_garbage_come_and_go(start, wait_unt
             client.join()
     assert problems == []
     assert {*statuses} == {200}
-    assert len(statuses) > 20
+    assert len(statuses) > len(clients)
 
 
 def test_a_server_that_starts_without_a_model_says_so_and_recovers(

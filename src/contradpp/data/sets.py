@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,11 +14,21 @@ from contradpp.errors import DataError
 _BLOCK = 1 << 22  # entries searched for duplicates at a time
 
 
-class Sets(NamedTuple):
-    """Several sets of item codes as a CSR: set s holds `indices[indptr[s]:indptr[s + 1]]`."""
-
+class _CSR(NamedTuple):
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
+
+
+class Sets(_CSR):
+    """Several sets of item codes as a CSR: set s holds `indices[indptr[s]:indptr[s + 1]]`.
+
+    Its arrays are read-only, whatever they were: Numba compiles a kernel anew for those that are not.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> Self:
+        return super().__new__(cls, frozen(indptr), frozen(indices))
 
     @property
     def count(self) -> int:  # type: ignore[override]
@@ -37,9 +47,6 @@ class Sets(NamedTuple):
         return Sets(np.array([0, len(indices)], dtype=np.int64), indices)
 
 
-EMPTY = Sets(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
-
-
 def pointers(sizes: ArrayLike) -> NDArray[np.int64]:
     """The indptr of sets of these sizes."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
@@ -50,6 +57,9 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     array = array.view()
     array.flags.writeable = False
     return array
+
+
+EMPTY = Sets(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
 
 
 def checked_csr(indptr: ArrayLike, indices: ArrayLike, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -96,7 +106,7 @@ def take_sets(sets: Sets, which: NDArray[np.int64]) -> Sets:
     if len(which) == sets.count and (which == np.arange(sets.count)).all():
         return sets
     sizes = sets.sizes[which]
-    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    indptr = pointers(sizes)
     source = np.repeat(sets.indptr[which] - indptr[:-1], sizes) + np.arange(indptr[-1])
     return Sets(indptr, sets.indices[source])
 

@@ -169,11 +169,11 @@ class Shard:
         owners = self.owners[np.searchsorted(self.starts, numbers, side="right") - 1]
         mine = numbers[owners == self.exchange.rank]
         own = take_sets(self.own, np.searchsorted(self.numbers, mine))
-        sets = Sets(pointers(self.sizes[numbers]), np.empty(self.sizes[numbers].sum(), dtype=np.int32))
-        owner_of_entry = np.repeat(owners, sets.sizes)
+        sizes = self.sizes[numbers]
+        indices, owner_of_entry = np.empty(sizes.sum(), dtype=np.int32), np.repeat(owners, sizes)
         for rank, part in enumerate(self.exchange.gather(own.indices)):
-            sets.indices[owner_of_entry == rank] = part
-        return sets
+            indices[owner_of_entry == rank] = part
+        return Sets(pointers(sizes), indices)
 
     def own_among(self, numbers: Positions) -> Sets:
         """The worker's own baskets among those of these numbers, which rise."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
-from contradpp.data.sets import EMPTY, Sets, concatenate, take_sets
+from contradpp.data.sets import EMPTY, Sets, concatenate, pointers, take_sets
 from contradpp.dpp import compiled
 from contradpp.learn.state import State
 
@@ -70,10 +70,10 @@ class Dynamic:
         self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
     ) -> Sets:
         """See `NegativeSource`."""
-        parents, out = room_for_children(positives, n, rng, weights)
+        parents, indptr = parents_of(positives, n, rng, weights)
         if not state.symmetric:
-            self._by_scores(state, take_sets(positives, parents), out, rng)
-            return out
+            return Sets(indptr, self._by_scores(state, take_sets(positives, parents), rng))
+        indices = np.empty(indptr[-1], dtype=np.int32)
         d, weights, blocks = state.diagonal, state.squared_norms, state.norm_blocks
         if len(d):
             weights = weights + d
@@ -83,13 +83,13 @@ class Dynamic:
         def work(first: int, last: int, own: np.random.Generator) -> None:
             compiled.draws.dynamic_negatives(
                 state.V, d, weights, cumulative, state.block, self.popularity, positives.indptr, positives.indices,
-                parents[first:last], out.indptr[first : last + 1], own, out.indices,
+                parents[first:last], indptr[first : last + 1], own, indices,
             )  # fmt: skip
 
-        _in_blocks(work, out, rng, state.n_jobs)
-        return out
+        _in_blocks(work, n, rng, state.n_jobs)
+        return Sets(indptr, indices)
 
-    def _by_scores(self, state: State, chosen: Sets, out: Sets, rng: np.random.Generator) -> None:
+    def _by_scores(self, state: State, chosen: Sets, rng: np.random.Generator) -> NDArray[np.int32]:
         owner = np.repeat(np.arange(chosen.count), chosen.sizes)
         # The one with the smallest −log u / weight is each with probability ∝ its weight.
         luck = rng.exponential(size=len(owner)) / self.popularity[chosen.indices]
@@ -102,7 +102,7 @@ class Dynamic:
             totals = np.cumsum(np.maximum(scores, 0.0), axis=1)
             marks = rng.random(last - first) * totals[:, -1]
             new[first:last] = np.minimum((totals <= marks[:, None]).sum(axis=1), totals.shape[1] - 1)
-        out.indices[:] = np.insert(rest.indices, rest.indptr[1:], new)
+        return np.insert(rest.indices, rest.indptr[1:], new)
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,7 @@ class Explicit:
         order = np.argsort(self.training.indices, kind="stable")
         baskets = np.repeat(np.arange(self.training.count, dtype=np.int32), self.training.sizes)[order]
         counts = np.bincount(self.training.indices, minlength=len(self.popularity))
-        pointers = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        object.__setattr__(self, "_postings", (pointers, baskets))
+        object.__setattr__(self, "_postings", (pointers(counts), baskets))
 
     def draw(
         self,
@@ -137,16 +136,17 @@ class Explicit:
         weights: Array | None = None,
     ) -> Sets:
         """See `NegativeSource`."""
-        parents, out = room_for_children(positives, n, rng, weights)
+        parents, indptr = parents_of(positives, n, rng, weights)
+        indices = np.empty(indptr[-1], dtype=np.int32)
 
         def work(first: int, last: int, own: np.random.Generator) -> None:
             compiled.draws.explicit_negatives(
                 self.popularity, self.training.count, *self._postings, positives.indptr, positives.indices,
-                parents[first:last], out.indptr[first : last + 1], own, out.indices,
+                parents[first:last], indptr[first : last + 1], own, indices,
             )  # fmt: skip
 
-        _in_blocks(work, out, rng, state.n_jobs)
-        return out
+        _in_blocks(work, n, rng, state.n_jobs)
+        return Sets(indptr, indices)
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Product:
         order = np.argsort(-self.probabilities, kind="stable").astype(np.int32)
         capacity = int(2 * n * (1 + self.probabilities.sum())) + 64
         indices = compiled.draws.product_sets(self.probabilities, order, rng, n, sizes, capacity)
-        return Sets(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), indices)
+        return Sets(pointers(sizes), indices)
 
     def log_odds(self) -> Array:
         """logit p(i): log p_n(A) = log p_n(∅) + Σ_{i∈A} logit p(i)."""
@@ -222,19 +222,19 @@ class NotInTraining:
 
 
 def _in_blocks(
-    work: Callable[[int, int, np.random.Generator], None], out: Sets, rng: np.random.Generator, n_jobs: int
+    work: Callable[[int, int, np.random.Generator], None], n_sets: int, rng: np.random.Generator, n_jobs: int
 ) -> None:
-    """Call `work(first, last, stream)` for blocks of the sets to be filled, each with a stream of its own."""
-    n_blocks = -(-out.count // SETS_PER_BLOCK)
+    """Call `work(first, last, stream)` for blocks of the sets to be drawn, each with a stream of its own."""
+    n_blocks = -(-n_sets // SETS_PER_BLOCK)
     streams = rng.spawn(n_blocks)
-    starts = np.minimum(np.arange(n_blocks + 1) * SETS_PER_BLOCK, out.count)
+    starts = np.minimum(np.arange(n_blocks + 1) * SETS_PER_BLOCK, n_sets)
     run_blocks(lambda block: work(starts[block], starts[block + 1], streams[block]), n_blocks, n_jobs)
 
 
-def room_for_children(
+def parents_of(
     positives: Sets, n: int, rng: np.random.Generator, weights: Array | None
-) -> tuple[NDArray[np.int64], Sets]:
-    """n parents among the positives, each as often as its weight asks, and room for a set of the same size for each."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """n parents among the positives, each as often as its weight asks, and the indptr of children of their sizes."""
     if weights is None:
         weights = np.ones(positives.count)
     # Systematic sampling along a shuffled line: as often as expected, rounded up or down.
@@ -242,5 +242,4 @@ def room_for_children(
     ends = np.cumsum(weights[order])
     marks = (np.arange(n) + rng.random()) * (ends[-1] / n)
     parents = np.sort(order[np.minimum(np.searchsorted(ends, marks, side="right"), positives.count - 1)])
-    indptr = np.concatenate([[0], np.cumsum(positives.sizes[parents])]).astype(np.int64)
-    return parents, Sets(indptr, np.empty(indptr[-1], dtype=np.int32))
+    return parents, pointers(positives.sizes[parents])
