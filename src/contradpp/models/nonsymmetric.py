@@ -197,7 +197,7 @@ class NonsymmetricDPP(LearnedDPP):
         the next item once `item` is in the basket. Items whose lift is 1 or less are not complements.
         """
         check_count(N)
-        code = self._known.code(item)
+        code = self.known_items.code(item)
         kernel = self.kernel_
         norms = kernel.squared_norms
         if not norms[code] > 0:

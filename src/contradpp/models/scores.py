@@ -21,8 +21,8 @@ package says (`Implicit`, no contributions).
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import fields
 from threading import Lock
@@ -38,7 +38,7 @@ from contradpp.data.sets import Sets, runs, take_sets, without_each
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.rank import top_n
 from contradpp.errors import DataError, NotFittedError, ParameterError
-from contradpp.models.queries import as_codes, as_ids, as_queries, check_count
+from contradpp.models.queries import Suggests, as_queries
 from contradpp.models.rows import Sums
 
 Array = NDArray[np.float64]
@@ -49,7 +49,7 @@ SCORES_PER_BLOCK = 2**22
 LeftOut = Callable[[NDArray[np.int64], Array], None]
 
 
-class Baseline(ABC):
+class Baseline(Suggests):
     """A model that scores what goes with a basket. Subclasses learn in `_learn`, score by `sums` or `write_scores`."""
 
     items_: Vocabulary
@@ -72,30 +72,12 @@ class Baseline(ABC):
         shares = _normalised(self.scores(queries.sets), queries.sets)
         return shares[0] if queries.single else shares
 
-    def recommend(
-        self,
-        baskets: Any,
-        N: int = 10,
-        *,
-        candidates: Iterable[Any] | None = None,
-        exclude: Iterable[Any] | None = None,
-        unknown: str = "error",
-    ) -> tuple[NDArray[Any], Array]:
-        """The N best items that are not in the basket, and their shares as in `predict_next`, best first.
-
-        Parameters and shapes are those of `LowRankDPP.recommend`.
-        """
-        check_count(N)
-        queries = as_queries(baskets, self.known_items, unknown=unknown)
-        allowed = np.full(len(self.items_), candidates is None)
-        if candidates is not None:
-            allowed[as_codes(candidates, self.items_, unknown=unknown)] = True
-        allowed[as_codes(() if exclude is None else exclude, self.items_, unknown=unknown)] = False
-        codes, shares = self._best(queries.sets, int(N), allowed)
-        items = as_ids(codes, self.items_)
-        return (items[0], shares[0]) if queries.single else (items, shares)
-
-    def _best(self, sets: Sets, n: int, allowed: NDArray[np.bool_]) -> tuple[NDArray[np.int64], Array]:
+    def _best(
+        self, sets: Sets, n: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int64], Array]:
+        allowed = np.full(len(self.items_), pool is None)
+        allowed[() if pool is None else pool] = True
+        allowed[banned] = False
         n = min(n, len(allowed))
         codes, shares = np.full((sets.count, n), -1), np.zeros((sets.count, n))
         step = max(SCORES_PER_BLOCK // len(allowed), 1)

@@ -27,6 +27,15 @@ def padded(K: int) -> int:
 
 
 @helper
+def largest_set(indptr: NDArray[np.int64], first: int, last: int) -> int:
+    """The most items that one of the sets first..last−1 has, at least 1."""
+    largest = 1
+    for s in range(first, last):
+        largest = max(largest, indptr[s + 1] - indptr[s])
+    return largest
+
+
+@helper
 def products(X: Array, Y: Array, k: int, out: Array) -> None:
     """out[a, b] = x_a · y_b for b ≤ a < k (some entries above the diagonal are written, too)."""
     K = X.shape[1]
