@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import PANEL, REST, WORK, invert, multiply, padded, products, times_det
+from contradpp.dpp.compiled.blocks import PANEL, REST, WORK, invert, largest_set, multiply, padded, products, times_det
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.factor import SINGULAR
 
@@ -90,15 +90,6 @@ def load_rows(V: Array, rows: Codes, start: int, k: int, X: Array) -> None:
         i = rows[start + a]
         for c in range(V.shape[1]):
             X[a, c] = V[i, c]
-
-
-@helper
-def largest_set(indptr: Pointers, first: int, last: int) -> int:
-    """The most items that one of the sets first..last−1 has, at least 1."""
-    largest = 1
-    for s in range(first, last):
-        largest = max(largest, indptr[s + 1] - indptr[s])
-    return largest
 
 
 @helper

@@ -12,21 +12,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.dpp.compiled.blocks import largest_set
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.factor import SINGULAR
 
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
-
-
-@helper
-def largest_of(indptr: Pointers, first: int, last: int) -> int:
-    """The most items that one of the sets first..last−1 has, at least 1."""
-    largest = 1
-    for s in range(first, last):
-        largest = max(largest, indptr[s + 1] - indptr[s])
-    return largest
 
 
 # -- Symmetric kernels: orthonormal rows ---------------------------------------------------------------
@@ -131,7 +123,7 @@ def bases_of_sets(
     Written to the entries of the sets in Q (entries, K) and `scores`, and to `logs` (−inf where singular) and `worst`.
     `weights` gets the directions of `left_out_directions`, unless it has no rows.
     """
-    largest = largest_of(indptr, first, last)
+    largest = largest_set(indptr, first, last)
     R, more, own = np.empty((largest, largest)), np.empty((largest, largest)), np.empty((largest, largest))
     for s in range(first, last):
         start, stop = indptr[s], indptr[s + 1]
@@ -265,7 +257,7 @@ def invert_sets(
     L_A is scaled first (`set_scales`), so that items of very different popularity do no harm. The inverse of a
     singular L_A is that of L_A with `ridge` added to the scaled diagonal, or zero where ridge is zero.
     """
-    scales = np.empty(largest_of(indptr, first, last))
+    scales = np.empty(largest_set(indptr, first, last))
     for s in range(first, last):
         codes = indices[indptr[s] : indptr[s + 1]]
         k = len(codes)
