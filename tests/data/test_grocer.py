@@ -46,9 +46,10 @@ def test_about_300_distinct_products_in_categories() -> None:
 
 def test_missions_are_made_of_products_on_the_shelves() -> None:
     products = set(catalogue().products)
-    assert all(set(favourites) <= products for favourites in grocer.complements().values())
-    assert "spaghetti" in grocer.complements()["spaghetti dinner"]
+    named = {mission.name: mission.favourites for mission in catalogue().missions}
+    assert "spaghetti" in named["spaghetti dinner"]
     for mission in catalogue().missions:
+        assert set(mission.favourites) <= products, mission.name
         assert all(0 < chance < 1 for chance in mission.chances.values()), mission.name
 
 
@@ -78,8 +79,8 @@ def test_popularity_has_a_head_and_a_tail(baskets: Baskets) -> None:
 def test_substitutes_rarely_meet(baskets: Baskets, together: np.ndarray) -> None:
     share = together.diagonal() / baskets.n_baskets
     expected = met = 0.0
-    for group in grocer.substitutes():
-        codes = baskets.items.codes(group)
+    for need in catalogue().needs:
+        codes = baskets.items.codes(need.products)
         first, second = np.triu_indices(len(codes), 1)
         expected += baskets.n_baskets * (share[codes[first]] * share[codes[second]]).sum()
         met += together[codes[first], codes[second]].sum()

@@ -18,6 +18,8 @@ FETCHED = re.compile(
     r"|@import\s+url\(\s*[\"']?(https?:)?//"
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NAMED = re.compile(r"`([\w/]*\w\.(?:py|ipynb|css|js|html))?(?:::(test_\w+))?`")
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,23 @@ def test_links_outside_the_site_lead_somewhere(page):
             assert (ROOT / target.split("#")[0]).exists(), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_and_tests_that_a_page_names_are_there(page):
+    """So that the pages follow when a module moves; a bare file name may be that of any folder of the package."""
+    folders = [ROOT / name for name in ("src", "tests", "benchmarks", "examples")]
+    there = [f"/{file.relative_to(ROOT).as_posix()}" for folder in folders for file in folder.rglob("*.*")]
+    tests = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py"))
+    for file, test in NAMED.findall(page.read_text(encoding="utf-8")):
+        assert not file or any(known.endswith(f"/{file}") for known in there), file
+        assert not test or f"def {test}(" in tests, test
+
+
 def test_the_pattern_finds_what_a_browser_would_fetch():
     assert FETCHED.search('<script src="https://cdn.example/x.js"></script>')
     assert FETCHED.search('<link rel="stylesheet" href="https://fonts.example/css">')
     assert not FETCHED.search('<a href="https://example.org">')
+
+
+def test_the_pattern_finds_what_a_page_names():
+    text = "`learn/plan.py` and `tests/a/test_b.py::test_c`, `::test_d`, but not `plan` nor `fit(x)`"
+    assert NAMED.findall(text) == [("learn/plan.py", ""), ("tests/a/test_b.py", "test_c"), ("", "test_d")]

@@ -159,7 +159,7 @@ def test_shares_of_a_batch_sum_to_the_whole(form, objective):
     state = make_state(form, 6)
     whole = objective.gradient(state, batch_of())
     parts = [
-        objective.gradient(state, Batch(as_sets(SETS[a:b]), WEIGHTS[a:b], Negatives.none()))
+        objective.gradient(state, Batch(as_sets(SETS[a:b]), WEIGHTS[a:b], Negatives(EMPTY, np.empty(0))))
         for a, b in ((0, 2), (2, 5))
     ]
     assert whole.objective == pytest.approx(sum(part.objective for part in parts))

@@ -223,7 +223,7 @@ def test_impossible_sets_leave_the_weights_of_the_others_whole(V):
 
 
 def test_empty_sets_have_only_the_normaliser(V):
-    batch = Batch(as_sets([[], [0, 1]]), np.array([0.5, 0.5]), Negatives.none())
+    batch = Batch(as_sets([[], [0, 1]]), np.array([0.5, 0.5]), Negatives(EMPTY, np.empty(0)))
     gradient = gradient_of(Contrastive(1.0), State(V), batch)
     assert gradient.objective == pytest.approx(
         0.5 * (reference.log_probability(V, []) + reference.log_probability(V, [0, 1]))
@@ -237,7 +237,7 @@ def test_threads_and_many_sets(n_jobs):
     V = rng.normal(size=(30, 6))
     lists = [rng.choice(30, size=rng.integers(1, 6), replace=False).tolist() for _ in range(300)]
     y = rng.normal(size=300) / 300
-    batch = Batch(as_sets(lists), y, Negatives.none())
+    batch = Batch(as_sets(lists), y, Negatives(EMPTY, np.empty(0)))
     gradient = dense(V, gradient_of(Contrastive(1.0), State(V, n_jobs=n_jobs), batch))
     by_sets = sum(w * reference_gradients.log_det_gradient(V, A) for w, A in zip(y, lists, strict=True))
     assert_close(gradient, by_sets - y.sum() * reference_gradients.log_normalizer_gradient(V), 1e-9)

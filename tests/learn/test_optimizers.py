@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import reference_gradients
-from contradpp.data.sets import Sets
+from contradpp.data.sets import EMPTY, Sets
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, Contrastive, Gradient, with_normalizer
 from contradpp.learn.optimizers import Adam, Nesterov, RobbinsMonro
@@ -22,7 +22,7 @@ def as_sets(lists) -> Sets:
     return Sets(indptr, np.array([i for s in lists for i in s], dtype=np.int32))
 
 
-BATCH = Batch(as_sets(LISTS), Y, Negatives.none())
+BATCH = Batch(as_sets(LISTS), Y, Negatives(EMPTY, np.empty(0)))
 
 
 @pytest.fixture

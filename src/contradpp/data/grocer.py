@@ -66,16 +66,6 @@ def categories() -> dict[Hashable, str]:
     return {product: need.category for need in catalogue().needs for product in need.products}
 
 
-def substitutes() -> list[tuple[str, ...]]:
-    """The groups of products that replace each other, such as the brands of milk."""
-    return [need.products for need in catalogue().needs if len(need.products) > 1]
-
-
-def complements() -> dict[str, tuple[str, ...]]:
-    """The products that a mission asks for by name, by mission: they often meet."""
-    return {mission.name: mission.favourites for mission in catalogue().missions}
-
-
 def _checked_count(n_baskets: int) -> int:
     try:
         count = -1 if isinstance(n_baskets, bool) else operator.index(n_baskets)

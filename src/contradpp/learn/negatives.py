@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
-from contradpp.data.sets import EMPTY, Sets, concatenate, pointers, take_sets
+from contradpp.data.sets import Sets, concatenate, pointers, take_sets
 from contradpp.dpp import compiled
 from contradpp.learn.state import State
 
@@ -34,11 +34,6 @@ class Negatives:
     sets: Sets
     weights: Array
     ratio: float = 1.0
-
-    @staticmethod
-    def none() -> Negatives:
-        """No negatives at all."""
-        return Negatives(EMPTY, np.empty(0))
 
 
 class NegativeSource(Protocol):

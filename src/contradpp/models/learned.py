@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,6 @@ class LearnedDPP(BaseDPP):
     item_counts_: Array | None = None  # in how many training baskets each item was; labels count as they weigh
     n_baskets_: float = 0.0
     n_updates_: int = 0  # calls of partial_fit since fit
-    _aliases: ClassVar[dict[str, str]] = {}
 
     def fit(
         self,

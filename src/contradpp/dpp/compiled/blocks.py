@@ -14,10 +14,20 @@ from numpy.typing import NDArray
 from contradpp.dpp.compiled.decorators import helper
 
 Array = NDArray[np.float64]
+Pointers = NDArray[np.int64]
 Block = tuple[float, float, float, float, float, float, float, float, float, float]
 PANEL = 4  # pivots that `invert` takes at a time; its matrix has room for a multiple of it
 REST = 4  # the row of the workspace of `invert` that holds the smallest pivots
 WORK = 5  # rows of that workspace
+
+
+@helper
+def largest_set(indptr: Pointers, first: int, last: int) -> int:
+    """The most items that one of the sets first..last−1 has, at least 1."""
+    largest = 1
+    for s in range(first, last):
+        largest = max(largest, indptr[s + 1] - indptr[s])
+    return largest
 
 
 @helper
