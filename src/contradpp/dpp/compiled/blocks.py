@@ -22,6 +22,12 @@ WORK = 5  # rows of that workspace
 
 
 @helper
+def padded(K: int) -> int:
+    """K rounded up to whole vector registers."""
+    return -(-K // 8) * 8
+
+
+@helper
 def largest_set(indptr: NDArray[np.int64], first: int, last: int) -> int:
     """The most items that one of the sets first..last−1 has, at least 1."""
     largest = 1
