@@ -72,6 +72,8 @@ ROWS: dict[str, Row] = {
     **{f"nonsymmetric-{name}": _nonsymmetric(name) for name in ("exact", "dynamic", "mle")},
     "popularity": Row(cd.baselines.Popularity, NEXT | SETS),
     "item-knn": Row(cd.baselines.ItemKNN, NEXT | BOARD),
+    "ridge-neighbours": Row(lambda: cd.baselines.RidgeNeighbours(n_jobs=1), NEXT | BOARD),
+    "basket-neighbours": Row(lambda: cd.baselines.BasketNeighbours(n_jobs=1), NEXT | BOARD),
     "ease": Row(cd.baselines.EASE, NEXT | BOARD),
     "implicit": Row(lambda: cd.baselines.Implicit(Neighbours()), NEXT | BOARD),
 }
