@@ -26,8 +26,8 @@ import contradpp as cd
 from contradpp.errors import ContradppError
 
 SHOP = (
-    "fit", "grocer", "--model", "lowrank", "--rank", "24", "--objective", "dynamic", "--batch-size", "100",
-    "--max-iter", "3", "--jobs", "1", "--test-size", "0",
+    "fit", "grocer", "--model", "lowrank", "--n-components", "24", "--objective", "dynamic", "--batch-size", "100",
+    "--max-iter", "3", "--n-jobs", "1", "--test-size", "0",
 )  # fmt: skip
 QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 

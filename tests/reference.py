@@ -21,6 +21,17 @@ def log_det(V: Array, A: Set) -> float:
     return float(value) if sign > 0 and len(A) <= V.shape[1] else -np.inf
 
 
+def is_singular(V: Array, A: Set, limit: float = 1e-13) -> bool:
+    """Whether the other items of A leave one of them at most this share of its weight, 1/W_ii ≤ limit · L_ii."""
+    rows = V[A] / np.linalg.norm(V[A], axis=1, keepdims=True)
+    for i in range(len(rows)):
+        others = np.delete(rows, i, axis=0).T
+        left = rows[i] - others @ np.linalg.lstsq(others, rows[i])[0]
+        if left @ left <= limit:
+            return True
+    return False
+
+
 def log_normalizer(V: Array) -> float:
     """log det(I + L) = log det(I_K + C)."""
     return float(np.linalg.slogdet(np.eye(V.shape[1]) + V.T @ V)[1])

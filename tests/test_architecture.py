@@ -97,6 +97,110 @@ def test_only_reproduce_and_bench_import_the_research():
     assert users == {"cli/bench.py", "cli/reproduce.py"}
 
 
+# -- Private names ---------------------------------------------------------------------------------
+
+NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # public, whatever they look like
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__") and name not in NAMED_TUPLES
+
+
+def defined_in(part: str) -> set[str]:
+    """Every name that a part's files define or assign, attributes included."""
+    found: set[str] = set()
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if part_of(path) == part else ():
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                found.add(node.name)
+            elif isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Store):
+                found.add(node.attr if isinstance(node, ast.Attribute) else node.id)
+    return found
+
+
+def foreign_privates(source: str, path: Path, own: set[str]) -> list[str]:
+    """The private names of other parts that a file imports, or asks of anything: a module, a class or an object."""
+    here, imported, found = part_of(path), set(), []
+    nodes = list(ast.walk(ast.parse(source)))
+    for node in nodes:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            module = (node.module or "" if isinstance(node, ast.ImportFrom) else "").split(".")
+            for alias in node.names:
+                parts = [*module, alias.name] if isinstance(node, ast.ImportFrom) else alias.name.split(".")
+                foreign = parts[0] == "contradpp" and here not in parts[1:2] and not getattr(node, "level", 0)
+                if foreign:
+                    imported.add((alias.asname or alias.name).split(".")[0])
+                if foreign and any(map(is_private, parts[2:])):
+                    found.append(f"{node.lineno}: {'.'.join(parts)}")
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
+            holder = node.value
+            while isinstance(holder, ast.Attribute):
+                holder = holder.value
+            if node.attr not in own or (isinstance(holder, ast.Name) and holder.id in imported):
+                found.append(f"{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+@pytest.mark.parametrize("part", sorted({part_of(path) for path in FILES} - {""}))
+def test_no_part_uses_private_names_of_another(part):
+    own = defined_in(part)
+    found = {
+        str(path.relative_to(ROOT)): names
+        for path in FILES
+        if part_of(path) == part and (names := foreign_privates(path.read_text(encoding="utf-8"), path, own))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from contradpp.data.sets import _runs",
+        "from contradpp.data._sets import runs",
+        "import contradpp.data._sets",
+        "def f():\n    from contradpp.data import _sets",
+        "from contradpp.data import sets\nsets._runs()",
+        "import contradpp.data.sets\ncontradpp.data.sets._runs()",
+        "from contradpp.data.baskets import Baskets as B\nB._own()",
+        "def f(baskets):\n    baskets._trusted()",
+    ],
+)
+def test_the_walk_sees_private_names(source):
+    assert len(foreign_privates(source, ROOT / "dpp/x.py", {"_own", "_runs"})) == 1
+
+
+def test_the_walk_lets_our_own_private_names_pass():
+    source = "from contradpp import _random\nfrom contradpp.dpp.x import _y\nself._own = a._replace(b=c.__name__)"
+    assert foreign_privates(source, ROOT / "dpp/x.py", {"_own"}) == []
+
+
+# -- Imports inside functions ------------------------------------------------------------------------
+
+# What a call may still have to load by itself: parts that need an extra.
+LATE = {("cli/serve.py", "contradpp.serve.server")}
+
+
+def late_imports(source: str) -> list[str]:
+    """The modules of ours that functions import."""
+    functions = [
+        node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    inside = [node for function in functions for node in ast.walk(function)]
+    names = [node.module or "." for node in inside if isinstance(node, ast.ImportFrom)]
+    names += [alias.name for node in inside if isinstance(node, ast.Import) for alias in node.names]
+    return [name for name in names if name.split(".")[0] in ("contradpp", "")]
+
+
+def test_functions_import_nothing_of_ours_but_what_needs_an_extra():
+    found = {
+        (str(path.relative_to(ROOT)), name) for path in FILES for name in late_imports(path.read_text(encoding="utf-8"))
+    }
+    assert found == LATE
+    assert len(late_imports("def f():\n    import contradpp\n    from contradpp.dpp import x\n    import numpy")) == 2
+    assert late_imports("if TYPE_CHECKING:\n    from contradpp.dpp import x") == []
+
+
 @pytest.mark.parametrize("name", ["errors", "_random", "_threads"])
 def test_the_ground_floor_imports_nothing_of_ours_but_errors(name):
     path = ROOT / f"{name}.py"

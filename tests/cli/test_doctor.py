@@ -19,7 +19,7 @@ def test_everything_works_here(call):
 
 
 def test_json_and_a_failed_check(call, monkeypatch):
-    monkeypatch.setitem(checks.TESTS, "exact probabilities", lambda: 1 / 0)
+    monkeypatch.setitem(checks.ALL, "exact probabilities", lambda: 1 / 0)
     shown = call("doctor", "--json")
     found = json.loads(shown.out)
     assert shown.code == 1
@@ -31,7 +31,7 @@ def test_a_check_that_breaks_is_a_failed_check(call, monkeypatch):
     def broken():
         raise RuntimeError("no threads")
 
-    monkeypatch.setattr(checks, "ALL", (("threads", broken),))
+    monkeypatch.setattr(checks, "ALL", {"threads": broken})
     shown = call("doctor")
     assert shown.code == 1
     assert "RuntimeError: no threads" in shown.out
@@ -41,7 +41,7 @@ def test_a_check_that_breaks_is_a_failed_check(call, monkeypatch):
 def test_wrong_probabilities_are_noticed(monkeypatch):
     right = checks.cd.LowRankDPP.score_samples
     monkeypatch.setattr(checks.cd.LowRankDPP, "score_samples", lambda self, sets: right(self, sets) + 0.1)
-    (first, *_) = checks.self_test()
+    (first,) = checks.examined("exact probabilities", checks.enumeration)
     assert first.verdict == "failed"
     assert "sum to" in first.found
 

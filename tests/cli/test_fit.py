@@ -27,7 +27,7 @@ def test_it_says_what_it_chose_and_why_and_how_good_it_is(call, orders, tmp_path
     shown = call("fit", orders, "-o", tmp_path / "m.safetensors", *QUICK)
     assert shown.code == 0, shown.err
     assert shown.err == ""
-    for words in ("240 baskets of 4 items", "no basket has more than 3 items", "objective", "without sampling noise"):
+    for words in ("240 baskets of 4 items", "baskets may have any size", "objective", "without sampling noise"):
         assert words in shown.out
     for words in ("popularity", "nonsymmetric (exact)", "top 10", "5 held-out baskets", "hidden", "suggests"):
         assert words in shown.out
@@ -42,15 +42,14 @@ def test_names_are_found_and_kept(model):
 
 def test_settings_are_written_and_repeat_the_run_to_the_last_bit(call, orders, tmp_path):
     first = tmp_path / "first.safetensors"
-    assert (
-        call("fit", orders, "-o", first, *QUICK, "--objective", "dynamic", "--seed", 3, "--contrast", "counted").code
-        == 0
-    )
+    words = ("--objective", "dynamic", "--random-state", 3, "--contrast", "counted", "--no-anneal")
+    assert call("fit", orders, "-o", first, *QUICK, *words).code == 0
     settings = tomllib.loads((tmp_path / "first.toml").read_text())
     assert settings["data"] == str(orders)
     assert settings["objective"] == "dynamic"
     assert settings["contrast"] == "counted"
-    assert settings["rank"] == 4
+    assert settings["n-components"] == 4
+    assert settings["anneal"] is False
     before = first.read_bytes()
     first.unlink()
     assert call("fit", "--config", tmp_path / "first.toml").code == 0
@@ -58,8 +57,10 @@ def test_settings_are_written_and_repeat_the_run_to_the_last_bit(call, orders, t
 
 
 def test_the_command_line_comes_before_the_file(call, tmp_path):
-    (tmp_path / "run.toml").write_text('data = "toy"\noutput = "unused"\nmax_iter = 2\nrank = 2\nobjective = "mle"\n')
-    shown = call("fit", "--config", tmp_path / "run.toml", "-o", tmp_path / "m", "--rank", 3, "--json")
+    (tmp_path / "run.toml").write_text(
+        'data = "toy"\noutput = "unused"\nmax_iter = 2\nn_components = 2\nobjective = "mle"\n'
+    )
+    shown = call("fit", "--config", tmp_path / "run.toml", "-o", tmp_path / "m", "--n-components", 3, "--json")
     found = json.loads(shown.out)
     assert found["parameters"]["n_components"] == 3
     assert found["parameters"]["objective"] == "mle"
@@ -70,12 +71,12 @@ def test_the_command_line_comes_before_the_file(call, tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("rnk = 3", "Did you mean 'rank'?"),
+        ("n-componets = 3", "Did you mean 'n-components'?"),
         ("zzz = 3", "There are: data"),
-        ("rank = [3]", "is a list"),
-        ("[fit]\nrank = 3", "fit"),
-        ("rank = ", "not TOML"),
-        ('rank = "many"', "rank"),
+        ("n_components = [3]", "is a list"),
+        ("[fit]\nn_components = 3", "fit"),
+        ("n_components = ", "not TOML"),
+        ('n_components = "many"', "--n-components"),
         ("json = true", "json"),
     ],
 )
@@ -92,7 +93,7 @@ def test_machines_get_json_and_nothing_else(call, orders, tmp_path):
     found = json.loads(shown.out)
     assert shown.err == ""
     assert found["held_out"].keys() == {"popularity", "nonsymmetric (exact)"}
-    assert {choice["option"] for choice in found["chosen"]} >= {"rank", "objective", "batch_size"}
+    assert {choice["option"] for choice in found["chosen"]} >= {"n_components", "objective", "batch_size"}
     assert len(found["examples"]) == 5
     assert found["bytes"] == (tmp_path / "m").stat().st_size
     assert Path(found["report"]).read_text().startswith("<!doctype html>")
@@ -110,12 +111,17 @@ def test_few_baskets_are_not_held_out(call, tmp_path):
 def test_large_baskets_are_left_out_and_counted(call, tmp_path):
     lines = ["1 2 3"] * 60 + [" ".join(map(str, range(1, 6)))] * 3
     (tmp_path / "orders.dat").write_text("\n".join(lines))
-    shown = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "m", *QUICK, "--rank", 3, "--json")
+    plain = ("--no-diagonal", "--n-components", 3)
+    shown = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "m", *QUICK, *plain, "--json")
     assert json.loads(shown.out)["baskets"]["left_out"] == 3
-    refused = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "n", "--rank", 3, "--oversize", "error")
+    whole = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "w", *QUICK, "--n-components", 3, "--json")
+    assert json.loads(whole.out)["baskets"]["left_out"] == 0  # with a diagonal, baskets may have any size
+    refused = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "n", *plain, "--oversize", "error")
     assert refused.code == 1
-    assert "--rank 5, or --oversize drop" in refused.err
-    everything = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "n", "--rank", 2)
+    assert "n_components=5, or oversize='drop'" in refused.err
+    assert "On the command line: --n-components and --oversize." in refused.err
+    assert not (tmp_path / "n").exists()
+    everything = call("fit", tmp_path / "orders.dat", "-o", tmp_path / "n", "--no-diagonal", "--n-components", 2)
     assert everything.code == 1
     assert "--oversize clip" in everything.err
 
@@ -148,8 +154,11 @@ def test_feedback_is_learned_from(call, orders, tmp_path):
         (["toy", "--contrast", "much"], 2, "counted"),
         (["toy", "--validation", "2"], 2, "between 0 and 1"),
         (["toy", "--validation", "no-file"], 2, "neither a share"),
-        (["toy", "--skew", "3", "--model", "lowrank"], 2, "--model lowrank"),
-        (["toy", "--rank", "0"], 2, "--rank"),
+        (["toy", "--n-skew", "3", "--model", "lowrank"], 2, "--n-skew 3 is not for --model lowrank"),
+        (["toy", "--no-anneal", "--model", "nonsymmetric"], 2, "--no-anneal is not for --model nonsymmetric"),
+        (["toy", "--contrast", "-1"], 2, "--contrast"),
+        (["toy", "--dropout", "1"], 2, "--dropout"),
+        (["toy", "--n-components", "-1"], 2, "--n-components"),
         (["toy", "--objective", "best"], 2, "--objective"),
         (["toy", "--feedback", "no-file"], 2, "--feedback"),
         (["toy", "--report", "no/such/folder/r.html"], 1, "mkdir -p no/such/folder"),
@@ -256,12 +265,12 @@ def test_a_run_that_is_stopped_keeps_its_best_model(call, orders, tmp_path, monk
     settings = (tmp_path / "m.toml").read_bytes()
     assert cd.load(target).recommend(["T1"])[0].size == 3
     finished = target.read_bytes()
-    shown = call("fit", orders, "-o", target, "--seed", 5)
+    shown = call("fit", orders, "-o", target, "--random-state", 5)
     assert "m.unfinished.safetensors" in shown.err
     assert target.read_bytes() == finished
     assert cd.load(tmp_path / "m.unfinished.safetensors").n_components == 4
     assert (tmp_path / "m.toml").read_bytes() == settings
-    assert tomllib.loads((tmp_path / "m.unfinished.toml").read_text())["seed"] == 5
+    assert tomllib.loads((tmp_path / "m.unfinished.toml").read_text())["random-state"] == 5
 
 
 def test_stopping_while_measuring_says_that_the_model_is_there(call, orders, tmp_path, monkeypatch):
@@ -375,7 +384,7 @@ def test_objectives_of_both_models_leave_the_model_alone(call, orders, tmp_path,
     assert chosen_model(call, orders, "-o", tmp_path / "m", "--objective", objective)["value"] == "nonsymmetric"
 
 
-@pytest.mark.parametrize("words", ["--contrast 0.5", "--refresh 2"])
+@pytest.mark.parametrize("words", ["--contrast 0.5", "--refresh 2", "--no-anneal"])
 def test_what_only_the_symmetric_model_has_asks_for_it(call, orders, tmp_path, words):
     found = chosen_model(call, orders, "-o", tmp_path / "m", *words.split())
     assert found["value"] == "lowrank"

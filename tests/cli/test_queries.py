@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import load, save
 
 import contradpp as cd
+from contradpp.cli.inputs import Words
 from contradpp.cli.output import paragraph
-from contradpp.cli.words import Words
 
 
 def lines(text: str) -> list:
@@ -127,11 +127,14 @@ def test_completion_of_a_basket(call, model, monkeypatch):
 
 
 def test_samples(call, model):
-    shown = call("sample", model, "-n", 4, "--size", 2, "--given", "green tea", "--seed", 1, "--json")
+    shown = call("sample", model, "-n", 4, "--size", 2, "--given", "green tea", "--random-state", 1, "--json")
     assert shown.code == 0, shown.err
     assert len(lines(shown.out)) == 4
     assert all(len(basket) == 2 and "T1" in basket for basket in lines(shown.out))
-    assert call("sample", model, "-n", 4, "--seed", 1).out == call("sample", model, "-n", 4, "--seed", 1).out
+    assert (
+        call("sample", model, "-n", 4, "--random-state", 1).out
+        == call("sample", model, "-n", 4, "--random-state", 1).out
+    )
     assert call("sample", model, "--size", 9).code == 1
 
 
@@ -206,7 +209,7 @@ def test_control_characters_do_not_reach_a_terminal(call, tmp_path, on_a_termina
         ["recommend", tmp_path / "m", "--json"],
         ["recommend", tmp_path / "m", evil[0]],
         ["complete", tmp_path / "m", "--size", 2],
-        ["sample", tmp_path / "m", "-n", 20, "--seed", 0],
+        ["sample", tmp_path / "m", "-n", 20, "--random-state", 0],
         ["info", tmp_path / "m"],
         ["info", tmp_path / "m", "--items"],
     ):

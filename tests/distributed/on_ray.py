@@ -151,8 +151,9 @@ def commands(folder: Path, scratch: Path, log: Log) -> dict[str, object]:
     path, target, place = scratch / "by-command.safetensors", scratch / "by-command", scratch / "place"
     place.mkdir()
     thread = when_there(place / "c", lambda: shutil.rmtree(place))
-    words = ["fit", folder, "-o", path, "--engine", "ray", "--workers", "2", "--rank", "20", "--objective", "exact"]
-    words += ["--max-iter", "4", "--tol", "0", "--batch-size", "64", "--seed", "3"]
+    words = ["fit", folder, "-o", path, "--engine", "ray", "--workers", "2", "--n-components", "20"]
+    words += ["--objective", "exact"]
+    words += ["--max-iter", "4", "--tol", "0", "--batch-size", "64", "--random-state", "3"]
     log.warnings.clear()
     fitted = CliRunner().invoke(cli, [*map(str, words), "--checkpoint", str(place / "c"), "--checkpoint-every", "5"])
     thread.join()

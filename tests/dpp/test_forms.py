@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import contradpp as cd
+import reference
 from contradpp.data.sets import Sets
 from contradpp.dpp.factor import SINGULAR
 from contradpp.dpp.grow import greedy_completion
@@ -299,6 +300,22 @@ def test_nearly_dependent_items(tilt):
             assert log == -np.inf, name
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.floats(-8, -3))
+def test_the_rule_is_its_definition(seed, tilt):
+    """Of items that nearly depend on others, in units that differ; what is too near to the rule to tell is left out."""
+    rng = np.random.default_rng(seed)
+    V = rng.normal(size=(5, 5))
+    V[3] = V[:3].T @ rng.normal(size=3) + 10**tilt * V[3]
+    V *= 10.0 ** rng.uniform(-5, 5, size=(5, 1))
+    S = np.zeros((5, 5))
+    S[0, 4], S[4, 0] = 1e-150, -1e-150  # nothing, but enough to make L one that is not symmetric
+    for A in map(np.array, itertools.permutations(range(5), 4)):
+        if reference.is_singular(V, A, 1e-12) == reference.is_singular(V, A, 1e-14):
+            for kernel in (Kernel(V), Kernel(V, diagonal=np.zeros(5)), Kernel(V, skew=S)):
+                assert np.isneginf(kernel.log_det(Sets.one(A))[0]) == reference.is_singular(V, A)
+
+
 def test_the_rule_knows_no_order():
     """Each pair of these is independent, and each in an order of its own: 1, 1, 1e-18 or 1, 1e-6, 1e-12."""
     V = np.array([[1, 0, 0], [1, 1e-3, 0], [0, 1, 1e-6]])
@@ -395,16 +412,29 @@ def test_no_answer_is_made_of_rounding(kind, dtype):
     assert model.predict_next([2])[[3, 4]].tolist() == [0, 0]
 
 
-def test_a_possible_set_can_be_completed():
-    """The rank was that of eigenvalues far below the largest, though no set's probability depends on such a thing."""
-    rng = np.random.default_rng(1)
-    scale = np.array([1e7, 1e7, 1.0, 1e-2])
-    S = np.zeros((4, 4))
-    S[0, 1], S[1, 0] = 1e13, -1e13
-    model = cd.NonsymmetricDPP.from_factors(rng.normal(size=(4, 4)) * scale[:, None], S=S)
-    assert model.score_samples([0, 1, 2, 3]) > -30
-    assert sorted(model.complete([0, 1], 4)) == [0, 1, 2, 3]
-    assert sorted(model.complete([3], 4)) == [0, 1, 2, 3]
+def test_nothing_linked_to_the_basket_is_no_answer_either():
+    """The bound of the rank counts items with partners: the basket seemed to leave room, and rounding filled it."""
+    rng = np.random.default_rng(0)
+    S = np.zeros((5, 5))
+    S[0, 1], S[1, 0] = 0.5, -0.5
+    model = cd.NonsymmetricDPP.from_factors(rng.normal(size=(5, 1)) * rng.normal(size=3), S=S)
+    for ask in (model.predict_next, model.recommend, lambda basket: model.grow(basket).probabilities()):
+        with pytest.raises(RankError):
+            ask([2])
+    assert (model.predict_next([0]) > 0).tolist() == [False, True, False, False, False]
+
+
+@pytest.mark.parametrize("kind", [cd.LowRankDPP, cd.NonsymmetricDPP])
+@pytest.mark.parametrize(("long", "short"), [(1e5, 0.1), (1e7, 0.2)])
+def test_a_possible_set_can_be_completed(kind, long, short):
+    """Growing had a rule of its own, and the rank another, which found sets impossible that are not."""
+    apart, together = kind.from_factors(np.diag([long, short])), kind.from_factors([[long, 0], [long, 0.1 * long]])
+    nearly = kind.from_factors([[1e5, 0], [1e5, 0.1]])
+    for model in (apart, together, nearly):
+        assert model.score_samples([0, 1]) > -15
+        assert sorted(model.complete([0], 2)) == [0, 1]
+        assert model.grow([0]).add(1).items == [0, 1]
+        assert model.predict_next([0]).tolist() == [0, 1]
 
 
 @settings(deadline=None, max_examples=60)
@@ -418,10 +448,22 @@ def test_conditioning_never_refuses_a_possible_set(seed, k):
     if np.isneginf(kernel.log_det(Sets.one(A))[0]):
         return
     rest_kernel, rest = kernel.condition(A)
-    again = Kernel(rest_kernel.factors, rest_kernel.gain, rest_kernel.skew, rest_kernel.diagonal)  # as from a file
+    again = Kernel(rest_kernel.factors, rest_kernel.gain, rest_kernel.skew)  # which checks it, as that of a file
     L = given_kernel(dense(kernel), A)[np.ix_(rest, rest)]
     scale = np.sqrt(np.outer(kernel.squared_norms[rest], kernel.squared_norms[rest])) + np.abs(L)
     np.testing.assert_allclose(dense(again) / scale, L / scale, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_conditioning_on_as_many_items_as_components(seed):
+    """What is left of the gain is nothing but rounding, half of the time with a negative eigenvalue."""
+    S = np.zeros((6, 6))
+    S[4, 5], S[5, 4] = 1.0, -1.0
+    rest_kernel, _ = Kernel(np.random.default_rng(seed).normal(size=(6, 3)), skew=S).condition(codes(0, 1, 2))
+    expected = np.zeros((3, 3))
+    expected[1, 2], expected[2, 1] = 1.0, -1.0
+    np.testing.assert_allclose(dense(rest_kernel), expected, atol=1e-9)
+    Kernel(rest_kernel.factors, rest_kernel.gain, rest_kernel.skew)  # passes the check, as that of a file must
 
 
 def test_a_full_basket_leaves_nothing_to_condition_on():
@@ -447,3 +489,39 @@ def test_large_factorisations_use_one_thread(monkeypatch):
     assert asked == [1, 1, 1]
     cd.baselines.EASE().fit([[0, 1, 2], [3, 4, 5]])
     assert asked == [1, 1, 1, 1]
+
+
+def badly_conditioned(seed: int) -> Kernel:
+    """Items that nearly depend on others, of very different weight, in float32 or not, with any of the parts."""
+    rng = np.random.default_rng(seed)
+    V = rng.normal(size=(6, rng.integers(2, 5)))
+    for _ in range(rng.integers(0, 3)):
+        i, j = rng.choice(6, 2, replace=False)
+        V[i] = rng.normal() * V[j] + 10 ** rng.uniform(-9, -2) * V[i]
+    weight = 10.0 ** rng.uniform(-4, 4, size=6) if rng.random() < 0.5 else np.ones(6)
+    S = rng.normal(size=(6, 6)) * (rng.random((6, 6)) < 0.3) * np.outer(weight, weight) * 10 ** rng.uniform(-8, 1)
+    d = rng.random(6) * 10 ** rng.uniform(-10, 0) * weight**2 * (rng.random(6) < 0.5)
+    V = (V * weight[:, None]).astype(np.float32 if rng.random() < 0.2 else np.float64)
+    return Kernel(V, None, S - S.T if rng.random() < 0.6 else None, d if rng.random() < 0.4 else None)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(0, 2**32 - 1), st.permutations(range(6)), st.integers(1, 3))
+def test_scores_and_growing_sets_are_of_one_mind_with_log_det(seed, order, size):
+    kernel, A, others = badly_conditioned(seed), order[:size], order[size:]
+    logs = kernel.log_det(as_sets([A[: n + 1] for n in range(size)]))
+    if np.isneginf(logs).any():
+        return
+    expected = np.exp(kernel.log_det(as_sets([[*A, j] for j in others])) - logs[-1])
+    grown = kernel.grow()
+    for code in A:
+        grown.add(code)
+    answers = [grown.scores[others], kernel.grow(A).scores[others]]
+    if expected.any():
+        answers.append(all_scores(kernel, Sets.one(A))[0, others])
+    else:
+        with pytest.raises(RankError):
+            all_scores(kernel, Sets.one(A))
+    for scores in answers:
+        np.testing.assert_array_equal(scores == 0, expected == 0)
+        np.testing.assert_allclose(scores, expected, rtol=0.05)

@@ -1,60 +1,32 @@
-"""The safe Cholesky and the symmetric polynomials in logarithms."""
+"""The triangle of a tall matrix and the symmetric polynomials in logarithms."""
 
 from __future__ import annotations
 
 import itertools
-import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contradpp.dpp.linalg import log_elementary_symmetric, safe_cholesky
-from contradpp.errors import ContradppError, NumericalError, NumericalWarning
+from contradpp.dpp.linalg import log_elementary_symmetric
+from contradpp.dpp.products import triangle
 
 
-def test_plain_cholesky_says_nothing():
-    X = np.random.default_rng(0).normal(size=(5, 9))
-    matrix = X @ X.T
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        R = safe_cholesky(matrix)
-    np.testing.assert_allclose(R @ R.T, matrix)
-    np.testing.assert_array_equal(R, np.tril(R))
+@pytest.mark.parametrize("shape", [(0, 3), (2, 3), (50, 1), (7000, 5), (10_000, 0)])
+def test_the_triangle_of_a_tall_matrix(shape):
+    A = np.random.default_rng(0).normal(size=shape)
+    R = triangle(A, 1)
+    np.testing.assert_allclose(R.T @ R, A.T @ A, atol=1e-9)
+    np.testing.assert_array_equal(R, np.triu(R))
+    np.testing.assert_array_equal(triangle(A, 2), R)
 
 
-def test_a_singular_matrix_gets_jitter_and_a_warning():
-    x = np.array([[1.0, 2.0, 3.0]])
-    matrix = x.T @ x - 1e-15 * np.eye(3)  # rank one, less a rounding error
-    with pytest.warns(NumericalWarning, match=r"the Gram matrix is singular to rounding: .* was added"):
-        R = safe_cholesky(matrix, what="the Gram matrix")
-    np.testing.assert_allclose(R @ R.T, matrix, atol=1e-4)
-
-
-def test_jitter_is_relative_to_the_scale():
-    x = np.array([[1.0, 2.0, 3.0]]) * 1e6
-    with pytest.warns(NumericalWarning):
-        R = safe_cholesky(x.T @ x - 1e-3 * np.eye(3))
-    np.testing.assert_allclose(R @ R.T, x.T @ x, rtol=1e-4)
-
-
-def test_an_indefinite_matrix_is_a_typed_error():
-    with pytest.raises(NumericalError, match="I \\+ C is not positive definite") as caught:
-        safe_cholesky(np.diag([1.0, -1.0]), what="I + C")
-    assert isinstance(caught.value, ContradppError)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_entries_that_are_not_finite_are_a_typed_error(bad):
-    matrix = np.eye(2)
-    matrix[0, 0] = bad
-    with pytest.raises(NumericalError, match="not finite"):
-        safe_cholesky(matrix)
-
-
-def test_an_empty_matrix_has_an_empty_factor():
-    assert safe_cholesky(np.empty((0, 0))).shape == (0, 0)
+def test_the_triangle_keeps_small_singular_values():
+    """Those of AᵀA would drown: 1e-20 beside 1."""
+    A = np.linalg.qr(np.random.default_rng(0).normal(size=(5000, 3)))[0] * [1, 1e-5, 1e-10]
+    A = A @ np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    np.testing.assert_allclose(np.linalg.svd(triangle(A, 1), compute_uv=False), [1, 1e-5, 1e-10], rtol=1e-4)
 
 
 @settings(deadline=None, max_examples=40)

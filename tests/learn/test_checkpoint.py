@@ -265,8 +265,8 @@ def test_how_often_not(every):
 # -- Real kills --------------------------------------------------------------------------------------
 
 SHOP = (
-    "fit", "grocer", "--model", "lowrank", "--rank", "24", "--objective", "dynamic", "--batch-size", "100",
-    "--max-iter", "3", "--jobs", "1", "--test-size", "0",
+    "fit", "grocer", "--model", "lowrank", "--n-components", "24", "--objective", "dynamic", "--batch-size", "100",
+    "--max-iter", "3", "--n-jobs", "1", "--test-size", "0",
 )  # fmt: skip
 
 

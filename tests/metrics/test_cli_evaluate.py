@@ -28,7 +28,9 @@ def test_table(files):
 
 
 def test_json_is_the_report(files):
-    shown = CliRunner().invoke(evaluate, [*files, "--json", "--seed", "3", "--ks", "1,4"], catch_exceptions=False)
+    shown = CliRunner().invoke(
+        evaluate, [*files, "--json", "--random-state", "3", "--ks", "1,4"], catch_exceptions=False
+    )
     report = cd.evaluate(cd.load(files[0]), cd.read_baskets(files[1]), ks=(1, 4), random_state=3)
     assert json.loads(shown.output) == json.loads(json.dumps(report.as_dict()))
 

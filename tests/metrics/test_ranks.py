@@ -7,10 +7,10 @@ import pytest
 
 import contradpp as cd
 import reference
-from contradpp.data.sets import Sets
+from contradpp.data.sets import Sets, without_each
 from contradpp.dpp.kernel import Kernel
 from contradpp.metrics.kernel_scoring import KernelScorer
-from contradpp.metrics.leave_one_out import count_rows, rank_one_by_one, without_each
+from contradpp.metrics.leave_one_out import count_rows, rank_one_by_one
 from contradpp.metrics.scoring import LinearScorer, StaticScorer
 
 
@@ -87,7 +87,7 @@ def test_linear_scores_lose_the_row_of_the_item_left_out(bias):
     S = rng.integers(-2, 3, size=(700, 700)) / 10  # tenths: sums of them tie only to rounding
     b = np.zeros(700) if bias is None else rng.integers(0, 2, size=700) / 10
     sets = random_sets(700, 30, 6, seed=5)
-    scorer = LinearScorer(cd.Vocabulary(range(700)), lambda codes: S[codes], None if bias is None else b)
+    scorer = LinearScorer(cd.Vocabulary(range(700)), S, None if bias is None else b)
     out = scorer.leave_one_out(sets, first_entries(sets), 10, 2)
     exact = np.round(10 * S), np.round(10 * b)
     for s in range(sets.count):
@@ -106,7 +106,7 @@ def test_static_scores_are_a_linear_model_without_weights():
     scores = np.random.default_rng(0).integers(0, 5, size=50).astype(float)
     sets, items = random_sets(50, 40, 6, seed=6), cd.Vocabulary(range(50))
     static = StaticScorer(items, scores, lambda _: np.zeros(0)).leave_one_out(sets, first_entries(sets), 10, 1)
-    linear = LinearScorer(items, lambda codes: np.zeros((len(codes), 50)), scores)
+    linear = LinearScorer(items, np.zeros((50, 50)), scores)
     for a, b in zip(static, linear.leave_one_out(sets, first_entries(sets), 10, 1), strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -91,4 +91,4 @@ def test_the_command_reads_a_file_as_fit_does(tmp_path):
     context = fit_command.make_context("fit", command[2:])
     assert {context.params[name[2:]]: name for name in layout[::2]} == dict(zip(layout[1::2], layout[::2], strict=True))
     assert (context.params["model"], context.params["objective"]) == ("lowrank", "mle")
-    assert context.params["rank"] >= 2
+    assert context.params["n_components"] >= 2

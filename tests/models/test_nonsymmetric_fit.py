@@ -83,7 +83,7 @@ def test_likelihood_of_a_large_catalogue_is_refused():
         cd.NonsymmetricDPP(4, 4, objective="mle").fit(shop)
 
 
-@pytest.mark.parametrize("wrong", [{"objective": "softmax"}, {"dropout": 1.0}, {"dropout": -0.1}, {"n_skew": 0}])
+@pytest.mark.parametrize("wrong", [{"objective": "softmax"}, {"dropout": 1.0}, {"dropout": -0.1}, {"n_skew": -1}])
 def test_wrong_parameters_are_named(wrong: dict):
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         cd.NonsymmetricDPP(4, **{"n_skew": 4, **wrong}).fit(pairs_shop(n=60))

@@ -94,15 +94,29 @@ def test_new_baskets_become_likelier():
 
 
 def test_it_moves_little_and_keeps_the_rest():
-    """One round is one small step, and items outside the batch stay as they are (contrast 1, alpha 0)."""
+    """One round is one small step; items outside the batch stay (contrast 1, alpha 0), but for the common scale."""
     model = fitted(alpha=0.0, negative_ratio=0.0)
     old = np.array(model.item_factors_)
     model.partial_fit([["a", "b"]], negatives=[["c", "d"]])
-    moved = [
-        item for item, row, before in zip(model.items_, model.item_factors_, old, strict=True) if (row != before).any()
-    ]
+    scale = np.linalg.norm(model.item_factors_[list(model.items_).index("e")]) / np.linalg.norm(
+        old[list(model.items_).index("e")]
+    )
+    assert scale == pytest.approx(1.0, abs=0.1)
+    off = np.abs(model.item_factors_ - scale * old).max(axis=1)
+    moved = [item for item, distance in zip(model.items_, off, strict=True) if distance > 1e-12]
     assert sorted(moved) == ["a", "b", "c", "d"]
-    assert np.abs(model.item_factors_ - old).max() < 0.2 * np.abs(old).max()
+    assert off.max() < 0.2 * np.abs(old).max()
+
+
+def test_many_small_updates_keep_size_and_likelihood():
+    """Each of them is a step by chance; the scale must not drift, and what much data have said must stay."""
+    shop = cd.datasets.load("grocer", n_baskets=2500, random_state=0)
+    model = cd.LowRankDPP(40, objective="mle", oversize="drop", random_state=0).fit(shop)
+    before, rng = model.score(shop), np.random.default_rng(0)
+    for _ in range(200):
+        model.partial_fit(shop.subset(rng.choice(shop.n_baskets, 20, replace=False)))
+    assert model.kernel_.expected_size == pytest.approx(shop.sizes.mean(), rel=0.05)
+    assert model.score(shop) > before - 0.5
 
 
 def test_labels_and_weights():

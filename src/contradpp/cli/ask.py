@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import click
 
 import contradpp as cd
-from contradpp.cli.inputs import input_option, model_argument, queries, unknown_option
+from contradpp.cli.inputs import (
+    Decorator,
+    Words,
+    input_option,
+    model_argument,
+    option,
+    queries,
+    random_state_option,
+    unknown_option,
+)
 from contradpp.cli.output import Column, called, json_option, listed, say, show_json, show_table
-from contradpp.cli.words import Words
+from contradpp.distributed.scoring import recommend_folder
 from contradpp.errors import ContradppError
 from contradpp.models.base import BaseDPP
 
 BLOCK = 512  # baskets answered at a time
 
 Answer = dict[str, Any]
-items_argument: Callable[[Any], Any] = click.argument("items", nargs=-1, metavar="[ITEM]...")
-exclude_option: Callable[[Any], Any] = click.option(
-    "--exclude", multiple=True, metavar="ITEM", help="Never add this item; may be repeated."
-)
+items_argument: Decorator = click.argument("items", nargs=-1, metavar="[ITEM]...")
+exclude_option = option("--exclude", multiple=True, metavar="ITEM", help="Never add this item; may be repeated.")
 
 
 def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
@@ -33,14 +40,14 @@ def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
 @click.command()
 @model_argument
 @items_argument
-@click.option("-n", "n_items", default=10, show_default=True, type=click.IntRange(1), help="How many suggestions.")
+@option("-n", "n_items", default=10, type=click.IntRange(1), help="How many suggestions.")
 @exclude_option
 @input_option
 @unknown_option
-@click.option("--engine", type=click.Choice(["ray"]), help="Answer a folder of Parquet files on a Ray cluster.")
-@click.option("-o", "--output", metavar="FOLDER", help="With --engine: where the answers go, a file for each.")
-@click.option("--address", help="With --engine: the cluster; one on this machine if left out.")
-@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="With --engine: processes.")
+@option("--engine", type=("ray",), help="Answer a folder of Parquet files on a Ray cluster.")
+@option("-o", "--output", metavar="FOLDER", help="With --engine: where the answers go, a file for each.")
+@option("--address", help="With --engine: the cluster; one on this machine if left out.")
+@option("--workers", type=click.IntRange(1), default=2, help="With --engine: processes.")
 @json_option
 def recommend(
     model: str, items: tuple[str, ...], n_items: int, exclude: tuple[str, ...], source: str | None, unknown: str,
@@ -64,8 +71,6 @@ def recommend(
     if engine is not None:
         if source is None or output is None:
             raise click.UsageError("--engine needs --input and --output, two folders, and takes no items")
-        from contradpp.distributed.scoring import recommend_folder
-
         n_files, n_rows = recommend_folder(
             model, source, output, n=n_items, exclude=banned, unknown=unknown, workers=workers, address=address
         )
@@ -84,7 +89,7 @@ def recommend(
 @click.command()
 @model_argument
 @items_argument
-@click.option("--size", default=6, show_default=True, type=click.IntRange(1), help="Items in the end, given ones too.")
+@option("--size", default=6, type=click.IntRange(1), help="Items in the end, given ones too.")
 @exclude_option
 @input_option
 @unknown_option
@@ -114,22 +119,23 @@ def complete(
 
 @click.command()
 @model_argument
-@click.option("-n", "n_samples", default=5, show_default=True, type=click.IntRange(0), help="How many baskets.")
-@click.option("--size", type=click.IntRange(0), help="Only baskets of this size; any size if left out.")
-@click.option("--given", multiple=True, metavar="ITEM", help="Every basket holds this item; may be repeated.")
-@click.option("--seed", type=int, help="Seed of the draw; another one each time if left out.")
+@option("-n", "n_samples", default=5, type=click.IntRange(0), help="How many baskets.")
+@option("--size", type=click.IntRange(0), help="Only baskets of this size; any size if left out.")
+@option("--given", multiple=True, metavar="ITEM", help="Every basket holds this item; may be repeated.")
+@random_state_option("Seed of the draw; another one each time if left out.", default=None)
 @unknown_option
 @json_option
 def sample(
-    model: str, n_samples: int, size: int | None, given: tuple[str, ...], seed: int | None, unknown: str, as_json: bool
-) -> None:
+    model: str, n_samples: int, size: int | None, given: tuple[str, ...], random_state: int | None, unknown: str,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Draw baskets from MODEL, exactly as it says they occur: a line each, with --json an array each.
 
     \b
     contradpp sample shop.safetensors -n 3 --size 5 --given spaghetti
     """
     loaded, words = opened(model, unknown)
-    for basket in loaded.sample(n_samples, size, words.basket(given), random_state=seed):
+    for basket in loaded.sample(n_samples, size, words.basket(given), random_state=random_state):
         if as_json:
             show_json(basket, indent=None)
         else:

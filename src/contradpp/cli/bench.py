@@ -9,6 +9,7 @@ import click
 
 from contradpp import __version__
 from contradpp.cli.destination import check_writable, write_text
+from contradpp.cli.inputs import OLD_FILE, option
 from contradpp.cli.output import Column, busy, say, show_table
 from contradpp.research.bench import GROUPS, WORSE, SpeedFigure, machine, measure, read_figures
 
@@ -23,18 +24,11 @@ def groups(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Fewer rounds.")
-@click.option("--only", callback=groups, metavar="GROUPS", help=f"Some figures, between commas: {', '.join(GROUPS)}.")
-@click.option(
-    "--json",
-    "file",
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    is_flag=False,
-    flag_value="-",
-    help="Also write the figures to a file; without a name, print JSON instead of a table.",
-)
-@click.option("--compare", "earlier", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="Show the change against a file that --json wrote.")  # fmt: skip
+@option("--quick", is_flag=True, help="Fewer rounds.")
+@option("--only", callback=groups, metavar="GROUPS", help=f"Some figures, between commas: {', '.join(GROUPS)}.")
+@option("--json", "file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), is_flag=False,
+        flag_value="-", help="Also write the figures to a file; without a name, print JSON, not a table.")  # fmt: skip
+@option("--compare", "earlier", type=OLD_FILE, help="Show the change against a file that --json wrote.")
 def bench(quick: bool, only: tuple[str, ...], file: Path | None, earlier: Path | None) -> None:
     """Measure the library's speed against the machine's limits (docs/performance.md explains each line).
 

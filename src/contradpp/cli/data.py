@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TextIO, cast
 
 import click
+import numpy as np
 
-from contradpp.cli.convert import SUFFIXES, write_baskets
 from contradpp.cli.destination import check_writable
 from contradpp.cli.inputs import baskets_from, layout_options, reading_from
 from contradpp.cli.output import Column, busy, in_bytes, json_option, show_json, show_table
 from contradpp.data import datasets
+from contradpp.data.baskets import Baskets
+from contradpp.errors import DataError
+
+SUFFIXES = (".jsonl", ".csv", ".dat", ".parquet")
 
 
 @click.group(invoke_without_command=True)
@@ -99,3 +111,70 @@ def _entry(name: str) -> dict[str, Any]:
         "name": name, "n_baskets": dataset.n_baskets, "n_items": dataset.n_items, "where": where,
         "description": dataset.description, "source": dataset.source,
     }  # fmt: skip
+
+
+# -- Writing baskets ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path`, which takes its place if the block succeeds and is removed if it does not."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_baskets(baskets: Baskets, path: Path) -> None:
+    """Write the baskets in the format that the suffix names, whole or not at all."""
+    writers: dict[str, Callable[[Baskets, TextIO], None]]
+    writers = {".jsonl": _write_jsonl, ".csv": _write_long, ".dat": _write_fimi}
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    suffix = (suffixes[:-1] if packed else suffixes)[-1:]
+    if not suffix or suffix[0] not in SUFFIXES or (packed and suffix[0] == ".parquet"):
+        raise click.BadParameter(f"{path.name}: the suffix must be one of {', '.join(SUFFIXES)}", param_hint="OUTPUT")
+    with replacing(path) as temporary:
+        if suffix[0] == ".parquet":
+            _write_parquet(baskets, temporary)
+            return
+        with temporary.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if packed else raw as stream:
+            file = io.TextIOWrapper(cast(BinaryIO, stream), encoding="utf-8", newline="")
+            writers[suffix[0]](baskets, file)
+            file.flush()
+            file.detach()
+
+
+def _write_jsonl(baskets: Baskets, file: TextIO) -> None:
+    for basket in baskets:
+        file.write(json.dumps(basket, ensure_ascii=False) + "\n")
+
+
+def _write_fimi(baskets: Baskets, file: TextIO) -> None:
+    for number, basket in enumerate(baskets):
+        words = [str(item) for item in basket]
+        if any(len(word.split()) != 1 for word in words):
+            raise DataError(f"basket {number} has an item with a space in it, which .dat cannot hold: use .jsonl")
+        file.write(" ".join(words) + "\n")
+
+
+def _write_long(baskets: Baskets, file: TextIO) -> None:
+    names = baskets.items.names
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(["basket", "item", *(["name"] if names else [])])
+    for number, basket in enumerate(baskets):
+        rows.writerows([number, item, *([names.get(item, "")] if names else [])] for item in basket)
+
+
+def _write_parquet(baskets: Baskets, path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    owners = np.repeat(np.arange(baskets.n_baskets), baskets.sizes)
+    columns = {"basket": pa.array(owners), "item": pa.array(baskets.items.take(baskets.indices.tolist()))}
+    if baskets.items.names:
+        called = np.array([baskets.items.name(item) for item in baskets.items])
+        columns["name"] = pa.array(called[baskets.indices])
+    pq.write_table(pa.table(columns), path, compression="zstd")

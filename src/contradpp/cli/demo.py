@@ -11,8 +11,11 @@ import click
 import contradpp as cd
 from contradpp.cli.destination import check_writable, save_model, write_text
 from contradpp.cli.fit import show_files, show_metrics
+from contradpp.cli.inputs import FOLDER, option, random_state_option
 from contradpp.cli.output import Column, busy, heading, json_option, listed, paragraph, show_json, show_table
+from contradpp.cli.serve import serve
 from contradpp.report.measured import Measured, examples, measure
+from contradpp.report.page import Subject, render
 
 BASKETS = (["spaghetti", "tomato sauce"], ["taco shells", "minced beef"], ["wet cat food (Felix & Co)"])
 PRODUCTS = ("whole milk (Dairy Farm)", "spaghetti", "white sliced bread")
@@ -37,29 +40,25 @@ class Demo(NamedTuple):
     page: Path
 
 
-_FOLDER = click.Path(file_okay=False, path_type=Path)
-
-
 @click.command()
-@click.option("--baskets", "n_baskets", default=20_000, show_default=True, type=click.IntRange(100), help="How many.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the shop and the models.")
-@click.option("-o", "--output", "folder", default="demo-output", show_default=True, type=_FOLDER,
-              help="Folder for model and report.")  # fmt: skip
-@click.option("--serve", "serving", is_flag=True, help="Then open the model as a web page on this machine.")
+@option("--baskets", "n_baskets", default=20_000, type=click.IntRange(100), help="How many.")
+@random_state_option("Seed of the shop and the models.")
+@option("-o", "--output", "folder", default="demo-output", type=FOLDER, help="Folder for model and report.")
+@option("--serve", "serving", is_flag=True, help="Then open the model as a web page on this machine.")
 @json_option
 @click.pass_context
-def demo(ctx: click.Context, /, n_baskets: int, seed: int, folder: Path, serving: bool, as_json: bool) -> None:
+def demo(ctx: click.Context, /, n_baskets: int, random_state: int, folder: Path, serving: bool, as_json: bool) -> None:
     """Generate a small supermarket, learn it, compare models, and show what goes with a basket."""
     started = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     path, page = folder / "model.safetensors", folder / "report.html"
     for file in (path, page):
         check_writable(file)
-    shop = cd.datasets.load("grocer", n_baskets=n_baskets, random_state=seed)
-    train, test = shop.split(0.1, random_state=seed)
+    shop = cd.datasets.load("grocer", n_baskets=n_baskets, random_state=random_state)
+    train, test = shop.split(0.1, random_state=random_state)
     if not as_json:
         click.echo(f"A made-up supermarket: {len(shop):,} baskets of {shop.n_items} products.")
-    models, seconds = learn(train, seed)
+    models, seconds = learn(train, random_state)
     with busy("Measuring on held-out baskets ..."):
         measured = measure(models, train, test)
     if measured is None:
@@ -67,15 +66,13 @@ def demo(ctx: click.Context, /, n_baskets: int, seed: int, folder: Path, serving
     found = Demo(models, seconds, measured, path, page)
     save_model(models[BEST], path)
     with busy("Drawing the report ..."):
-        write_page(found, train, test, seed)
+        write_page(found, train, test, random_state)
     total = time.perf_counter() - started
     if as_json:
         show_json(findings(found, total))
     else:
         show(found, total)
     if serving:
-        from contradpp.cli.serve import serve
-
         ctx.invoke(serve, model=str(path))
 
 
@@ -93,8 +90,6 @@ def learn(train: cd.Baskets, seed: int) -> tuple[dict[str, Any], dict[str, float
 
 def write_page(found: Demo, train: cd.Baskets, test: cd.Baskets, seed: int) -> None:
     """The report about the best model."""
-    from contradpp.report.page import Subject, render
-
     model, shown = found.models[BEST], examples(found.models[BEST], test, seed=seed)
     write_text(found.page, render(Subject(model, BEST, "grocer", train, found.measured, shown, found.seconds[BEST])))
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
+from contradpp.dpp.persist import write_atomically
 from contradpp.errors import ModelFileError
 from contradpp.learn.checkpoint import KIND
 
@@ -49,21 +47,9 @@ def is_model(path: Path) -> bool:
         return False
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path`, which takes its place if the block succeeds and is removed if it does not."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_atomically(path, text.encode())
 
 
 def save_model(model: Any, path: Path) -> None:

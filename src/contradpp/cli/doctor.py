@@ -21,16 +21,14 @@ import contradpp as cd
 from contradpp._threads import resolve_n_jobs
 from contradpp.cli.output import Column, busy, in_bytes, json_option, show_json, show_table
 from contradpp.data import datasets
+from contradpp.dpp import compiled
 
 SIGNS = {"ok": "✓", "note": "·", "failed": "✗"}
 LEAST_MEMORY = 500e6
 LIBRARIES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "threadpoolctl", "click", "rich")
 EXTRAS = {
-    "serve": ("fastapi", "prometheus_client", "uvicorn"),
-    "plot": ("matplotlib",),
-    "ray": ("ray",),
-    "tune": ("optuna",),
-}
+    "serve": ("fastapi", "prometheus_client", "uvicorn"), "plot": ("matplotlib",), "ray": ("ray",), "tune": ("optuna",),
+}  # fmt: skip
 
 
 class Check(NamedTuple):
@@ -50,9 +48,9 @@ def doctor(as_json: bool) -> None:
     Exits with 1 if a check failed.
     """
     found: list[Check] = []
-    for title, examine in ALL:
+    for title, examine in ALL.items():
         with busy(f"{title} ..."):
-            found += _safely(title, examine)
+            found += examined(title, examine)
     failed = [check for check in found if check.verdict == "failed"]
     if as_json:
         show_json({"ok": not failed, "checks": [check._asdict() for check in found]})
@@ -61,12 +59,16 @@ def doctor(as_json: bool) -> None:
     sys.exit(1 if failed else 0)
 
 
-def _safely(title: str, examine: Callable[[], list[Check]]) -> list[Check]:
-    """The findings, or the failure of the check itself as one."""
+def examined(title: str, examine: Callable[[], list[Check] | str]) -> list[Check]:
+    """The findings, what a self-test says and how long it took, or the failure of either."""
+    started = time.perf_counter()
     try:
-        return examine()
+        found = examine()
     except Exception as error:
-        return [Check(title, "failed", f"{type(error).__name__}: {error}", "reinstall contradpp")]
+        advice = "reinstall contradpp; if that does not help, report this with the output of `contradpp doctor --json`"
+        return [Check(title, "failed", f"{type(error).__name__}: {error}", advice)]
+    seconds = time.perf_counter() - started
+    return [Check(title, "ok", f"{found} ({seconds:.1f} s)")] if isinstance(found, str) else found
 
 
 def _show(found: list[Check], failed: list[Check]) -> None:
@@ -109,9 +111,7 @@ def threads() -> list[Check]:
 
 def compile_cache() -> list[Check]:
     """Where Numba keeps compiled kernels, whether it can, and whether they are there already."""
-    from contradpp.dpp.compiled import kernels
-
-    overloads = [value for value in vars(kernels).values() if hasattr(value, "stats")]
+    overloads = [value for value in vars(compiled.kernels).values() if hasattr(value, "stats")]
     folder = Path(overloads[0].stats.cache_path)
     writable = folder.is_dir() and os.access(folder, os.W_OK)
     files = len(list(folder.glob("*.nbc"))) if folder.is_dir() else 0
@@ -152,19 +152,7 @@ def extras() -> list[Check]:
     return [Check("extras", "note" if missing else "ok", found, advice)]
 
 
-def self_test() -> list[Check]:
-    """Three small experiments: exact probabilities, training, and a model file read back."""
-    return [_timed(name, run) for name, run in TESTS.items()]
-
-
-def _timed(name: str, run: Callable[[], str]) -> Check:
-    started = time.perf_counter()
-    try:
-        found, verdict = run(), "ok"
-    except Exception as error:
-        found, verdict = f"{type(error).__name__}: {error}", "failed"
-    advice = "please report this, with the output of `contradpp doctor --json`" if verdict == "failed" else ""
-    return Check(name, verdict, f"{found} ({time.perf_counter() - started:.1f} s)", advice)
+# -- Three small experiments -----------------------------------------------------------------------------
 
 
 def enumeration() -> str:
@@ -208,12 +196,7 @@ def _require(good: Any, otherwise: str) -> None:
         raise ArithmeticError(otherwise)
 
 
-TESTS = {"exact probabilities": enumeration, "training": training, "model file": round_trip}
-ALL: tuple[tuple[str, Callable[[], list[Check]]], ...] = (
-    ("versions", versions),
-    ("threads", threads),
-    ("compile cache", compile_cache),
-    ("memory", memory),
-    ("extras", extras),
-    ("self-test", self_test),
-)
+ALL: dict[str, Callable[[], list[Check] | str]] = {
+    "versions": versions, "threads": threads, "compile cache": compile_cache, "memory": memory, "extras": extras,
+    "exact probabilities": enumeration, "training": training, "model file": round_trip,
+}  # fmt: skip

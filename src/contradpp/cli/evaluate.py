@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 import contradpp as cd
-from contradpp.cli.inputs import baskets_from, layout_options, model_argument
+from contradpp.cli.inputs import (
+    baskets_from,
+    layout_options,
+    model_argument,
+    n_jobs_option,
+    option,
+    random_state_option,
+)
 from contradpp.cli.output import busy, json_option, show_json
 from contradpp.errors import DataError
 
@@ -26,15 +33,16 @@ def levels(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int,
 @click.command()
 @model_argument
 @click.argument("data")
-@click.option("--ks", callback=levels, default="1,5,10,20", show_default=True, help="The k of p@k, between commas.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the held-out items and of the random sets.")
-@click.option("--min-size", default=1, show_default=True, help="Leave out test baskets with fewer items.")
-@click.option("--jobs", type=click.IntRange(1), help="Threads; all cores if left out.")
+@option("--ks", callback=levels, default="1,5,10,20", help="The k of p@k, between commas.")
+@random_state_option("Seed of the held-out items and of the random sets.")
+@option("--min-size", type=int, default=1, help="Leave out test baskets with fewer items.")
+@n_jobs_option
 @layout_options
 @json_option
 def evaluate(
-    model: str, data: str, ks: tuple[int, ...], seed: int, min_size: int, jobs: int | None, as_json: bool, **layout: Any
-) -> None:
+    model: str, data: str, ks: tuple[int, ...], random_state: int, min_size: int, n_jobs: int | None, as_json: bool,
+    **layout: Any,
+) -> None:  # fmt: skip
     """Evaluate MODEL on the baskets of DATA, a file or the name of a data set.
 
     DATA should not have been used for learning. Each item is left out of its basket and predicted from the rest.
@@ -48,7 +56,7 @@ def evaluate(
             raise DataError(
                 f"{model} knows none of the {baskets.n_items:,} items of {data}: it learned from other data"
             )
-        report = cd.evaluate(loaded, baskets, ks=ks, random_state=seed, min_size=min_size, n_jobs=jobs)
+        report = cd.evaluate(loaded, baskets, ks=ks, random_state=random_state, min_size=min_size, n_jobs=n_jobs)
         text = str(report)
     if as_json:
         show_json(report.as_dict())

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from contradpp import __version__
 from contradpp.cli.destination import check_writable, is_model, is_nothing, save_model, write_text
-from contradpp.cli.fit_options import ARGUMENTS, KNOBS, OPTIONS, FitCommand, as_toml, fit_options
+from contradpp.cli.fit_options import KNOBS, OPTIONS, FitCommand, as_toml, fit_options
 from contradpp.cli.output import (
     Column,
     busy,
@@ -31,6 +31,7 @@ from contradpp.cli.run import Run, judge, prepare, train
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ConvergenceError
 from contradpp.report.measured import KS, Example, Measured
+from contradpp.report.page import Subject, render
 
 SETTINGS_MARK = "# Written by contradpp"
 LEGEND = (
@@ -174,7 +175,7 @@ def missing(files: Files) -> str:
 
 def repeatable(run: Run, data: str, files: Files) -> dict[str, Any]:
     """The options of the run, with absolute paths and nothing left open."""
-    used = {knob: getattr(run.model, ARGUMENTS.get(knob, knob), None) for knob in KNOBS}
+    used = {knob: getattr(run.model, knob, None) for knob in KNOBS}
     chosen = {choice.option: choice.value for choice in run.choices}
     settings = run.given | chosen | used | dict.fromkeys(OPTIONS["Long runs"])  # of this run only
     settings |= {"data": Path(data) if Path(data).exists() else data, "output": files.model, "report": files.report}
@@ -185,8 +186,6 @@ def repeatable(run: Run, data: str, files: Files) -> dict[str, Any]:
 
 def write_report(run: Run, path: Path) -> None:
     """The HTML page about the model."""
-    from contradpp.report.page import Subject, render
-
     with busy("Drawing the report ..."):
         subject = Subject(run.model, run.name, run.label, run.learned, run.measured, run.examples, run.seconds)
         write_text(path, render(subject))

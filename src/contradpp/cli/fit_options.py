@@ -1,4 +1,4 @@
-"""Everything `fit` knows of parameters: options with their groups, choices and help, the models, and files of options.
+"""The options of `fit`, those of training from the table of parameters, and a run's options as a TOML file.
 
 An option stays None unless it is given, so that the model's own default applies or the data decide.
 """
@@ -15,64 +15,57 @@ from typing import Any
 
 import click
 
-import contradpp as cd
-from contradpp.cli.inputs import LAYOUT, layout_options
-from contradpp.cli.output import json_option
+from contradpp.cli.inputs import FILE, LAYOUT, OLD_FILE, current_word, layout_options, option
+from contradpp.cli.output import flag, json_option, written
 from contradpp.errors import ParameterError
 from contradpp.learn.checkpoint import DEFAULT_EVERY, parse_every
-from contradpp.learn.params import OBJECTIVES
+from contradpp.learn.params import LOWRANK, TABLE, Parameter
+from contradpp.metrics.tuning import MODELS
 
-MODELS: dict[str, type[Any]] = {"lowrank": cd.LowRankDPP, "nonsymmetric": cd.NonsymmetricDPP}
 DEFAULT_MODEL = "nonsymmetric"
-# Options whose name differs from the constructor's argument.
-ARGUMENTS = {"rank": "n_components", "skew": "n_skew", "seed": "random_state", "jobs": "n_jobs"}
+KNOBS = (*TABLE, "random_state", "n_jobs")  # what is passed on to the model's constructor
 
 
-def arguments_of(model: str) -> Mapping[str, inspect.Parameter]:
-    """The arguments of a model's constructor."""
-    return inspect.signature(MODELS[model]).parameters
+def has(model: str, knob: str) -> bool:
+    """Whether a model has this parameter."""
+    return knob not in TABLE or MODELS[model].__name__ in TABLE[knob].models
 
 
-def default_of(option: str, model: str | None = None) -> Any:
-    """The default of an option's argument: the model's, or that of the first model that has it."""
-    argument = ARGUMENTS.get(option, option)
-    return next(
-        known[argument].default
-        for known in map(arguments_of, MODELS if model is None else [model])
-        if argument in known
-    )
+def is_symmetric(knob: str) -> bool:
+    """Whether only the symmetric kernel has this parameter."""
+    return knob in TABLE and TABLE[knob].models == (LOWRANK,)
 
 
-def is_symmetric(option: str) -> bool:
-    """Whether only the symmetric kernel has this option."""
-    return ARGUMENTS.get(option, option) not in arguments_of("nonsymmetric")
+def default_of(knob: str, model: str) -> Any:
+    """The model's own default."""
+    return inspect.signature(MODELS[model]).parameters[knob].default
 
 
-def build(name: str, options: Mapping[str, Any]) -> Any:
+def build(model: str, options: Mapping[str, Any]) -> Any:
     """The model with the options that were given; one that it does not have is a usage error."""
-    given = {option: value for option, value in options.items() if value is not None}
-    for option in given:
-        if ARGUMENTS.get(option, option) not in arguments_of(name):
-            raise click.UsageError(f"{flag(option)} is not an option of --model {name}")
-    return MODELS[name](**{ARGUMENTS.get(option, option): value for option, value in given.items()})
-
-
-def flag(option: str) -> str:
-    """An option as it is written on the command line."""
-    return f"--{option.replace('_', '-')}"
+    given = {knob: value for knob, value in options.items() if value is not None}
+    for knob, value in given.items():
+        if not has(model, knob):
+            raise click.UsageError(f"{written(knob, value)} is not for --model {model}")
+    return MODELS[model](**given)
 
 
 # -- What the options accept --------------------------------------------------------------------------
 
 
-def number_or_counted(ctx: click.Context, param: click.Parameter, value: Any) -> float | str | None:
-    """A weight of the negatives: a number, or the word for the appendix's form."""
-    if value is None or value == "counted":
-        return value  # type: ignore[no-any-return]
-    try:
-        return float(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is neither a number nor 'counted'", ctx, param) from None
+def number_or(words: tuple[str, ...], number: Any) -> Any:
+    """A callback that takes one of these words, or what the type takes."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value is None or value in words:
+            return value
+        try:
+            return number.convert(float(value), param, ctx)
+        except ValueError:
+            known = " or ".join(map(repr, words))
+            raise click.BadParameter(f"{value!r} is neither a number nor {known}", ctx, param) from None
+
+    return read
 
 
 def share_or_file(ctx: click.Context, param: click.Parameter, value: Any) -> float | str | None:
@@ -102,50 +95,70 @@ def steps_or_seconds(ctx: click.Context, param: click.Parameter, value: Any) -> 
 
 # -- The options --------------------------------------------------------------------------------------
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
-_OLD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_NUMBER = click.FloatRange(min=0.0)
 _COUNT = click.IntRange(min=1)
-Spec = dict[str, Any]  # arguments of `click.option`
+Spec = dict[str, Any]  # arguments of `option`
+# Where the command line does not take the model's default: it has one of its own, or looks at the data (`run.choose`).
+OWN_DEFAULTS = {"oversize": "drop"}
+CHOSEN = {"n_components": "basket sizes", "objective": "the catalogue's size", "batch_size": "the amount of data"}
 
 
 def _option(kind: Any, help: str, **more: Any) -> Spec:
-    kind = click.Choice(kind) if isinstance(kind, tuple) else kind
-    return {"type": kind, "help": help, "show_default": "default" in more, **more}
+    return {"type": kind, "help": help, **more}
 
 
-def _knob(kind: Any, help: str, **more: Any) -> Spec:
-    """An option whose help shows the model's own default."""
-    return _option(kind, help, knob=True, **more)
+def _from_table(*names: str) -> dict[str, Spec]:
+    """The options of these parameters of training, from their rows of the table."""
+    return {name: _of_row(TABLE[name]) for name in names}
 
 
-# What most people need first, every knob of the model last.
+def _of_row(row: Parameter) -> Spec:
+    own = {"default": OWN_DEFAULTS.get(row.name)} if row.flag or row.name in OWN_DEFAULTS else {}
+    if row.low is None:
+        return _option(row.choices or None, _help_of(row), **own)
+    most = {} if row.high == float("inf") else {"max": row.high, "max_open": True}
+    number: Any = click.IntRange if row.whole else click.FloatRange
+    number = number(row.low, min_open=row.above, **most)
+    if not row.choices:
+        return _option(number, _help_of(row), **own)
+    return _option(None, _help_of(row), metavar="|".join(["NUMBER", *row.choices]),
+                   callback=number_or(row.choices, number), **own)  # fmt: skip
+
+
+def _help_of(row: Parameter) -> str:
+    """What it is, for which model if not for all, and the models' own defaults."""
+    defaults = {model: default_of(row.name, model) for model in MODELS if has(model, row.name)}
+    only = "" if len(defaults) == len(MODELS) else f" ({', '.join(defaults)})"
+    if row.name in OWN_DEFAULTS or set(defaults.values()) == {None}:
+        return f"{row.help}{only}."
+    if row.name in CHOSEN:
+        shown = f"by {CHOSEN[row.name]}"
+    elif len(set(defaults.values())) == 1:
+        shown = str(*set(defaults.values()))
+    else:
+        shown = ", ".join(f"{default} ({model})" for model, default in defaults.items())
+    return f"{row.help}{only}.  [default: {shown}]"
+
+
+# What most people need first; every parameter that is not named here comes last.
 OPTIONS: dict[str, dict[str, Spec]] = {
     "The model": {
         "model": _option(tuple(MODELS),
                          f"The kind of kernel; {DEFAULT_MODEL}, unless another option asks for the other."),
-        "rank": _option(_COUNT, "Columns of V, the most items a basket can have; by basket sizes."),
-        "skew": _option(_COUNT, "Partners of an item in the part that attracts (nonsymmetric)."),
-        "objective": _option(OBJECTIVES, "What is maximised; by the catalogue's size."),
-        "contrast": _knob(str, "Weight of the negatives: a number, or 'counted'.", callback=number_or_counted),
-        "alpha": _knob(_NUMBER, "Strength of the popularity penalty."),
-        "oversize": _option(("drop", "clip", "error"), "Baskets larger than the rank: leave out, cut, or refuse.",
-                            default="drop"),
-        "calibrate": _knob(("likelihood", "discrimination"), "How the kernel's scale is set."),
+        **_from_table("n_components", "n_skew", "objective", "contrast", "alpha", "oversize", "calibrate"),
     },
     "The run": {
-        "max_iter": _knob(_COUNT, "The most rounds over the data."),
+        **_from_table("max_iter"),
         "validation": _option(None, "Baskets that decide when to stop: a share, or a file; 0.05 if left out.",
                               metavar="SHARE|FILE", callback=share_or_file),
         "test_size": _option(click.FloatRange(0, 1, max_open=True), "Share held out to measure the model; 0 for none.",
                              default=0.1),
-        "feedback": _option(_OLD_FILE,
+        "feedback": _option(OLD_FILE,
                             "Log of accepted and rejected suggestions, as `serve` writes it, to learn from too."),
-        "seed": _option(int, "Seed of split, start and training.", default=0),
-        "jobs": _option(_COUNT, "Threads; all cores if left out. Results do not depend on it."),
+        "random_state": _option(int, "Seed of split, start and training.", default=0),
+        "n_jobs": _option(_COUNT, "Threads; all cores if left out. Results do not depend on it."),
     },
     "Long runs": {
-        "checkpoint": _option(_FILE, "Keep all of the training's state in this file as it goes."),
+        "checkpoint": _option(FILE, "Keep all of the training's state in this file as it goes."),
         "resume": _option(None, "Go on from the checkpoint, if there is one, to the same result.", is_flag=True),
         "checkpoint_every": _option(None, "How often: 100 for steps, 30s for seconds.", default=DEFAULT_EVERY,
                                     metavar="STEPS|SECONDSs", callback=steps_or_seconds),
@@ -158,25 +171,9 @@ OPTIONS: dict[str, dict[str, Spec]] = {
         "mode": _option(None, "", default="replicated", hidden=True),
         "local_steps": _option(_COUNT, "", hidden=True),
     },
-    "Every other knob of the model": {
-        "negative_ratio": _knob(_NUMBER, "Negatives drawn per basket."),
-        "batch_size": _option(_COUNT, "Baskets a step; by the amount of data."),
-        "dropout": _knob(_NUMBER, "Share of a basket's items that a step leaves out (nonsymmetric)."),
-        "tol": _knob(_NUMBER, "The relative rise of the validation score that counts."),
-        "learning_rate": _option(_NUMBER, "Step size, instead of the optimiser's own."),
-        "optimizer": _knob(("adam", "nesterov", "robbins-monro"), "How steps are made."),
-        "init": _knob(("popularity", "uniform"), "Where training starts."),
-        "false_negatives": _knob(("keep", "reject"), "Whether a negative may be a training basket."),
-        "removal": _knob(("popularity", "uniform"), "How the item to leave out is chosen."),
-        "monitor": _knob(("auto", "likelihood", "conditional"), "What the validation score measures."),
-        "refresh": _knob(_COUNT, "Draw negatives anew every so many steps."),
-        "frequency_power": _knob(_NUMBER, "Exponent of item frequencies in 'product' and 'nce'."),
-        "radius": _knob(_NUMBER, "Longest row that 'robbins-monro' allows."),
-        "settings": _option(("paper",), "Train as in the paper."),
-    },
 }  # fmt: skip
-# What is passed on to the model's constructor.
-KNOBS = (*list(OPTIONS["The model"])[1:], "max_iter", "seed", "jobs", *OPTIONS["Every other knob of the model"])
+_named = {name for group in OPTIONS.values() for name in group}
+OPTIONS["Every other knob of the model"] = _from_table(*(name for name in TABLE if name not in _named))
 
 
 class FitCommand(click.Command):
@@ -197,19 +194,17 @@ def fit_options(command: Any) -> Any:
     """All options of `fit`, in the order of the help."""
     options = {name: spec for group in OPTIONS.values() for name, spec in group.items()}
     for name, spec in reversed(options.items()):
-        shown = {key: value for key, value in spec.items() if key != "knob"}
-        if "knob" in spec:
-            shown["help"] += f"  [default: {default_of(name)}]"
-        command = click.option(flag(name), **shown)(command)
-    for option in (
+        words = f"{written(name, True)}/{written(name, False)}" if name in TABLE and TABLE[name].flag else flag(name)
+        command = option(words, **spec)(command)
+    for decorator in (
         json_option,
-        click.option("--config", type=_OLD_FILE, is_eager=True, expose_value=False, callback=_take_config,
-                     help="A TOML file with any of these options; those on the command line come first."),
-        click.option("--force", is_flag=True, help="Replace files that `fit` did not write."),
-        click.option("--report", type=_FILE, help="Also write an HTML page about the model."),
-        click.option("-o", "--output", required=True, type=_FILE, help="The model file to write."),
+        option("--config", type=OLD_FILE, is_eager=True, expose_value=False, callback=_take_config,
+               help="A TOML file with any of these options; those on the command line come first."),
+        option("--force", is_flag=True, help="Replace files that `fit` did not write."),
+        option("--report", type=FILE, help="Also write an HTML page about the model."),
+        option("-o", "--output", required=True, type=FILE, help="The model file to write."),
     ):  # fmt: skip
-        command = option(command)
+        command = decorator(command)
     return layout_options(command)
 
 
@@ -234,7 +229,7 @@ def read_config(path: Path, command: click.Command) -> dict[str, Any]:
     known = {word: name for name, word in _words(command).items()}
     values = {}
     for key, value in content.items():
-        word = key.replace("_", "-")
+        word = current_word(key.replace("_", "-"))
         if word not in known:
             close = difflib.get_close_matches(word, known, n=1)
             hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(known)}."

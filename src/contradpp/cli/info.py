@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 import contradpp as cd
-from contradpp.cli.inputs import model_argument
+from contradpp.cli.inputs import model_argument, option
 from contradpp.cli.output import Column, called, in_bytes, json_option, say, show_json, show_table
 from contradpp.dpp.persist import VERSION
 from contradpp.models.base import BaseDPP
@@ -19,10 +19,8 @@ N_POPULAR = 5
 
 @click.command()
 @model_argument
-@click.option("--items", "with_items", is_flag=True, help="List every item it knows, the most likely first.")
-@click.option(
-    "--all", "everything", is_flag=True, help="Also what takes minutes and much memory for a large catalogue."
-)
+@option("--items", "with_items", is_flag=True, help="List every item it knows, the most likely first.")
+@option("--all", "everything", is_flag=True, help="Also what takes minutes and much memory for a large catalogue.")
 @json_option
 def info(model: str, with_items: bool, everything: bool, as_json: bool) -> None:
     """Say what MODEL is, what it was learned from, and what it knows."""

@@ -1,51 +1,71 @@
-"""What commands are given: baskets from a file or by the name of a data set, and how the file is laid out."""
+"""What commands are given: options, baskets from a file or a data set, and items as people write them."""
 
 from __future__ import annotations
 
 import difflib
+import json
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import click
+from numpy.typing import ArrayLike
 
-from contradpp.cli.words import Words
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.data.readers import FORMATS, Reading, read, read_baskets
-from contradpp.errors import DataError
+from contradpp.data.vocabulary import Vocabulary, first_of
+from contradpp.errors import DataError, UnknownItemError
 
-model_argument: Callable[[Any], Any] = click.argument("model", type=click.Path(exists=True, dir_okay=False))
-unknown_option: Callable[[Any], Any] = click.option(
-    "--unknown",
-    type=click.Choice(["error", "ignore"]),
-    default="error",
-    show_default=True,
-    help="What to do with items that the model does not know.",
-)
-input_option: Callable[[Any], Any] = click.option(
-    "-i",
-    "--input",
-    "source",
-    metavar="FILE",
-    help="Answer for every basket of a file, or of standard input (-), a line of JSON each.",
-)
+# What options were called before they had the words of Python; it is not shown, but still understood.
+OLD_WORDS = {"rank": "n-components", "skew": "n-skew", "seed": "random-state", "jobs": "n-jobs", "threads": "n-jobs"}
+Decorator = Callable[[Any], Any]
+FOLDER = click.Path(file_okay=False, path_type=Path)
+FILE = click.Path(dir_okay=False, path_type=Path)
+OLD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def option(*words: str, **more: Any) -> Decorator:
+    """`click.option`, whose help shows the default if there is one; a tuple of words is a choice."""
+    kind = more.pop("type", None)
+    kind = click.Choice(kind) if isinstance(kind, tuple) else kind
+    return click.option(*words, type=kind, **{"show_default": more.get("default") is not None} | more)
+
+
+model_argument: Decorator = click.argument("model", type=click.Path(exists=True, dir_okay=False))
+unknown_option = option("--unknown", type=("error", "ignore"), default="error",
+                        help="What to do with items that the model does not know.")  # fmt: skip
+input_option = option("-i", "--input", "source", metavar="FILE",
+                      help="Answer for every basket of a file, or of standard input (-), with JSON.")  # fmt: skip
+n_jobs_option = option("--n-jobs", type=click.IntRange(1), help="Threads; all cores if left out.")
+_SEPARATORS = re.compile("[,;\t]")
+_NUMBER = re.compile("-?[0-9]{1,4000}")  # Python refuses to read longer ones
 COLUMNS = ("basket", "item", "quantity", "name", "category")
 LAYOUT = ("format", *COLUMNS, "on_bad_row", "returns")
 
-_LAYOUT_OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option("--format", type=click.Choice(FORMATS), default="auto", show_default=True, help="File format."),
-    click.option("--basket", help="Column with the basket's id; guessed if left out."),
-    click.option("--item", help="Column with the item's id; guessed if left out."),
-    click.option("--quantity", help="Column of quantities: rows that are not positive are dropped."),
-    click.option("--name", help="Column with readable item names; guessed if left out."),
-    click.option("--category", help="Column with item categories."),
-    click.option("--on-bad-row", type=click.Choice(["error", "skip"]), default="error", show_default=True,
-                 help="What to do with a row that cannot be read."),
-    click.option("--returns", type=click.Choice(["drop", "keep"]), default="drop", show_default=True,
-                 help="What to do with rows that look like returns."),
-)  # fmt: skip
+_LAYOUT_OPTIONS = (
+    option("--format", type=tuple(FORMATS), default="auto", help="File format."),
+    option("--basket", help="Column with the basket's id; guessed if left out."),
+    option("--item", help="Column with the item's id; guessed if left out."),
+    option("--quantity", help="Column of quantities: rows that are not positive are dropped."),
+    option("--name", help="Column with readable item names; guessed if left out."),
+    option("--category", help="Column with item categories."),
+    option("--on-bad-row", type=("error", "skip"), default="error", help="What to do with a row that cannot be read."),
+    option("--returns", type=("drop", "keep"), default="drop", help="What to do with rows that look like returns."),
+)
+
+
+def current_word(word: str) -> str:
+    """An option's name of today, without its dashes."""
+    return OLD_WORDS.get(word, word)
+
+
+def random_state_option(help: str, *, default: int | None = 0) -> Decorator:
+    """The option for a seed."""
+    return option("--random-state", type=int, default=default, help=help)
 
 
 def layout_options(command: Any) -> Any:
@@ -78,3 +98,88 @@ def queries(source: str, words: Words) -> Iterator[list[Any]]:
         yield from read_baskets(source)
         return
     yield from words.lines(sys.stdin)
+
+
+# -- Items as people write them --------------------------------------------------------------------------
+
+
+class Words:
+    """Finds the items that words mean.
+
+    Parameters
+    ----------
+    items : Vocabulary
+    unknown : {"error", "ignore"}
+        What to do with a word that means no item: raise `UnknownItemError`, or leave it out.
+    counts : array of length n_items, optional
+        How often each item was sold: of several items with one name, the word means the most sold.
+    """
+
+    def __init__(self, items: Vocabulary, *, unknown: str = "error", counts: ArrayLike | None = None) -> None:
+        self.items = items
+        self.unknown = unknown
+        self._counts = counts
+
+    def find(self, word: Any) -> Hashable | None:
+        """The item with this id, number or name (in any case), None if there is none."""
+        if word in self.items:
+            return word  # type: ignore[no-any-return]
+        text = str(word).strip()
+        if text in self.items:
+            return text
+        if _NUMBER.fullmatch(text) and int(text) in self.items:
+            return int(text)
+        return first_of(self._named.get(text.casefold(), []), text)
+
+    def basket(self, words: Iterable[Any]) -> list[Hashable]:
+        """The items that these words mean; a word that means none may be several between commas."""
+        found: list[Hashable] = []
+        for word in words:
+            whole = self.find(word)
+            found += [whole] if whole is not None else self._parts(str(word))
+        return found
+
+    def lines(self, stream: Iterable[str]) -> Iterator[list[Any]]:
+        """A basket per line: a JSON array, an object with `basket` or `items`, or words between commas or spaces."""
+        for number, line in enumerate(stream, start=1):
+            text = line.strip()
+            if text.startswith(("[", "{")):
+                yield _from_json(text, number)
+            elif self.find(text) is not None:
+                yield [text]
+            else:
+                yield [word.strip() for word in (_SEPARATORS.split(text) if _SEPARATORS.search(text) else text.split())]
+
+    def _parts(self, word: str) -> list[Hashable]:
+        parts = [part.strip() for part in _SEPARATORS.split(word) if part.strip()]
+        found = [self.find(part) for part in parts]
+        if self.unknown == "error" and None in found:
+            missing = parts[found.index(None)]
+            raise UnknownItemError(f"the model does not know {missing!r}. {self._hint(missing)}")
+        return [item for item in found if item is not None]
+
+    @cached_property
+    def _named(self) -> dict[str, list[Hashable]]:
+        """Items by what they are called, in lower case."""
+        return self.items.by_name(self._counts)
+
+    def _hint(self, word: str) -> str:
+        key = word.casefold()
+        holding = sorted((name for name in self._named if key in name), key=len)[:3]
+        close = holding or difflib.get_close_matches(key, self._named, n=2)
+        if not close:
+            return "`contradpp info MODEL --items` lists what it knows; --unknown ignore leaves it out"
+        meant = " or ".join(repr(self.items.name(self._named[name][0])) for name in close)
+        return f"Did you mean {meant}? (--unknown ignore leaves it out)"
+
+
+def _from_json(text: str, number: int) -> list[Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"line {number} is not JSON: {error}") from None
+    if isinstance(value, dict):
+        value = value.get("basket", value.get("items"))
+    if not isinstance(value, list) or not all(isinstance(item, (str, int)) for item in value):
+        raise DataError(f'line {number} must be a list of items, or an object such as {{"basket": ["tea", "milk"]}}')
+    return value

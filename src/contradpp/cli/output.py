@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import shlex
 import shutil
 import sys
 import textwrap
@@ -118,6 +119,18 @@ def listed(basket: Iterable[Hashable], items: Vocabulary) -> str:
     return ", ".join(called(item, items) for item in basket)
 
 
+def flag(option: str) -> str:
+    """An option, or the argument of that name, as it is written on the command line."""
+    return f"--{option.replace('_', '-')}"
+
+
+def written(option: str, value: Any) -> str:
+    """An option with its value, as a person would type it."""
+    if isinstance(value, bool):
+        return flag(option if value else f"no_{option}")
+    return f"{flag(option)} {shlex.quote(str(value))}"
+
+
 def in_bytes(size: float) -> str:
     """A size of memory or of a file for people."""
     for unit in ("B", "kB", "MB"):
@@ -195,5 +208,4 @@ def _hints(error: BaseException) -> Iterator[str]:
     if isinstance(error, ModelFileError) and not codes and "upgrade" not in str(error):
         yield "A model file is what `contradpp fit DATA -o MODEL` writes."
     if parameters := getattr(error, "parameters", ()):
-        options = " and ".join(f"--{name.replace('_', '-')}" for name in parameters)
-        yield f"On the command line: {options}."
+        yield f"On the command line: {' and '.join(map(flag, parameters))}."

@@ -11,7 +11,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from contradpp.cli.output import Column, heading, paragraph, show_table
+from contradpp.cli.inputs import FOLDER, n_jobs_option, option
+from contradpp.cli.output import Column, heading, json_option, paragraph, show_json, show_table
 from contradpp.research import paper
 from contradpp.research.paper import Protocol, Task
 from contradpp.research.reproduce import Store, Watcher, expand, missing
@@ -20,30 +21,15 @@ from contradpp.research.reproduce import reproduce as reproduce_all
 
 @click.command(epilog=f"Targets: {', '.join(paper.TARGETS)}.")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
-@click.option(
-    "-o",
-    "--output",
-    "folder",
-    default="reproduction",
-    show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for results, chapters and figures.",
-)
-@click.option(
-    "--settings",
-    type=click.Choice(["default", "paper"]),
-    default="default",
-    show_default=True,
-    help="How models are trained: the library's defaults, or the paper's start, optimiser and stopping rule.",
-)
-@click.option(
-    "--trials", type=click.IntRange(1), default=3, show_default=True, help="Trials with different seeds (the paper: 5)."
-)
-@click.option("--quick", is_flag=True, help="One trial, three runs of Figure 1, ablations on two registries.")
-@click.option("--jobs", type=click.IntRange(1), default=None, help="Threads; all cores if left out.")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@option("-o", "--output", "folder", default="reproduction", type=FOLDER, help="For results, chapters and figures.")
+@option("--settings", type=("default", "paper"), default="default",
+        help="How models are trained: by default, or with the paper's start, optimiser and stopping rule.")  # fmt: skip
+@option("--trials", type=click.IntRange(1), default=3, help="Trials with different seeds (the paper: 5).")
+@option("--quick", is_flag=True, help="One trial, three runs of Figure 1, ablations on two registries.")
+@n_jobs_option
+@json_option
 def reproduce(
-    targets: tuple[str, ...], folder: Path, settings: str, trials: int, quick: bool, jobs: int | None, as_json: bool
+    targets: tuple[str, ...], folder: Path, settings: str, trials: int, quick: bool, n_jobs: int | None, as_json: bool
 ) -> None:  # fmt: skip
     """Run the paper's experiments again: TARGET is a table or a figure, or `all`.
 
@@ -57,10 +43,10 @@ def reproduce(
     protocol = Protocol(settings, trials, quick)
     tasks = missing(expand(targets), protocol, Store(folder))
     with _progress(tasks) as watch:
-        chapters = reproduce_all(targets, folder, protocol, n_jobs=jobs, watch=watch)
+        chapters = reproduce_all(targets, folder, protocol, n_jobs=n_jobs, watch=watch)
     if as_json:
         files = [json.loads((folder / f"{chapter.slug}.json").read_text(encoding="utf-8")) for chapter in chapters]
-        click.echo(json.dumps(files, indent=1, ensure_ascii=False))
+        show_json(files)
         return
     for chapter in chapters:
         heading(chapter.title)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,11 +11,12 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from contradpp.cli.fit_options import DEFAULT_MODEL, KNOBS, OPTIONS, build, default_of, flag, is_symmetric
+from contradpp.cli.fit_options import DEFAULT_MODEL, KNOBS, OPTIONS, build, default_of, is_symmetric
 from contradpp.cli.inputs import COLUMNS, LAYOUT, baskets_from
-from contradpp.cli.output import busy
+from contradpp.cli.output import busy, written
 from contradpp.data.baskets import Baskets
 from contradpp.data.feedback import Feedback, read_feedback
+from contradpp.distributed.shards import list_files
 from contradpp.errors import DataError
 from contradpp.learn.objectives import MOST_TO_INVERT
 from contradpp.report.measured import Example, Measured, examples, measure
@@ -68,8 +70,10 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
     feedback = None if given["feedback"] is None else read_feedback(given["feedback"])
     choices = choose(baskets, given)
     settings = given | {choice.option: choice.value for choice in choices}
-    usable = without_oversize(baskets, settings["rank"], settings["oversize"])
-    learned, test = hold_out(usable, given["test_size"], given["seed"])
+    usable = (
+        baskets if any_size(settings) else without_oversize(baskets, settings["n_components"], settings["oversize"])
+    )
+    learned, test = hold_out(usable, given["test_size"], given["random_state"])
     validation = given["validation"]
     if isinstance(validation, str):
         validation = baskets_from(validation, **layout)
@@ -82,17 +86,16 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
     )  # fmt: skip
 
 
+def any_size(settings: dict[str, Any]) -> bool:
+    """Whether the model takes baskets of any size: one with a diagonal does."""
+    return settings["model"] == "nonsymmetric" and settings["diagonal"] is not False
+
+
 def without_oversize(baskets: Baskets, rank: int, oversize: str) -> Baskets:
     """The baskets that a model of this rank can learn from."""
     larger = baskets.sizes > rank
-    if oversize == "error" and larger.any():
-        most = int(baskets.sizes.max())
-        raise DataError(
-            f"{int(larger.sum()):,} of {baskets.n_baskets:,} baskets have more than {rank} items (the largest has "
-            f"{most}): choose --rank {most}, or --oversize drop or clip"
-        )
     if larger.all() and oversize == "drop":
-        raise DataError(f"every basket has more than {rank} items: choose a larger --rank, or --oversize clip")
+        raise DataError(f"every basket has more than {rank} items: choose a larger --n-components, or --oversize clip")
     return baskets.subset(~larger) if oversize == "drop" else baskets
 
 
@@ -122,8 +125,6 @@ def train(run: Run) -> None:
 
 def for_cluster(data: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The file to choose settings by, and the options with what a cluster asks for."""
-    from contradpp.distributed.shards import list_files
-
     if given["feedback"] is not None or isinstance(given["validation"], str):
         raise click.UsageError("--engine ray takes neither --feedback nor a file for --validation")
     largest = max(list_files(data), key=lambda file: file.n_rows)
@@ -148,7 +149,7 @@ def judge(run: Run) -> None:
         return
     with busy("Measuring on held-out baskets ..."):
         run.measured = measure({run.name: run.model}, run.learned, run.test)
-        run.examples = examples(run.model, run.test, seed=run.given["seed"])
+        run.examples = examples(run.model, run.test, seed=run.given["random_state"])
 
 
 # -- What the data decide -----------------------------------------------------------------------------
@@ -156,16 +157,8 @@ def judge(run: Run) -> None:
 
 def choose(baskets: Baskets, given: dict[str, Any]) -> list[Choice]:
     """What is left open in the options, each with its reason; later ones may depend on earlier ones."""
-    makers = {
-        "model": _model,
-        "rank": _rank,
-        "objective": _objective,
-        "batch_size": _batch_size,
-        "calibrate": lambda *_: (default_of("calibrate"), "the model's baskets become as large as the real ones"),
-        "max_iter": lambda *_: (default_of("max_iter"), "at most; training ends when validation baskets gain no more"),
-    }
     choices: list[Choice] = []
-    for option, maker in makers.items():
+    for option, maker in MAKERS.items():
         if given[option] is None:
             settled = given | {choice.option: choice.value for choice in choices}
             choices.append(Choice(option, *maker(baskets, settled)))
@@ -176,13 +169,16 @@ def _model(baskets: Baskets, given: dict[str, Any]) -> tuple[str, str]:
     for option in KNOBS:
         value = given[option]
         if value is not None and is_symmetric(option):
-            return "lowrank", f"{flag(option)} {value} is for symmetric kernels"
+            return "lowrank", f"{written(option, value)} is for symmetric kernels"
     if given["objective"] == "mle" and baskets.n_items > MOST_TO_INVERT:
         return "lowrank", f"with more than {MOST_TO_INVERT:,} items only its likelihood can be maximised"
     return DEFAULT_MODEL, "its items attract as well as repel, as in most shops"
 
 
 def _rank(baskets: Baskets, given: dict[str, Any]) -> tuple[int, str]:
+    if any_size(given):
+        rank = min(int(default_of("n_components", given["model"])), baskets.n_items)
+        return rank, "a matter of taste: baskets may have any size"
     sizes = baskets.sizes
     most = int(np.quantile(sizes, 0.95, method="higher"))
     rank = min(max(-(-most // 10) * 10, LEAST_RANK), MOST_RANK, baskets.n_items)
@@ -202,3 +198,17 @@ def _objective(baskets: Baskets, given: dict[str, Any]) -> tuple[str, str]:
 def _batch_size(baskets: Baskets, given: dict[str, Any]) -> tuple[int, str]:
     size = min(max(baskets.n_baskets // STEPS_A_ROUND, 50), int(default_of("batch_size", given["model"])))
     return size, f"some {max(baskets.n_baskets // size, 1):,} steps a round"
+
+
+def _calibrate(baskets: Baskets, given: dict[str, Any]) -> tuple[Any, str]:  # noqa: ARG001
+    return default_of("calibrate", given["model"]), "the model's baskets become as large as the real ones"
+
+
+def _max_iter(baskets: Baskets, given: dict[str, Any]) -> tuple[Any, str]:  # noqa: ARG001
+    return default_of("max_iter", given["model"]), "at most; training ends when validation baskets gain no more"
+
+
+MAKERS: dict[str, Callable[[Baskets, dict[str, Any]], tuple[Any, str]]] = {
+    "model": _model, "n_components": _rank, "objective": _objective, "batch_size": _batch_size,
+    "calibrate": _calibrate, "max_iter": _max_iter,
+}  # fmt: skip

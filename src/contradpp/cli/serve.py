@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from contradpp.cli.inputs import model_argument, option
 from contradpp.serve.options import TOKEN, Limits, ServiceSettings, beyond_loopback
 
 LIMITS = {
@@ -21,26 +22,26 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
     """An option for each of these limits."""
     for limit in reversed([one for one in fields(Limits) if one.name in LIMITS]):
         kind = click.IntRange(1) if isinstance(limit.default, int) else click.FloatRange(0, min_open=True)
-        told = {"default": limit.default, "show_default": True, "type": kind, "help": limit.metadata["help"]}
-        command = click.option(LIMITS[limit.name], limit.name, **told)(command)
+        words = (LIMITS[limit.name], limit.name)
+        command = option(*words, default=limit.default, type=kind, help=limit.metadata["help"])(command)
     return command
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, dir_okay=False))
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535))
-@click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Processes that share the port.")
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of one model call.")
-@click.option("--token", envvar=TOKEN, help=f"Bearer token for feedback and reload; better given as {TOKEN}.")
-@click.option("--allow-host", "hosts", multiple=True, help="A name that the server goes by; IP addresses always do.")
-@click.option("--feedback", type=click.Path(dir_okay=False), help="Keep accepted and rejected sets in this file.")
+@model_argument
+@option("--host", default="127.0.0.1", help="Address to listen on.")
+@option("--port", default=8000, type=click.IntRange(0, 65535))
+@option("--workers", default=1, type=click.IntRange(1), help="Processes that share the port.")
+@option("--n-jobs", default=1, type=click.IntRange(1), help="Threads of one model call.")
+@option("--token", envvar=TOKEN, help=f"Bearer token for feedback and reload; better given as {TOKEN}.")
+@option("--allow-host", "hosts", multiple=True, help="A name that the server goes by; IP addresses always do.")
+@option("--feedback", type=click.Path(dir_okay=False), help="Keep accepted and rejected sets in this file.")
 @limit_options
-@click.option("--watch", default=1.0, show_default=True, type=click.FloatRange(0), help="Seconds; 0: never reload.")
-@click.option("--access-log/--no-access-log", default=True, show_default=True)
-@click.option("--log-bodies", is_flag=True, help="Let the access log show what was asked. Baskets tell about people.")
+@option("--watch", default=1.0, type=click.FloatRange(0), help="Seconds; 0: never reload.")
+@option("--access-log/--no-access-log", default=True)
+@option("--log-bodies", is_flag=True, help="Let the access log show what was asked. Baskets tell about people.")
 def serve(
-    model: str, host: str, port: int, workers: int, threads: int, token: str | None, hosts: tuple[str, ...],
+    model: str, host: str, port: int, workers: int, n_jobs: int, token: str | None, hosts: tuple[str, ...],
     feedback: str | None, watch: float, access_log: bool, log_bodies: bool, **limits: Any,
 ) -> None:  # fmt: skip
     """Serve MODEL over HTTP, with a page at / and the interface described at /docs."""
@@ -48,7 +49,7 @@ def serve(
 
     settings = ServiceSettings(
         model=os.path.abspath(model), token=token or None, feedback=os.path.abspath(feedback) if feedback else None,
-        hosts=hosts, limits=Limits(**limits), watch_seconds=watch, n_jobs=threads, access_log=access_log,
+        hosts=hosts, limits=Limits(**limits), watch_seconds=watch, n_jobs=n_jobs, access_log=access_log,
         log_bodies=log_bodies,
     )  # fmt: skip
     shown = "localhost" if not beyond_loopback(host) else host

@@ -8,34 +8,30 @@ from typing import Any
 
 import click
 
-from contradpp.cli.fit_options import ARGUMENTS
-from contradpp.cli.inputs import baskets_from, layout_options
-from contradpp.cli.output import Column, busy, heading, json_option, say, show_json, show_table
+from contradpp.cli.inputs import FILE, baskets_from, layout_options, n_jobs_option, option, random_state_option
+from contradpp.cli.output import Column, busy, heading, json_option, say, show_json, show_table, written
 from contradpp.learn.params import OBJECTIVES
 from contradpp.metrics.tuning import METRICS, MODELS, Trial
 from contradpp.metrics.tuning import tune as search
 
-OPTIONS = {argument: option for option, argument in ARGUMENTS.items()}
 SHOWN = 10
 
 
 @click.command()
 @click.argument("data")
-@click.option("--model", type=click.Choice(list(MODELS)), default="nonsymmetric", show_default=True)
-@click.option("--objective", type=click.Choice(OBJECTIVES), default="exact", show_default=True)
-@click.option("--metric", type=click.Choice(METRICS), default="mpr", show_default=True, help="What to be best in.")
-@click.option("--trials", type=click.IntRange(1), default=20, show_default=True, help="Settings to try, in all.")
-@click.option(
-    "--study", type=click.Path(dir_okay=False, path_type=Path), help="A file from which a stopped study goes on."
-)
-@click.option("--max-iter", type=click.IntRange(1), default=100, show_default=True, help="The most rounds of a trial.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the split, the search and training.")
-@click.option("--jobs", type=click.IntRange(1), help="Threads; all cores if left out.")
+@option("--model", type=tuple(MODELS), default="nonsymmetric")
+@option("--objective", type=OBJECTIVES, default="exact")
+@option("--metric", type=METRICS, default="mpr", help="What to be best in.")
+@option("--trials", type=click.IntRange(1), default=20, help="Settings to try, in all.")
+@option("--study", type=FILE, help="A file from which a stopped study goes on.")
+@option("--max-iter", type=click.IntRange(1), default=100, help="The most rounds of a trial.")
+@random_state_option("Seed of the split, the search and training.")
+@n_jobs_option
 @layout_options
 @json_option
 def tune(
-    data: str, model: str, objective: str, metric: str, trials: int, study: Path | None, max_iter: int, seed: int,
-    jobs: int | None, as_json: bool, **layout: Any,
+    data: str, model: str, objective: str, metric: str, trials: int, study: Path | None, max_iter: int,
+    random_state: int, n_jobs: int | None, as_json: bool, **layout: Any,
 ) -> None:  # fmt: skip
     """Search for the settings that suit DATA: rank, penalty, step size and more.
 
@@ -56,8 +52,8 @@ def tune(
 
     try:
         found = search(
-            baskets, model=model, objective=objective, metric=metric, trials=trials, storage=study, seed=seed,
-            n_jobs=jobs, max_iter=max_iter, watch=tell,
+            baskets, model=model, objective=objective, metric=metric, trials=trials, storage=study, seed=random_state,
+            n_jobs=n_jobs, max_iter=max_iter, watch=tell,
         )  # fmt: skip
     except KeyboardInterrupt:
         again = f"the same command goes on from {study}" if study else "with --study it could go on where it stopped"
@@ -81,14 +77,11 @@ def tune(
 def _command(data: str, trial: Trial, given: dict[str, Any]) -> str:
     """The call of `fit` that learns with the setting, and reads the file as it was read here."""
     asked = {name: value for name, value in given.items() if value is not None and (name, value) != ("format", "auto")}
-    options = " ".join(f"--{name} {shlex.quote(value)}" for name, value in asked.items())
+    options = " ".join(written(name, value) for name, value in asked.items())
     return f"contradpp fit {shlex.quote(data)} -o model.safetensors {options} {_settings(trial)}"
 
 
 def _settings(trial: Trial) -> str:
     """The setting as options of `fit`."""
-    parts = []
-    for name, value in trial.parameters.items():
-        text = f"{value:.3g}" if isinstance(value, float) else str(value)
-        parts.append(f"--{OPTIONS.get(name, name).replace('_', '-')} {text}")
-    return " ".join(parts)
+    rounded = {name: f"{v:.3g}" if isinstance(v, float) else v for name, v in trial.parameters.items()}
+    return " ".join(written(name, value) for name, value in rounded.items())

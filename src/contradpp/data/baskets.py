@@ -413,6 +413,17 @@ class Baskets(Sequence[list[Hashable]]):
         return Baskets.concat([self, other])
 
 
+def as_baskets(given: Any, name: str = "baskets", *, empty: bool = True) -> Baskets:
+    """`given` itself if it is `Baskets`, else baskets made of the lists; `empty` allows that there are none."""
+    try:
+        baskets = given if isinstance(given, Baskets) else Baskets.from_lists(given)
+    except TypeError:
+        raise DataError(f"{name} must be Baskets or a list of lists of items, got {type(given).__name__}") from None
+    if not (baskets.n_baskets or empty):
+        raise DataError(f"{name} is empty")
+    return baskets
+
+
 def as_vocabulary(items: Iterable[Any]) -> Vocabulary:
     """`items` itself if it is a vocabulary, else a vocabulary of these ids."""
     return items if isinstance(items, Vocabulary) else Vocabulary(items)

@@ -111,6 +111,17 @@ def take_sets(sets: Sets, which: NDArray[np.int64]) -> Sets:
     return Sets(indptr, sets.indices[source])
 
 
+def without_each(sets: Sets) -> Sets:
+    """For every entry of every set, the set without it."""
+    sizes = np.repeat(sets.sizes, sets.sizes)  # (nnz,)
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    own = np.arange(len(sets.indices)) - np.repeat(sets.indptr[:-1], sets.sizes)  # position in its set
+    position = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
+    source = position + np.repeat(np.repeat(sets.indptr[:-1], sets.sizes), sizes)
+    kept = position != np.repeat(own, sizes)
+    return Sets(indptr - np.arange(len(indptr)), sets.indices[source[kept]])
+
+
 def runs(indptr: NDArray[np.int64], entries: int, *, most: int | None = None) -> Iterator[tuple[int, int]]:
     """Runs of consecutive sets with at most so many entries (a larger set is one of its own), and `most` sets."""
     first, n = 0, len(indptr) - 1

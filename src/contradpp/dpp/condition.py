@@ -17,7 +17,7 @@ from scipy.linalg import eigh, qr
 
 from contradpp._threads import blas_threads
 from contradpp.data.sets import Sets, runs, sums_over_sets, take_sets
-from contradpp.dpp import factor
+from contradpp.dpp import compiled, factor
 from contradpp.errors import RankError
 
 if TYPE_CHECKING:
@@ -54,37 +54,35 @@ def next_scores(kernel: Kernel, sets: Sets, *, candidates: Candidates = None) ->
     """
     rows = ROWS_PER_BLOCK if kernel.symmetric else ROWS_PER_BLOCK // 2
     for first, last in runs(sets.indptr, rows, most=rows):
-        part = take_sets(sets, np.arange(first, last))
-        scores = _scores(kernel, part, np.arange(first, last), candidates)
+        numbers = np.arange(first, last)
+        part = take_sets(sets, numbers)
+        scores = _scores(kernel, part, numbers, candidates)
         _refuse_full(kernel, part, first, scores, candidates)
         yield Block(first, last, scores)
 
 
 def _scores(kernel: Kernel, part: Sets, numbers: NDArray[np.int64], candidates: Candidates) -> Array:
     """The scores of one block of baskets, whose numbers are for messages."""
-    norms = kernel.squared_norms if candidates is None else kernel.squared_norms[candidates]
+    norms, sizes = kernel.squared_norms if candidates is None else kernel.squared_norms[candidates], part.sizes
     scores: Array = np.tile(norms, (part.count, 1))
     rule_out_members(scores, part, candidates)
-    some = np.flatnonzero((part.sizes > 0) & (part.sizes < kernel.n_items))
-    if len(some) < part.count:  # nothing is to be subtracted, or nothing left to score
-        if len(some):
+    if sizes.min() == 0 or sizes.max() >= min(kernel.largest_set, kernel.n_items):
+        some = np.flatnonzero((sizes > 0) & (sizes < kernel.n_items))
+        full = some[sizes[some] >= kernel.largest_set]
+        if len(full):
+            raise RankError(_no_room(kernel, int(numbers[full[0]]), int(sizes[full[0]])))
+        if len(some):  # of the others nothing is to be subtracted, or nothing is left to score
             scores[some] = _scores(kernel, take_sets(part, some), numbers[some], candidates)
         return scores
-    full = np.flatnonzero(part.sizes >= kernel.largest_set)
-    if len(full):
-        raise RankError(_no_room(kernel, int(numbers[full[0]]), int(part.sizes[full[0]])))
     given = factor.factorise(kernel, part)
-    impossible = np.flatnonzero(np.isneginf(given.logs))
-    if len(impossible):
+    if given.logs.min() == -np.inf:
         raise RankError(
-            f"basket {numbers[impossible[0]]} has probability zero: its items are linearly dependent, or more than "
-            "the kernel's components and not linked; pass fewer items, or train with more components"
+            f"basket {numbers[np.argmin(given.logs)]} has probability zero: its items are linearly dependent, or more "
+            "than the kernel's components and not linked; pass fewer items, or train with more components"
         )
     if scores.shape[1]:
-        from contradpp.dpp.compiled import kernels
-
         E, U = products(kernel, part, given, candidates)
-        if kernels.subtract_products(scores, E, U, part.indptr, *factor.score_limits(kernel, given.worst)):
+        if compiled.kernels.subtract_products(scores, E, U, part.indptr, *factor.score_limits(kernel, given.worst)):
             rows, columns = np.nonzero(np.isnan(scores))
             items = columns if candidates is None else candidates[columns]
             unclear = take_sets(part, rows)
@@ -101,16 +99,14 @@ def products(
         with blas_threads(kernel.n_jobs):
             Y = given.rows.astype(V.dtype, copy=False) @ V.T
         return Y, Y
-    from contradpp.dpp.compiled import kernels
-
     X, skew, n = kernel.wide, kernel.skew, len(sets.indices)
     if candidates is not None:
         X, skew = X[candidates], skew.take_columns(candidates) if skew.n_entries else skew
     rows = np.empty((2 * n, X.shape[1]))
-    kernels.rows_of_sets(kernel.left, kernel.right, sets.indptr, sets.indices, given.offsets, given.W, rows)
+    compiled.kernels.rows_of_sets(kernel.left, kernel.right, sets.indptr, sets.indices, given.offsets, given.W, rows)
     with blas_threads(kernel.n_jobs):
         both: Array = rows @ X.T
-    kernels.add_partners(both, 0, *skew, sets.indptr, sets.indices, given.offsets, given.W)
+    compiled.kernels.add_partners(both, 0, *skew, sets.indptr, sets.indices, given.offsets, given.W)
     return both[:n], both[n:]
 
 
@@ -119,8 +115,6 @@ def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
 
     What a set of probability zero says is what its independent items say, or with a skew part those of a `RIDGE`.
     """
-    from contradpp.dpp.compiled import kernels
-
     scores: Array = np.tile(kernel.squared_norms, (sets.count, 1))
     for first, last in runs(sets.indptr, ROWS_PER_BLOCK // 2):
         part = take_sets(sets, np.arange(first, last))
@@ -131,7 +125,9 @@ def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
                 else factor.inverses(kernel, part, ridge=RIDGE, n_jobs=n_jobs)
             )
             never = np.full(part.count, -np.inf)
-            kernels.subtract_products(scores[first:last], *products(kernel, part, given), part.indptr, never, never)
+            compiled.kernels.subtract_products(
+                scores[first:last], *products(kernel, part, given), part.indptr, never, never
+            )
     return scores
 
 
@@ -216,7 +212,10 @@ def refuse_impossible(kernel: Kernel, given: NDArray[np.int32]) -> None:
 
 def _refuse_full(kernel: Kernel, part: Sets, first: int, scores: Array, candidates: Candidates) -> None:
     """Raise `RankError` if a set leaves no room for a further item."""
-    full = np.flatnonzero((part.sizes < kernel.n_items) & ~(scores > 0).any(axis=1))
+    best = scores.max(axis=1, initial=-np.inf)
+    if best.min() > 0:
+        return
+    full = np.flatnonzero((best <= 0) & (part.sizes < kernel.n_items))
     if candidates is not None and len(full):
         full = full[next_totals(kernel, take_sets(part, full)) <= 0]
     if len(full):

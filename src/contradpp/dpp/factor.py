@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
 from contradpp.data.sets import Sets, pointers, runs, take_sets
+from contradpp.dpp import compiled
 
 if TYPE_CHECKING:
     from contradpp.dpp.kernel import Kernel
@@ -69,14 +70,12 @@ def factorise(kernel: Kernel, sets: Sets, *, n_jobs: int | None = None) -> Bases
 
 def bases(kernel: Kernel, sets: Sets, *, directions: bool = False, n_jobs: int | None = None) -> Bases:
     """Orthonormal rows of every set of a symmetric kernel; zero rows where earlier items leave nothing of one."""
-    from contradpp.dpp.compiled import kernels
-
     V, d, n = kernel.vectors, kernel.diagonal if kernel.has_diagonal else kernel.diagonal[:0], len(sets.indices)
     weights = np.empty((n, int(sets.sizes.max(initial=1))) if directions else (0, 0))
     out = Bases(np.empty((n, V.shape[1])), np.empty(n), weights, np.empty(sets.count), np.empty(sets.count))
 
     def work(first: int, last: int) -> None:
-        kernels.bases_of_sets(
+        compiled.kernels.bases_of_sets(
             V, d, sets.indptr, sets.indices, first, last, out.rows, out.weights, out.scores, out.logs, out.worst
         )
 
@@ -86,13 +85,11 @@ def bases(kernel: Kernel, sets: Sets, *, directions: bool = False, n_jobs: int |
 
 def inverses(kernel: Kernel, sets: Sets, *, ridge: float = 0.0, n_jobs: int | None = None) -> Inverses:
     """L_A⁻¹ of every set; where L_A is singular, with `ridge` added to its scaled diagonal, or zero without one."""
-    from contradpp.dpp.compiled import kernels
-
     offsets = pointers(sets.sizes**2)
     out = Inverses(np.empty(offsets[-1]), offsets, np.empty(sets.count), np.empty(sets.count))
 
     def work(first: int, last: int) -> None:
-        kernels.invert_sets(
+        compiled.kernels.invert_sets(
             kernel.left, kernel.wide, kernel.diagonal, *kernel.skew, sets.indptr, sets.indices, first, last, offsets,
             ridge, out.W, out.logs, out.worst,
         )  # fmt: skip

@@ -21,7 +21,8 @@ class GrowingSet:
     """The items of a set, what it takes to condition on them, and det L_{A∪j} / det L_A for every j.
 
     The kernel given A is L − Eᵀ U, with a row of E and of U for every item of A. When item i joins, its column and
-    its row of that kernel, divided by its score, become the new rows: one product with X, and O(|A| M) besides.
+    its row of that kernel, divided by its score, become the new rows: one product with X, and O(|A| M) besides. Where L
+    is symmetric both are V q, q the direction that the item adds to those of the set.
 
     Attributes
     ----------
@@ -63,10 +64,13 @@ class GrowingSet:
         if not score > 0:
             raise RankError(f"item {code} cannot join: the set would have probability zero")
         factors = self._factors([*self.codes, int(code)])
-        e = self._line(kernel.right[code], code, -1.0) - self._U[:, code] @ self._E
-        u = e if kernel.symmetric else self._line(kernel.left[code], code, 1.0) - self._E[:, code] @ self._U
-        e, u = e / np.sqrt(score), u / np.sqrt(score)
-        self._E, self._U = np.vstack([self._E, e]), np.vstack([self._U, u])
+        if isinstance(factors, factor.Bases):
+            V = kernel.vectors
+            e = u = (V @ factors.rows[-1].astype(V.dtype, copy=False)).astype(np.float64, copy=False)
+        else:
+            e = self._line(kernel.right[code], code, -1.0) - self._U[:, code] @ self._E
+            u = (self._line(kernel.left[code], code, 1.0) - self._E[:, code] @ self._U) / score
+            self._E, self._U = np.vstack([self._E, e]), np.vstack([self._U, u])
         self.scores -= e * u
         self._sizes += np.abs(e * u)
         self.codes.append(int(code))
@@ -85,8 +89,8 @@ class GrowingSet:
 
     def _line(self, row: Array, code: int, sign: float) -> Array:
         """X row, with the item's entries of S: its column or its row of L, but for its own entry."""
-        skew, X = self.kernel.skew, self.kernel.factors
-        line: Array = (X @ row.astype(X.dtype, copy=False)).astype(np.float64, copy=False)
+        skew = self.kernel.skew
+        line: Array = self.kernel.wide @ row
         partners = slice(int(skew.indptr[code]), int(skew.indptr[code + 1]))
         line[skew.indices[partners]] += sign * skew.values[partners]
         return line

@@ -53,4 +53,4 @@ def triangle(A: Array, n_jobs: int) -> Array:
         parts[block, : len(part)] = part
 
     run_blocks(work, n_blocks, n_jobs)
-    return parts[0] if n_blocks == 1 else triangle(parts.reshape(-1, r), n_jobs)
+    return parts[0] if n_blocks == 1 else triangle(parts.reshape(n_blocks * r, r), n_jobs)

@@ -19,7 +19,9 @@ from scipy.linalg import solve_triangular
 from contradpp._random import stream
 from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.sets import Sets, pointers
-from contradpp.dpp.linalg import log_elementary_symmetric, safe_cholesky
+from contradpp.dpp import compiled
+from contradpp.dpp.linalg import log_elementary_symmetric
+from contradpp.dpp.products import triangle
 from contradpp.dpp.whole import refuse_too_many
 from contradpp.errors import ParameterError, RankError
 
@@ -96,8 +98,6 @@ class Sampler:
 
         Sets are drawn at the scale whose expected size is `size`, until one has it.
         """
-        from contradpp.dpp.compiled import samples
-
         if self._made is None or self._made[0] != size:
             self._made = None  # so that only one is in memory
             kernel = self.kernel if size is None else self.kernel.scaled(scale_for_size(self.kernel, size))
@@ -106,7 +106,9 @@ class Sampler:
         wanted, most = (-1, self.rank) if size is None else (size, size)
 
         def draw(rng: np.random.Generator, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
-            drawn = samples.draw_sets(X, lu, columns, rows, pivots, rng, len(sizes), most, wanted, MOST_TRIES, sizes)
+            drawn = compiled.samples.draw_sets(
+                X, lu, columns, rows, pivots, rng, len(sizes), most, wanted, MOST_TRIES, sizes
+            )
             if (sizes < 0).any():
                 raise ParameterError(
                     f"none of {MOST_TRIES:,} sets had {size} items: sets of this size have probability zero, or nearly"
@@ -118,17 +120,15 @@ class Sampler:
 
 def _by_eigenvectors(vectors: Eigenvectors, size: int | None) -> Draw:
     """A sample picks eigenvectors (Kulesza and Taskar 2012, Algorithms 1 and 8), then items by rejection."""
-    from contradpp.dpp.compiled import samples
-
     values, columns, cumulative = vectors
     inclusion, log_values = values / (1.0 + values), np.log(values)
     table = np.empty((0, 0)) if size is None else log_elementary_symmetric(values, size)
 
     def draw(rng: np.random.Generator, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
         if size is None:
-            return samples.sample_dpp(columns, cumulative, inclusion, rng, len(sizes), sizes)
+            return compiled.samples.sample_dpp(columns, cumulative, inclusion, rng, len(sizes), sizes)
         sizes[:] = size
-        return samples.sample_k_dpp(columns, cumulative, log_values, table, size, rng, len(sizes))
+        return compiled.samples.sample_k_dpp(columns, cumulative, log_values, table, size, rng, len(sizes))
 
     return draw
 
@@ -139,21 +139,21 @@ def eigenvectors(kernel: Kernel) -> Eigenvectors:
     Y = vectors.T @ kernel.vectors.astype(np.float64, copy=False).T  # (r, M)
     Y /= np.linalg.norm(Y, axis=1, keepdims=True)
     # Where eigenvalues span many orders, the small ones' vectors lean on the large: set them upright.
-    Y = solve_triangular(safe_cholesky(Y @ Y.T, what="the Gram matrix of the eigenvectors"), Y, lower=True)
+    with blas_threads(1):
+        R = triangle(Y.T, kernel.n_jobs)
+    Y = solve_triangular(R, Y, trans="T")
     return Eigenvectors(np.ascontiguousarray(values), np.ascontiguousarray(Y.T), np.cumsum(Y**2, axis=1))
 
 
 def eliminate(kernel: Kernel) -> Elimination:
     """The factors of I + L: items without partners first."""
-    from contradpp.dpp.compiled import samples
-
     dense = kernel.skew.connected
     others = np.setdiff1d(np.arange(kernel.n_items), dense)
     order = np.concatenate([dense, others])
     X, G, shift = kernel.wide[order], kernel.gain.copy(), 1.0 + kernel.diagonal[order]
     columns, rows = np.empty((len(others), X.shape[1])), np.empty((len(others), X.shape[1]))
     pivots = np.empty(len(others))
-    samples.eliminate_rows(X[len(dense) :], shift[len(dense) :], G, columns, rows, pivots)
+    compiled.samples.eliminate_rows(X[len(dense) :], shift[len(dense) :], G, columns, rows, pivots)
     with blas_threads(kernel.n_jobs):
         lu = X[: len(dense)] @ G @ X[: len(dense)].T
         if len(dense):
@@ -165,12 +165,10 @@ def eliminate(kernel: Kernel) -> Elimination:
 
 def factorise(A: Array) -> None:
     """The LU factors of A in its place, without pivoting, by halves: nearly all of it is matrix products."""
-    from contradpp.dpp.compiled import samples
-
     n = len(A)
     if n <= _SMALL_BLOCK:
         block = np.ascontiguousarray(A)
-        samples.eliminate(block)
+        compiled.samples.eliminate(block)
         A[:] = block
         return
     h = n // 2

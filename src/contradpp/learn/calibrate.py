@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +10,16 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import rankdata
 
 from contradpp.data.sets import Sets
+from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ParameterError
 from contradpp.learn.plan import Validation
 
 Array = NDArray[np.float64]
+MOST_TO_RESCALE = 500  # items up to which the scale is set anew after every update
 MOST_TO_FACTORISE = 4000  # items whose determinant, a dense factorisation, sets the scale where there is an S
 
 
-def calibrated(kernel: Any, how: str | None, validation: Validation, rng: np.random.Generator) -> Any:
+def calibrated(kernel: Kernel, how: str | None, validation: Validation, rng: np.random.Generator) -> Kernel:
     """The kernel at the scale that `how` asks for, set on these sets."""
     sets, weights = validation
     if how is None or not (weights > 0).any():
@@ -28,8 +29,12 @@ def calibrated(kernel: Any, how: str | None, validation: Validation, rng: np.ran
         others = Sets(sets.indptr, uniform_sets(sets.sizes, kernel.n_items, rng))
         c = discrimination_scale(kernel.log_det(sets), sizes, kernel.log_det(others), sizes)
         return kernel.scaled(c * c)
-    mean = float(np.average(sets.sizes, weights=weights))
-    if not kernel.skew.n_entries:
+    return _at_mean_size(kernel, float(np.average(sets.sizes, weights=weights)))
+
+
+def _at_mean_size(kernel: Kernel, mean: float) -> Kernel:
+    """The kernel at the scale at which sets of this mean size are most likely."""
+    if not kernel.skew.n_entries and not kernel.has_diagonal:
         return kernel.scaled(likelihood_scale(kernel.eigen[0], mean) ** 2)
     heaviest = np.sort(np.argsort(-kernel.squared_norms, kind="stable")[:MOST_TO_FACTORISE])
     rest, part = np.delete(kernel.squared_norms, heaviest), kernel.take(heaviest)
@@ -38,7 +43,23 @@ def calibrated(kernel: Any, how: str | None, validation: Validation, rng: np.ran
         """log det(I + cL); beyond the heaviest items as if each were bought on its own."""
         return float(part.scaled(c).log_normalizer + np.log1p(c * rest).sum())
 
-    return kernel.scaled(best_scale(log_normalizer, mean))
+    alone = likelihood_scale(kernel.squared_norms, mean) ** 2  # as if items did not know each other
+    return kernel.scaled(best_scale(log_normalizer, mean, around=alone))
+
+
+def at_old_scale(kernel: Kernel, before: Kernel, mean_size: float | None) -> Kernel:
+    """A kernel that went on learning, at the scale it should have: steps that do not know of it let it drift.
+
+    Where that is cheap, sets become as large as those learned from are on average; else the items that were there
+    before weigh on the whole what they did.
+    """
+    if mean_size and kernel.n_items <= MOST_TO_RESCALE and before.n_items == kernel.n_items:
+        return _at_mean_size(kernel, mean_size)
+    old, new = before.squared_norms, kernel.squared_norms[: before.n_items]
+    used = (old > 0) & (new > 0)
+    if not used.any():
+        return kernel
+    return kernel.scaled(float(np.exp(np.average(np.log(old[used] / new[used]), weights=old[used]))))
 
 
 def likelihood_scale(eigenvalues: Array, mean_size: float) -> float:
@@ -63,14 +84,16 @@ def likelihood_scale(eigenvalues: Array, mean_size: float) -> float:
     return float(np.exp(brentq(excess, low, high, xtol=1e-12)))
 
 
-def best_scale(log_normalizer: Callable[[float], float], mean_size: float) -> float:
+def best_scale(log_normalizer: Callable[[float], float], mean_size: float, *, around: float = 1.0) -> float:
     """The c for which sets of this mean size are most likely under c · L, from log det(I + c L) alone.
 
-    mean log P = mean|A| log c − log det(I + c L) + constant; every value of the determinant may be dear.
+    mean log P = mean|A| log c − log det(I + c L) + constant; every value of the determinant may be dear. Where items
+    attract, sets are larger than `around`, the scale of independent items, says: the search goes far below it.
     """
+    start = float(np.log(around))
     found = minimize_scalar(
-        lambda t: log_normalizer(float(np.exp(t))) - mean_size * t, bounds=(-5.0, 3.0), method="bounded",
-        options={"xatol": 0.1},
+        lambda t: log_normalizer(float(np.exp(t))) - mean_size * t, bounds=(start - 40.0, start + 2.0),
+        method="bounded", options={"xatol": 0.05},
     )  # fmt: skip
     return float(np.exp(found.x))
 

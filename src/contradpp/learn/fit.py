@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import root_seed, stream
-from contradpp.data.baskets import Baskets
+from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.sets import take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError, RankError
-from contradpp.learn.calibrate import calibrated
+from contradpp.learn.calibrate import at_old_scale, calibrated
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper
 from contradpp.learn.loop import Outcome, Sharing, train
@@ -29,7 +29,7 @@ from contradpp.learn.partners import NO_PARTNERS, Partners, co_occurrences, find
 from contradpp.learn.plan import Plan, TrainingData, Validation, make_plan, recipe_of
 from contradpp.learn.polish import anneal, polish, small_problem
 from contradpp.learn.schedule import Steady
-from contradpp.learn.start import enlarged_factors, popularity, start_factors
+from contradpp.learn.start import enlarged_start, popularity, split_off_diagonal, start_factors
 from contradpp.learn.state import State, kernel_of
 
 log = logging.getLogger("contradpp")
@@ -38,6 +38,7 @@ Array = NDArray[np.float64]
 VALIDATION_SHARE = 0.05
 MOST_VALIDATION = 5000
 FEWEST_TO_SPLIT = 40
+NEWS = 10.0  # steps of `partial_fit` are of full length if one set in so many is new
 START, SPLIT, TRAIN, UNIFORM, UPDATE, PARTNERS = range(6)  # keys of the random streams
 
 
@@ -152,8 +153,9 @@ def learn_more(
     model_of: Callable[[Learned], Any] = lambda learned: learned,
 ) -> None:
     """Go on from what is known with new baskets and negatives: all rounds are made, and the last one counts."""
+    params = replace(params, diagonal=known.kernel.has_diagonal)
     positives, weights = Baskets.from_lists([], items=known.items), np.empty(0)
-    if given.baskets is not None and (baskets := as_baskets(given.baskets, "baskets", empty=True)).n_baskets:
+    if given.baskets is not None and (baskets := as_baskets(given.baskets)).n_baskets:
         positives, weights = usable_positives(baskets, given.sample_weight, params)
     negatives, negative_weights = usable_negatives(given, params)
     if not positives.n_baskets and not negatives.n_baskets:
@@ -167,7 +169,15 @@ def learn_more(
     problem = Problem(items, data, what_to_validate(data), counts, n_baskets + known.n_baskets, seed, known)
     state = first_state(problem, params)
     plan = make_plan(params, state, data, problem.validation, counts, problem.n_baskets, seed)
-    run(problem, state, replace(plan, schedule=Steady(), keep_best=False), hand_over, callbacks, model_of)
+
+    def finish(learned: Learned) -> None:
+        mean_size = float(counts.sum() / problem.n_baskets) if known.counts is not None else None
+        hand_over(replace(learned, kernel=at_old_scale(learned.kernel, known.kernel, mean_size)))
+
+    # A step is as long whether it rests on ten sets or a thousand: little news must not shake what much data have said.
+    news = float(np.abs(weights).sum() + np.abs(negative_weights).sum())
+    rate = min(1.0, NEWS * news / max(known.n_baskets + news, 1e-300))
+    run(problem, state, replace(plan, schedule=Steady(rate), keep_best=False), finish, callbacks, model_of)
 
 
 def run(
@@ -209,7 +219,7 @@ def run(
 
 def problem_of(given: Given, params: Params, seed: int, known: Known | None = None) -> Problem:
     """Check what the user gives, set some aside for validation, and code everything by one vocabulary."""
-    positives, weights = usable_positives(as_baskets(given.baskets, "baskets"), given.sample_weight, params)
+    positives, weights = usable_positives(as_baskets(given.baskets, empty=False), given.sample_weight, params)
     negatives, negative_weights = usable_negatives(given, params)
     items = positives.items.merge(negatives.items)
     if known is not None:
@@ -232,6 +242,8 @@ def problem_of(given: Given, params: Params, seed: int, known: Known | None = No
 def usable_positives(given: Baskets, sample_weight: Any, params: Params) -> tuple[Baskets, Array]:
     """The baskets with their labels, without those that cannot be used."""
     weights = checked_weights(sample_weight, given.n_baskets, "sample_weight")
+    # A power of two rounds nothing, and keeps sums of the largest numbers that there are finite.
+    weights = np.ldexp(weights, -np.frexp(np.abs(weights).max(initial=0.0))[1])
     if not weights.any():
         raise DataError("there is no basket to learn from: every sample_weight is zero")
     if refuse_or_note_oversize(given.sizes, params) and params.oversize == "clip":
@@ -244,14 +256,15 @@ def usable_positives(given: Baskets, sample_weight: Any, params: Params) -> tupl
 
 def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params, *, quiet: bool = False) -> bool:
     """Whether some baskets are larger than the rank; `RankError` if that is not to be."""
-    K, too_large = params.n_components, sizes > params.n_components
+    K, too_large = params.n_components, sizes > params.largest
     if not too_large.any():
         return False
     count, most = int(too_large.sum()), int(sizes.max())
     if params.oversize == "error":
         raise RankError(
             f"{count:,} of {len(sizes):,} baskets have more than n_components={K} items (the largest has {most}): "
-            f"set n_components={most}, or oversize='drop' or 'clip'"
+            f"set n_components={most}, or oversize='drop' or 'clip'",
+            parameters=("n_components", "oversize"),
         )
     if not quiet:
         log.warning("%s baskets have more than %s items: %s", count, K, params.oversize)
@@ -261,7 +274,7 @@ def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params, *, 
 def usable_sizes(sizes: NDArray[np.integer[Any]], params: Params) -> NDArray[np.bool_]:
     """Which baskets can be learned from, by their size."""
     least = 1 if recipe_of(params.objective).needs_items else 0
-    usable: NDArray[np.bool_] = (sizes >= least) & (sizes <= params.n_components)
+    usable: NDArray[np.bool_] = (sizes >= least) & (sizes <= params.largest)
     return usable
 
 
@@ -271,9 +284,11 @@ def usable_negatives(given: Given, params: Params) -> tuple[Baskets, Array]:
         if given.negative_weight is not None:
             raise ParameterError("negative_weight needs negatives")
         return Baskets.from_lists([]), np.empty(0)
-    negatives = as_baskets(given.negatives, "negatives", empty=True)
+    negatives = as_baskets(given.negatives, "negatives")
     weights = checked_weights(given.negative_weight, negatives.n_baskets, "negative_weight")
-    usable = (negatives.sizes > 0) & (negatives.sizes <= params.n_components)
+    if np.abs(weights).max(initial=0.0) > np.finfo(np.float64).max / max(len(weights), 1):
+        raise ParameterError("negative_weight holds numbers too large for a sum of them")
+    usable = (negatives.sizes > 0) & (negatives.sizes <= params.largest)
     return negatives.subset(usable), weights[usable]
 
 
@@ -298,7 +313,7 @@ def set_aside(
 
 def usable_validation(validation: Any, items: Vocabulary, params: Params) -> Validation:
     """The user's own validation baskets, as far as their items are known."""
-    given = as_baskets(validation, "validation")
+    given = as_baskets(validation, "validation", empty=False)
     held_out = given.recode(items, unknown="ignore")
     fits = usable_sizes(held_out.sizes, params) & ((held_out.sizes > 0) | (given.sizes == 0))
     if not fits.any():
@@ -323,25 +338,14 @@ def weighted_counts(baskets: Baskets, weights: Array) -> tuple[Array, float]:
     return counts.astype(np.float64), float(liked.sum())
 
 
-def as_baskets(given: Any, name: str, *, empty: bool = False) -> Baskets:
-    """`given` itself if it is `Baskets`, else baskets made of the lists."""
-    if isinstance(given, Baskets):
-        baskets = given
-    else:
-        try:
-            baskets = Baskets.from_lists(given)
-        except TypeError:
-            raise DataError(f"{name} must be Baskets or a list of lists of items, got {type(given).__name__}") from None
-    if baskets.n_baskets == 0 and not empty:
-        raise DataError(f"{name} is empty")
-    return baskets
-
-
 def checked_weights(weights: Any, n: int, name: str) -> Array:
     """A finite number per set; ones if none were given."""
     if weights is None:
         return np.ones(n)
-    values = np.asarray(weights, dtype=np.float64)
+    try:
+        values = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name} must hold {n} finite numbers, one for each set, got {weights!r:.60}") from None
     if values.shape != (n,) or not np.isfinite(values).all():
         raise ParameterError(f"{name} must hold {n} finite numbers, one for each set, got shape {values.shape}")
     return values
@@ -356,11 +360,14 @@ def first_state(problem: Problem, params: Params) -> State:
     if known is not None:
         if not known.kernel.plain:
             raise ParameterError("a kernel with a gain, as from condition(), cannot be trained on")
-        V = enlarged_factors(known.kernel, problem.counts, problem.n_baskets, rng)
+        V, log_d = enlarged_start(known.kernel, problem.counts, problem.n_baskets, rng)
         partners = Partners.of_matrix(known.kernel.skew.matrix(), len(V)) if params.n_skew else NO_PARTNERS
-        return State(V, partners=partners, n_jobs=params.n_jobs)
+        return State(V, log_d, partners, params.n_jobs)
     V = start_factors(params.init, problem.counts, problem.n_baskets, params.n_components, rng)
-    return State(V, partners=first_partners(problem, params), n_jobs=params.n_jobs)
+    log_d = np.empty(0)
+    if params.diagonal:
+        log_d, V = split_off_diagonal(V, problem.counts, problem.n_baskets)
+    return State(V, log_d, first_partners(problem, params), params.n_jobs)
 
 
 def first_partners(problem: Problem, params: Params) -> Partners:

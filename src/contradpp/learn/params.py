@@ -60,8 +60,9 @@ class Parameter:
 
 
 PARAMETERS = (
-    Parameter("n_components", "Columns of V", low=1, whole=True),
-    Parameter("n_skew", "Partners of an item in the part that attracts", (NONSYMMETRIC,), low=1, whole=True),
+    Parameter("n_components", "Columns of V", low=0, whole=True),
+    Parameter("n_skew", "Partners of an item in the part that attracts", (NONSYMMETRIC,), low=0, whole=True),
+    Parameter("diagonal", "Whether every item has a weight of its own on the diagonal", (NONSYMMETRIC,), flag=True),
     Parameter("objective", "What is maximised", choices=OBJECTIVES),
     Parameter("contrast", "Weight of the negatives: a number, or 'counted'", (LOWRANK,), ("counted",), low=0),
     Parameter("negative_ratio", "Negatives drawn per basket", low=0),
@@ -104,6 +105,7 @@ class Params:
     learning_rate: float | None
     removal: str
     n_skew: int | None = None  # None: no S
+    diagonal: bool = False
     dropout: float = 0.0
     contrast: float | str = 1.0
     optimizer: str = "adam"
@@ -127,6 +129,8 @@ class Params:
             if name != "objective" or not hasattr(given[name], "gradient"):
                 parameter.check(given[name])
         params = Params(**{name: given[name] for name in names}, n_jobs=n_jobs)
+        if params.n_components == 0 and not params.diagonal:
+            raise ParameterError("n_components must be a positive integer, got 0: only a diagonal does without factors")
         if params.objective == "nce" and params.negative_ratio == 0:
             raise ParameterError("objective='nce' compares with noise: negative_ratio must be above 0")
         if params.objective == "nce" and params.false_negatives == "reject":
@@ -139,6 +143,11 @@ class Params:
             self, init="uniform", optimizer="nesterov", learning_rate=None, batch_size=1000, tol=1e-5,
             monitor="likelihood", max_iter=max(self.max_iter, 1000), refresh=1, anneal=False,
         )  # fmt: skip
+
+    @property
+    def largest(self) -> float:
+        """The most items that a set can have; any number with a diagonal."""
+        return np.inf if self.diagonal else self.n_components
 
     @property
     def paper(self) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.dpp.kernel import Kernel
+
 Array = NDArray[np.float64]
+ON_DIAGONAL = 0.9  # the share of an item's weight that the diagonal has at the start
 Counts = NDArray[np.float64] | NDArray[np.int64]  # labels other than one make them fractions
 
 
@@ -36,18 +37,33 @@ def start_factors(init: str, counts: Counts, n_baskets: float, n_components: int
     V = rng.standard_normal(shape)
     lengths = np.sqrt(np.einsum("ik,ik->i", V, V))
     p = popularity(counts, n_baskets)
-    V *= (np.sqrt(p / (1 - p)) / lengths)[:, None]  # in place: V may be most of the memory
+    if n_components:
+        V *= (np.sqrt(p / (1 - p)) / lengths)[:, None]  # in place: V may be most of the memory
     return V
 
 
-def enlarged_factors(kernel: Any, counts: Counts, n_baskets: float, rng: np.random.Generator) -> Array:
-    """The factors of a kernel with rows for new items: as long as their popularity and the kernel's scale ask."""
+def split_off_diagonal(V: Array, counts: Counts, n_baskets: float) -> tuple[Array, Array]:
+    """log d and V with d_i + ‖v_i‖² the odds of item i: most of it on the diagonal, the directions those of V."""
+    p = popularity(counts, n_baskets)
+    odds = p / (1 - p)
+    lengths = np.sqrt(np.einsum("ik,ik->i", V, V))
+    scale = np.divide(np.sqrt((1 - ON_DIAGONAL) * odds), lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return np.log(ON_DIAGONAL * odds), V * scale[:, None]
+
+
+def enlarged_start(kernel: Kernel, counts: Counts, n_baskets: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    """V and log d of a kernel with rows for new items: as heavy as their popularity and the kernel's scale ask."""
     old = kernel.factors.astype(np.float64)
     fresh = start_factors("popularity", counts, n_baskets, old.shape[1], rng)
-    share = popularity(counts, n_baskets)[: len(old)]
-    lengths = np.sqrt(kernel.squared_norms)
-    seen = lengths > 0
-    stretch = np.exp(np.mean(np.log(lengths[seen] / np.sqrt(share / (1 - share))[seen]))) if seen.any() else 1.0
-    fresh *= stretch
+    share = popularity(counts, n_baskets)
+    odds, weights = share / (1 - share), kernel.squared_norms
+    seen = weights > 0
+    stretch = np.exp(np.mean(np.log(weights[seen] / odds[: len(old)][seen]))) if seen.any() else 1.0
+    log_d = np.empty(0)
+    if kernel.has_diagonal:
+        log_d, fresh = split_off_diagonal(fresh, counts, n_baskets)
+        log_d += np.log(stretch)
+        log_d[: len(old)] = np.log(np.maximum(kernel.diagonal, 1e-300))
+    fresh *= np.sqrt(stretch)
     fresh[: len(old)] = old
-    return fresh
+    return fresh, log_d

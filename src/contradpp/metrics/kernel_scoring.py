@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp import factor
+from contradpp.dpp import compiled, factor
 from contradpp.dpp.condition import RIDGE, scores_given
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ParameterError
@@ -69,8 +69,6 @@ class KernelScorer:
 
     def _block(self, sets: Sets, held: Counts, out: Outcome, first: int, last: int) -> NDArray[np.bool_]:
         """Rank sets first..last−1; returns which of them need to be done one by one."""
-        from contradpp.dpp.compiled import kernels, ranks
-
         kernel, norms, X = self.kernel, self.kernel.squared_norms, self.factors
         part = take_sets(sets, np.arange(first, last))
         start, n = int(sets.indptr[first]), len(part.indices)
@@ -81,7 +79,7 @@ class KernelScorer:
             with np.errstate(divide="ignore"):
                 scores = 1.0 / inverses.diagonals(part)
             rows = np.empty((3 * n, X.shape[1]))
-            kernels.rows_of_sets(kernel.left, kernel.right, part.indptr, part.indices, offsets, W, rows)
+            compiled.kernels.rows_of_sets(kernel.left, kernel.right, part.indptr, part.indices, offsets, W, rows)
         counts, best = np.zeros((n, 2), dtype=np.int64), start_lists(part.count, out.top.shape[1])
         slack, own, top = self.rounding[part.indices], held[first:last] - start, out.top[first:last]
         tile = np.empty(len(rows) * COLUMNS_PER_TILE)
@@ -91,10 +89,10 @@ class KernelScorer:
             np.matmul(rows, X[columns].T, out=Y)
             these = (norms[columns], self.rounding[columns], offset, part.indptr, part.indices)
             if kernel.symmetric:
-                ranks.compare_directions(Y, weights, *these, scores, slack, own, counts, best, top)
+                compiled.ranks.compare_directions(Y, weights, *these, scores, slack, own, counts, best, top)
             else:
-                kernels.add_partners(Y, offset, *kernel.skew, part.indptr, part.indices, offsets, W)
-                ranks.compare_products(Y, *these, scores, slack, own, counts, best, top)
+                compiled.kernels.add_partners(Y, offset, *kernel.skew, part.indptr, part.indices, offsets, W)
+                compiled.ranks.compare_products(Y, *these, scores, slack, own, counts, best, top)
         out.better[start : start + n] = counts[:, 0]
         out.equal[start : start + n] = counts[:, 1] - counts[:, 0]
         sizes = norms[part.indices]

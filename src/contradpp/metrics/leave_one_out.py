@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
-from contradpp.data.sets import Sets, runs, take_sets
+from contradpp.data.sets import Sets, runs, take_sets, without_each
+from contradpp.dpp import compiled
 from contradpp.dpp.rank import top_n
 from contradpp.models.scores import SCORES_PER_BLOCK
 
@@ -35,19 +36,23 @@ class Outcome(NamedTuple):
 
 
 def rank_one_by_one(
-    scores: Callable[[Sets], Array],
-    sets: Sets,
-    held: Counts,
-    n_top: int,
-    n_items: int,
-    *,
-    n_jobs: int = 1,
+    scores: Callable[[Sets], Array], sets: Sets, held: Counts, n_top: int, n_items: int, *, n_jobs: int = 1,
     rounding: Array | None = None,
-) -> Outcome:
+) -> Outcome:  # fmt: skip
     """Leave-one-out by its definition: all items scored given A∖i, for every i.
 
     `scores` takes sets and gives a new array (n_sets, n_items); `rounding` is that of `count_rows`.
     """
+    return rank_entries(
+        lambda part: scores(without_each(part)), sets, held, n_top, n_items, n_jobs=n_jobs, rounding=rounding
+    )
+
+
+def rank_entries(
+    scores: Callable[[Sets], Array], sets: Sets, held: Counts, n_top: int, n_items: int, *, n_jobs: int = 1,
+    rounding: Array | None = None,
+) -> Outcome:  # fmt: skip
+    """Leave-one-out from scores of all items for every entry of the sets, given its set without it (nnz, n_items)."""
     out = Outcome.blank(sets, n_top)
     blocks = list(runs(sets.indptr, max(SCORES_PER_BLOCK // n_items, 1)))
 
@@ -55,8 +60,7 @@ def rank_one_by_one(
         first, last = blocks[block]
         part = take_sets(sets, np.arange(first, last))
         entries = slice(int(sets.indptr[first]), int(sets.indptr[last]))
-        rest = without_each(part)
-        x = scores(rest)  # (entries, n_items)
+        rest, x = without_each(part), scores(part)
         x[np.repeat(np.arange(rest.count), rest.sizes), rest.indices] = -np.inf
         out.better[entries], out.equal[entries] = count_rows(x, part.indices, rounding)
         lists = x[held[first:last] - entries.start]
@@ -75,29 +79,12 @@ def start_lists(n_sets: int, n_top: int) -> Array:
     return lists
 
 
-def without_each(sets: Sets) -> Sets:
-    """For every entry of every set, the set without it."""
-    sizes = np.repeat(sets.sizes, sets.sizes)  # (nnz,)
-    indptr = np.concatenate([[0], np.cumsum(sizes)])
-    own = np.arange(len(sets.indices)) - np.repeat(sets.indptr[:-1], sets.sizes)  # position in its set
-    position = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
-    source = position + np.repeat(np.repeat(sets.indptr[:-1], sets.sizes), sizes)
-    kept = position != np.repeat(own, sizes)
-    return Sets(indptr - np.arange(len(indptr)), sets.indices[source[kept]])
-
-
 def count_rows(scores: Array, codes: NDArray[np.int32], rounding: Array | None = None) -> tuple[Counts, Counts]:
     """Per row, how many scores beat that of the item `codes[row]`, and how many others tie with it.
 
     `rounding` bounds the error of each column; by default it is `TIE` of the scores themselves.
     """
-    rows = np.arange(len(scores))
-    own = scores[rows, codes][:, None]
-    if rounding is None:
-        finite = np.where(np.isfinite(scores), np.abs(scores), 0.0)
-        slack = TIE * (finite + finite[rows, codes][:, None])
-    else:
-        slack = rounding + rounding[codes][:, None]
-    better = (scores - own > slack).sum(axis=1)
-    at_least = (scores - own >= -slack).sum(axis=1)
-    return better, at_least - better - 1
+    counts = np.empty((len(scores), 2), dtype=np.int64)
+    none = np.zeros(scores.shape[1]) if rounding is None else rounding
+    compiled.ranks.count_rows(scores, codes, TIE if rounding is None else 0.0, none, counts)
+    return counts[:, 0], counts[:, 1] - counts[:, 0] - 1

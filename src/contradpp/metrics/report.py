@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from contradpp._random import RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
+from contradpp.data.baskets import as_baskets
 from contradpp.data.sets import Sets, take_sets
 from contradpp.errors import DataError, ParameterError
 from contradpp.metrics import breakdown, metrics
 from contradpp.metrics.bootstrap import Interval, auc_interval, mean_interval
 from contradpp.metrics.metrics import N_TOP, Samples, digits_of, label, number
 from contradpp.metrics.scoring import as_scorer
-from contradpp.models.queries import as_baskets
 
 
 def evaluate(

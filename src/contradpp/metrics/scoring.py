@@ -12,10 +12,20 @@ from contradpp._threads import run_blocks
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp import compiled
 from contradpp.errors import ParameterError
 from contradpp.metrics.kernel_scoring import KernelScorer
-from contradpp.metrics.leave_one_out import TIE, Array, Counts, Outcome, rank_one_by_one, start_lists
+from contradpp.metrics.leave_one_out import (
+    TIE,
+    Array,
+    Counts,
+    Outcome,
+    rank_entries,
+    rank_one_by_one,
+    start_lists,
+)
 from contradpp.models.base import BaseDPP
+from contradpp.models.rows import Rows
 from contradpp.models.scores import SCORES_PER_BLOCK, Baseline
 
 
@@ -43,28 +53,20 @@ def as_scorer(model: Any) -> Scorer:
     if isinstance(model, Baseline):
         items, sums = model.known_items, model.sums()
         if sums is None:
-            return PredictScorer(model, model.scores)
-        if sums.rows is None:
+            return VoiceScorer(model)
+        if sums.matrix is None:
             return StaticScorer(items, sums.bias, model.log_probability)
-        return LinearScorer(items, sums.rows, sums.bias)
+        return LinearScorer(items, sums.matrix, sums.bias)
     if not hasattr(model, "predict_next") or not hasattr(model, "items_"):
         raise ParameterError(f"a model needs predict_next and items_ to be evaluated, which {model!r} lacks")
     return PredictScorer(model)
 
 
 class PredictScorer:
-    """Any model with `predict_next` and `items_`; `score_samples` is used if it is there.
+    """Any model with `predict_next` and `items_`; `score_samples` is used if it is there."""
 
-    Parameters
-    ----------
-    model : object
-    scores : callable, optional
-        Gives a new array (n_sets, M) of scores instead of `predict_next`.
-    """
-
-    def __init__(self, model: Any, scores: Callable[[Sets], Array] | None = None) -> None:
+    def __init__(self, model: Any) -> None:
         self.model = model
-        self.scores = self._predicted if scores is None else scores
 
     @property
     def items(self) -> Vocabulary:
@@ -80,7 +82,7 @@ class PredictScorer:
     def leave_one_out(self, sets: Sets, held: Counts, n_top: int, n_jobs: int) -> Outcome:
         """One question to `predict_next` per entry."""
         del n_jobs  # the model has threads of its own
-        return rank_one_by_one(self.scores, sets, held, n_top, len(self.items))
+        return rank_one_by_one(self._predicted, sets, held, n_top, len(self.items))
 
     def _predicted(self, sets: Sets) -> Array:
         return np.array(self.model.predict_next(Baskets(sets.indptr, sets.indices, self.items)), dtype=np.float64)
@@ -92,22 +94,46 @@ class PredictScorer:
         return np.asarray(self.model.score_samples(Baskets(sets.indptr, sets.indices, self.items)), dtype=np.float64)
 
 
+class VoiceScorer:
+    """A baseline whose scores are no sums, but which knows them given a basket without each of its items."""
+
+    def __init__(self, model: Baseline) -> None:
+        self.model = model
+        self.items = model.known_items
+
+    def rankable(self, sizes: Counts) -> NDArray[np.bool_]:
+        """All sets that are not empty."""
+        return sizes >= 1
+
+    def log_probability(self, sets: Sets) -> Array | None:
+        """That of the model."""
+        return self.model.log_probability(sets)
+
+    def leave_one_out(self, sets: Sets, held: Counts, n_top: int, n_jobs: int) -> Outcome:
+        """Blocks of baskets on threads of their own."""
+        return rank_entries(self._scores, sets, held, n_top, len(self.items), n_jobs=n_jobs)
+
+    def _scores(self, sets: Sets) -> Array:
+        scores = np.empty((len(sets.indices), len(self.items)))
+        self.model.write_scores_without_each(sets, scores)
+        scores += self.model.bias_
+        return scores
+
+
 class LinearScorer:
     """Scores bias + Σ_{a∈A} S[a]: leaving out i subtracts its row, so one pass over the rows of A ranks every i.
 
     Parameters
     ----------
     items : Vocabulary
-    rows : callable
-        Gives the rows of S for an array of codes, dense and in float64 (n, M).
+    matrix : Rows or array (M, M)
+        S.
     bias : array (M,), optional
     """
 
-    def __init__(
-        self, items: Vocabulary, rows: Callable[[NDArray[np.int32]], Array], bias: Array | None = None
-    ) -> None:
+    def __init__(self, items: Vocabulary, matrix: Rows | Array, bias: Array | None = None) -> None:
         self.items = items
-        self.rows = rows
+        self.matrix = matrix
         self.bias = np.zeros(len(items)) if bias is None else bias
 
     def rankable(self, sizes: Counts) -> NDArray[np.bool_]:
@@ -120,8 +146,6 @@ class LinearScorer:
 
     def leave_one_out(self, sets: Sets, held: Counts, n_top: int, n_jobs: int) -> Outcome:
         """Blocks of baskets on threads of their own."""
-        from contradpp.dpp.compiled import ranks
-
         out = Outcome.blank(sets, n_top)
         blocks = list(runs(sets.indptr, max(SCORES_PER_BLOCK // len(self.items), 1)))
 
@@ -131,10 +155,11 @@ class LinearScorer:
             start, n = int(sets.indptr[first]), len(part.indices)
             counts = np.zeros((n, 2), dtype=np.int64)
             best = start_lists(part.count, n_top)
-            ranks.compare_sums(
-                self.rows(part.indices), self.bias, TIE, part.indptr, part.indices, held[first:last] - start,
-                counts, best, out.top[first:last],
-            )  # fmt: skip
+            own, top = held[first:last] - start, out.top[first:last]
+            if isinstance(self.matrix, Rows):
+                compiled.ranks.compare_rows(*self.matrix, self.bias, TIE, *part, own, counts, best, top)
+            else:
+                compiled.ranks.compare_sums(self.matrix[part.indices], self.bias, TIE, *part, own, counts, best, top)
             out.better[start : start + n] = counts[:, 0]
             out.equal[start : start + n] = counts[:, 1] - counts[:, 0]
 

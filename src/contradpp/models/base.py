@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from contradpp._random import RandomState, root_seed
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets, as_vocabulary
+from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import persist
 from contradpp.dpp.grow import greedy_completion
@@ -21,12 +22,12 @@ from contradpp.dpp.rank import best_next, top_n
 from contradpp.dpp.sample import Sampler
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
 from contradpp.models.growing import GrowingBasket
-from contradpp.models.queries import as_codes, as_ids, as_queries
+from contradpp.models.queries import Suggests, as_codes, as_ids, as_queries, check_count
 
 MOST_CHEAP = 4_000  # items with partners up to which a dense matrix over them is a matter of seconds
 
 
-class BaseDPP:
+class BaseDPP(Suggests):
     """A DPP over a vocabulary of items, ready for questions.
 
     Subclasses add how the kernel is learned. In every method a basket is an iterable of item ids, duplicates
@@ -119,13 +120,13 @@ class BaseDPP:
 
     def log_det(self, baskets: Any, *, unknown: str = "error") -> Array:
         """log det L_A of every basket: log P(A) up to the normaliser, which it does not need."""
-        queries = as_queries(baskets, self._known, unknown=unknown)
+        queries = as_queries(baskets, self.known_items, unknown=unknown)
         logs = self.kernel_.log_det(queries.sets)
         return logs[0] if queries.single else logs
 
     def score_samples(self, baskets: Any, *, unknown: str = "error") -> Array:
         """log P(A) of every basket; −inf for a set that the model holds impossible, as any beyond its rank."""
-        queries = as_queries(baskets, self._known, unknown=unknown)
+        queries = as_queries(baskets, self.known_items, unknown=unknown)
         logs = self.kernel_.log_probability(queries.sets)
         return logs[0] if queries.single else logs
 
@@ -142,11 +143,11 @@ class BaseDPP:
 
     def marginals(self, given: Iterable[Any] = (), *, unknown: str = "error") -> Array:
         """P(i ∈ Y | given ⊆ Y) for every item i, in the order of `items_`; 1 for the given."""
-        return self.kernel_.marginals(as_codes(given, self._known, unknown=unknown))
+        return self.kernel_.marginals(as_codes(given, self.known_items, unknown=unknown))
 
     def condition(self, given: Iterable[Any], *, unknown: str = "error") -> Self:
         """The DPP over the remaining items, given that these are in the set."""
-        codes = self._some_left(as_codes(given, self._known, unknown=unknown))
+        codes = self._some_left(as_codes(given, self.known_items, unknown=unknown))
         kernel, rest = self.kernel_.condition(codes)
         model = type(self)._of_kernel(kernel, [self.items_[code] for code in rest.tolist()])
         model.items_ = model.items_.with_names(self.items_.names)
@@ -161,7 +162,7 @@ class BaseDPP:
         For one basket the result has shape (M,). A basket with as many items as the kernel's rank raises
         `RankError`, because every larger set has probability zero.
         """
-        queries = as_queries(baskets, self._known, unknown=unknown)
+        queries = as_queries(baskets, self.known_items, unknown=unknown)
         out = np.empty((queries.sets.count, self.kernel_.n_items))
         for block in self.kernel_.next_scores(queries.sets):
             scores = np.maximum(block.scores, 0.0)
@@ -171,55 +172,27 @@ class BaseDPP:
             np.divide(scores, totals, out=out[block.first : block.last])
         return out[0] if queries.single else out
 
-    def recommend(
-        self,
-        baskets: Any,
-        N: int = 10,
-        *,
-        candidates: Iterable[Any] | None = None,
-        exclude: Iterable[Any] | None = None,
-        unknown: str = "error",
-    ) -> tuple[NDArray[Any], Array]:
-        """The N most probable next items and P(next = i | A), best first.
-
-        Parameters
-        ----------
-        baskets : a basket, or many
-            For one basket both results are one-dimensional, for many they have a row per basket.
-        N : int
-            How many; if fewer items are left, exactly those. Where a batch has rows of different lengths, the
-            short ones end in None with probability 0.
-        candidates : iterable of items, optional
-            Recommend only from these. Probabilities are still among the whole catalogue.
-        exclude : iterable of items, optional
-            Never recommend these.
-        """
-        check_count(N)
-        queries = as_queries(baskets, self._known, unknown=unknown)
-        pool = (
-            None if candidates is None else np.sort(as_codes(candidates, self._known, unknown=unknown)).astype(np.int64)
-        )
-        banned = as_codes(() if exclude is None else exclude, self._known, unknown=unknown)
-        codes, probabilities = best_next(self.kernel_, queries.sets, int(N), candidates=pool, banned=banned)
-        items = as_ids(codes, self.items_)
-        return (items[0], probabilities[0]) if queries.single else (items, probabilities)
+    def _best(
+        self, sets: Sets, n: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int64], Array]:
+        return best_next(self.kernel_, sets, n, candidates=pool, banned=banned)
 
     def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
         """A basket to which items are added one by one, with suggestions after each at the cost of one pass over V."""
-        return GrowingBasket(self.kernel_, self._known, basket)
+        return GrowingBasket(self.kernel_, self.known_items, basket)
 
     def complete(
         self, basket: Iterable[Any], size: int, *, exclude: Iterable[Any] | None = None, unknown: str = "error"
     ) -> list[Hashable]:
         """The greedy most likely set of `size` items that contains the basket: the basket first, then additions."""
-        given = as_codes(basket, self._known, unknown=unknown)
+        given = as_codes(basket, self.known_items, unknown=unknown)
         check_count(size, "size", least=len(given), why=" (it counts the basket)" if len(given) else "")
         if size > self.kernel_.n_items:
             raise ParameterError(
                 f"size={size} is more than the {self.kernel_.n_items} items of the catalogue", parameters=("size",)
             )
         allowed = np.ones(self.kernel_.n_items, dtype=bool)
-        allowed[as_codes(() if exclude is None else exclude, self._known, unknown=unknown)] = False
+        allowed[as_codes(() if exclude is None else exclude, self.known_items, unknown=unknown)] = False
         chosen = greedy_completion(self.kernel_, given, int(size), allowed=allowed)
         return [self.items_[code] for code in chosen.tolist()]
 
@@ -229,7 +202,7 @@ class BaseDPP:
         1 means that the two are never drawn together: det L_{ij} = L_ii L_jj (1 − cos²).
         """
         check_count(N)
-        code = self._known.code(item)
+        code = self.known_items.code(item)
         likeness = self.kernel_.likeness(code)
         likeness[code] = -np.inf
         best = top_n(likeness[None], min(int(N), len(likeness) - 1))[0]
@@ -256,7 +229,7 @@ class BaseDPP:
         given : iterable of items
             Items that every set contains; they come first in it.
         """
-        fixed = as_codes(given, self._known, unknown=unknown)
+        fixed = as_codes(given, self.known_items, unknown=unknown)
         check_count(n_samples, "n_samples", least=0)
         if size is not None:
             why = " (it counts the given items)" if len(fixed) else ""
@@ -285,7 +258,7 @@ class BaseDPP:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one safetensors file, atomically. Read it with `contradpp.load`."""
         more, facts = self._extras()
-        tensors = {"item_factors": self.kernel_.factors, **persist.encode_items(self._known), **more}
+        tensors = {"item_factors": self.kernel_.factors, **persist.encode_items(self.known_items), **more}
         params = _plain_params(self.get_params())
         persist.write_model(path, tensors, {"model": type(self).__name__, "params": params, **facts})
 
@@ -333,7 +306,8 @@ class BaseDPP:
     # -- Helpers -----------------------------------------------------------------------------------
 
     @property
-    def _known(self) -> Vocabulary:
+    def known_items(self) -> Vocabulary:
+        """The catalogue, or `NotFittedError`."""
         _ = self.kernel_  # raises NotFittedError before fit
         return self.items_
 
@@ -360,9 +334,3 @@ def _plain_params(params: dict[str, Any]) -> dict[str, Any]:
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
     kinds = (bool, int, float, str)
     return {name: value for name, value in plain.items() if value is None or isinstance(value, kinds)}
-
-
-def check_count(value: Any, name: str = "N", *, least: int = 1, why: str = "") -> None:
-    """Raise `ParameterError` unless the value is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ParameterError(f"{name} must be an integer of at least {least}{why}, got {value!r}")

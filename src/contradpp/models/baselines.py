@@ -1,24 +1,29 @@
-"""What a practitioner would try first, behind the interface of the DPPs: popularity, item neighbours, EASE, implicit.
+"""What a practitioner would try first, behind the interface of the DPPs: popularity, neighbours, EASE, implicit.
 
-Items whose scores tie, as all do for an empty basket, are offered by popularity: a share of 10⁻⁶ of the largest
-weight times p̂_i is added to the scores of ItemKNN and EASE, which is too little to change any other order.
+Each is also a voice that a model of several can listen to: `models/scores.py` says what it can be asked.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
 from contradpp.dpp.linalg import cholesky_threads
 from contradpp.errors import NumericalError, ParameterError
+from contradpp.models.neighbours import BasketNeighbours, ItemKNN, RidgeNeighbours, at_least, tie_break
 from contradpp.models.queries import as_queries
-from contradpp.models.scores import Array, Baseline, Sums, sparse_rows
+from contradpp.models.rows import Rows, Sums, indicator
+from contradpp.models.scores import Array, Baseline, LeftOut, write_blocks
 
-__all__ = ["EASE", "Implicit", "ItemKNN", "Popularity"]
+__all__ = ["EASE", "BasketNeighbours", "Implicit", "ItemKNN", "Popularity", "RidgeNeighbours"]
+
+DENSE_UP_TO = 20_000  # items: the matrix of EASE has 3.2 GB then, and takes minutes
 
 
 @dataclass
@@ -43,11 +48,12 @@ class Popularity(Baseline):
     smoothing: float = 0.5
 
     def _learn(self, train: Baskets) -> None:
-        _at_least(0, smoothing=self.smoothing)
+        at_least(0, smoothing=self.smoothing)
         self.counts_ = train.item_counts
-        self.probabilities_: Array = (self.counts_.astype(np.float64) + self.smoothing) / (
-            train.n_baskets + 2 * self.smoothing
-        )
+        self.probabilities_ = self._smoothed(self.counts_, train.n_baskets)
+
+    def _smoothed(self, counts: NDArray[np.int64], n_baskets: int) -> Array:
+        return (counts.astype(np.float64) + self.smoothing) / (n_baskets + 2 * self.smoothing)
 
     def score_samples(self, baskets: Any, *, unknown: str = "error") -> Array:
         """log P(A) of every basket."""
@@ -68,8 +74,30 @@ class Popularity(Baseline):
         logs: Array = np.log1p(-p[~certain]).sum() + _sums(gain[sets.indices], sets) + impossible
         return logs
 
-    def scores(self, sets: Sets) -> Array:
-        return np.tile(self.probabilities_, (sets.count, 1))
+    def write_scores(self, sets: Sets, out: Array) -> None:
+        """Write p, whatever the basket holds."""
+        del sets
+        out[:] = self.probabilities_
+
+    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
+        """Write p, whatever the basket holds."""
+        self.write_scores(sets, out)
+
+    def leave_out(self, baskets: Any, *, n_folds: int = 5, random_state: int = 0) -> LeftOut:
+        """As `Baseline.leave_out`, exactly: a basket is taken out of the counts of its items."""
+        del n_folds, random_state
+        train = self._own(baskets)
+        counts, n = train.item_counts, train.n_baskets - 1
+        outside, inside = self._smoothed(counts, n), self._smoothed(counts - 1, n)
+
+        def write(part: Sets, numbers: NDArray[np.int64], out: Array) -> None:
+            del numbers
+            out[:] = outside
+            for first, last in pairwise(part.indptr.tolist()):
+                members = part.indices[first:last]
+                out[first:last, members] = inside[members]
+
+        return lambda numbers, out: write_blocks(write, train.sets, numbers, out, self.n_jobs)
 
     def sums(self) -> Sums:
         """The counts, whatever the basket holds."""
@@ -77,73 +105,11 @@ class Popularity(Baseline):
 
 
 @dataclass
-class ItemKNN(Baseline):
-    """Items are offered that were bought with those in the basket: the score of j is Σ_{a∈A} S[a, j].
-
-    Parameters
-    ----------
-    neighbours : int or None
-        How many of the most similar items each item keeps; None for all that it ever met.
-    shrinkage : float
-        S[a, j] = n_aj / (√(n_a n_j) + shrinkage) for cosine weights: counts of few baskets count less.
-    weights : {"cosine", "bm25"}
-        "bm25" is that of the implicit package: S = WᵀW for the baskets × items matrix W with
-        W[b, i] = idf_b (K1 + 1)/(K1 (1 − B + B n_i/mean n) + 1), idf_b = log M − log(1 + |b|).
-    K1, B : float
-        The parameters of BM25: how far, and how much, popular items are damped.
-
-    Examples
-    --------
-    >>> model = ItemKNN(shrinkage=0).fit([["tea", "milk"], ["pasta", "sauce"]] * 5)
-    >>> model.recommend(["tea"], N=1)[0].tolist()
-    ['milk']
-    """
-
-    neighbours: int | None = None
-    shrinkage: float = 10.0
-    weights: str = "cosine"
-    K1: float = 1.2
-    B: float = 0.75
-
-    def _learn(self, train: Baskets) -> None:
-        from scipy.sparse import csr_matrix, diags_array
-
-        _at_least(0, shrinkage=self.shrinkage, K1=self.K1, B=self.B)
-        if self.neighbours is not None:
-            _at_least(1, neighbours=self.neighbours)
-        X = csr_matrix(train.to_csr())
-        counts = train.item_counts.astype(np.float64)
-        if self.weights == "cosine":
-            together = csr_matrix(X.T @ X).tocoo()
-            scale = np.sqrt(counts)
-            values = together.data / (scale[together.row] * scale[together.col] + self.shrinkage)
-        elif self.weights == "bm25":
-            idf = np.log(train.n_items) - np.log1p(train.sizes)
-            together = csr_matrix(X.T @ (diags_array(idf**2) @ X)).tocoo()
-            scale = (self.K1 + 1) / (self.K1 * (1 - self.B + self.B * counts / max(counts.mean(), 1e-300)) + 1)
-            values = together.data * scale[together.row] * scale[together.col]
-        else:
-            raise ParameterError(f"weights must be 'cosine' or 'bm25', got {self.weights!r}")
-        values[together.row == together.col] = 0.0
-        similarity = csr_matrix((values, (together.row, together.col)), shape=together.shape)
-        similarity.eliminate_zeros()
-        self.similarity_ = similarity if self.neighbours is None else _largest(similarity, self.neighbours)
-        self.bias_ = _tie_break(train, similarity.data)
-
-    def scores(self, sets: Sets) -> Array:
-        scores: Array = (sparse_rows(sets, len(self.items_)) @ self.similarity_).toarray()
-        return scores + self.bias_
-
-    def sums(self) -> Sums:
-        """The rows of the similarity."""
-        return Sums(self.bias_, lambda codes: self.similarity_[codes].toarray())
-
-
-@dataclass
 class EASE(Baseline):
     """A linear model of every item on the others, in closed form (Steck 2019): B = I − P diag(P)⁻¹, P = (XᵀX + λI)⁻¹.
 
-    The score of j is Σ_{a∈A} B[a, j]. B is dense: M² numbers, and M³ work.
+    The score of j is Σ_{a∈A} B[a, j]. B is dense: M² numbers, and M³ work. Beyond 20,000 items it is refused:
+    `RidgeNeighbours` is the same regression on the nearest items only.
 
     Parameters
     ----------
@@ -162,20 +128,21 @@ class EASE(Baseline):
     def _learn(self, train: Baskets) -> None:
         if not 0 < self.regularization < np.inf:
             raise ParameterError(f"regularization must be positive, got {self.regularization!r}")
+        if train.n_items > DENSE_UP_TO:
+            raise ParameterError(
+                f"EASE is dense: for {train.n_items:,} items it would take {8e-9 * train.n_items**2:.0f} GB "
+                f"(at most {DENSE_UP_TO:,} are allowed). RidgeNeighbours does the same with each item's nearest items"
+            )
         X = train.to_csr()
         P = _inverse((X.T @ X).toarray(), self.regularization)
         P /= -P.diagonal().copy()
         np.fill_diagonal(P, 0.0)
         self.weights_ = P
-        self.bias_ = _tie_break(train, P)
-
-    def scores(self, sets: Sets) -> Array:
-        scores: Array = np.asarray(sparse_rows(sets, len(self.items_)) @ self.weights_)
-        return scores + self.bias_
+        self.bias_ = tie_break(train, P)
 
     def sums(self) -> Sums:
         """The rows of B."""
-        return Sums(self.bias_, lambda codes: self.weights_[codes])
+        return Sums(np.asarray(self.bias_), self.weights_)
 
 
 @dataclass
@@ -202,15 +169,16 @@ class Implicit(Baseline):
         from scipy.sparse import csr_matrix
 
         self.model.fit(csr_matrix(train.to_csr(), dtype=np.float32), show_progress=False)
-
-    def scores(self, sets: Sets) -> Array:
-        baskets = sparse_rows(sets, len(self.items_))
         similarity = getattr(self.model, "similarity", None)
-        if similarity is not None:
-            return np.asarray((baskets @ similarity).toarray(), dtype=np.float64)
+        self._rows = None if similarity is None else Rows.of(similarity)
+
+    def write_scores(self, sets: Sets, out: Array) -> None:
+        """By what the model offers."""
+        if self._rows is not None:
+            self._known_sums().write(sets, out)
+            return
         items = _dense(self.model.item_factors)
-        users = self._users(baskets, items)
-        return users @ items.T
+        out[:] = self._users(indicator(sets, len(self.known_items)), items) @ items.T
 
     def _users(self, baskets: Any, items: Array) -> Array:
         """A factor per basket."""
@@ -226,18 +194,9 @@ class Implicit(Baseline):
 
     def sums(self) -> Sums | None:
         """Those of an item-item similarity, if the model has one."""
-        similarity = getattr(self.model, "similarity", None)
-        if similarity is None:
+        if self._rows is None:
             return None
-        rows = similarity.tocsr()
-        return Sums(np.zeros(len(self.known_items)), lambda codes: rows[codes].toarray().astype(np.float64))
-
-
-def _tie_break(train: Baskets, weights: Array) -> Array:
-    """The popularity term of the module's rule."""
-    largest = max(weights.max(initial=0.0), -weights.min(initial=0.0)) or 1.0
-    term: Array = 1e-6 * largest * train.item_counts / train.n_baskets
-    return term
+        return Sums(np.zeros(len(self.known_items)), self._rows)
 
 
 def _inverse(G: Array, ridge: float) -> Array:
@@ -259,28 +218,11 @@ def _inverse(G: Array, ridge: float) -> Array:
     return P
 
 
-def _largest(similarity: Any, n: int) -> Any:
-    """The n largest entries of every row of a CSR matrix; of equal ones those of the lower columns."""
-    similarity.sort_indices()
-    kept = np.ones(similarity.nnz, dtype=bool)
-    for first, last in zip(similarity.indptr[:-1], similarity.indptr[1:], strict=True):
-        if last - first > n:
-            kept[first + np.argsort(-similarity.data[first:last], kind="stable")[n:]] = False
-    rows = similarity.tocoo()
-    return type(similarity)((rows.data[kept], (rows.row[kept], rows.col[kept])), shape=similarity.shape)
-
-
 def _sums(values: Array, sets: Sets) -> Array:
     """The sum of each set's entries; −inf stays −inf."""
     padded = np.append(values, 0.0)
     sums: Array = np.add.reduceat(padded, np.minimum(sets.indptr[:-1], len(values)))
     return np.where(sets.sizes > 0, sums, 0.0)
-
-
-def _at_least(least: float, **values: float) -> None:
-    for name, value in values.items():
-        if not least <= value < np.inf:
-            raise ParameterError(f"{name} must be a number of at least {least}, got {value!r}")
 
 
 def _dense(factors: Any) -> Array:

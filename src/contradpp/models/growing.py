@@ -12,7 +12,7 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.kernel import Array, Kernel
 from contradpp.dpp.rank import top_n
 from contradpp.errors import RankError
-from contradpp.models.queries import as_codes
+from contradpp.models.queries import as_codes, check_count
 
 
 class GrowingBasket:
@@ -55,7 +55,8 @@ class GrowingBasket:
 
     def recommend(self, N: int = 10) -> tuple[NDArray[Any], Array]:
         """The N most probable next items and their probabilities, best first."""
+        check_count(N)
         shares = self.probabilities()
         ranked = np.where(self._set.open_to, shares, -np.inf)
-        best = top_n(ranked[None], min(N, int(self._set.open_to.sum())))[0]
+        best = top_n(ranked[None], min(int(N), int(self._set.open_to.sum())))[0]
         return self._items.take(best.tolist()), shares[best]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, Self
 
@@ -92,7 +93,6 @@ class LearnedDPP(BaseDPP):
         params, keeper = self.training_params(), Keeper.of(checkpoint, resume=resume, every=checkpoint_every)
         seed = root_seed(self.random_state) if keeper is None else keeper.seed(self.random_state)
         known = self._known_so_far() if getattr(self, "warm_start", False) and self.is_fitted else None
-        self.n_updates_ = 0
         learning.fit(
             given, params, seed, self.take, known=known, callbacks=self._watchers(callbacks), model_of=self._model_of,
             keeper=keeper,
@@ -120,11 +120,12 @@ class LearnedDPP(BaseDPP):
         _ROUNDS.check(n_iter)
         known = self._known_so_far()
         params = self.training_params(max_iter=int(n_iter), settings=None)
-        self.n_updates_ += 1  # each call has random streams of its own
-        seed = root_seed(stream(root_seed(self.random_state), learning.UPDATE, self.n_updates_))
+        n_updates = self.n_updates_ + 1  # each call has random streams of its own; one that is refused does not count
+        seed = root_seed(stream(root_seed(self.random_state), learning.UPDATE, n_updates))
         given = learning.Given(baskets, sample_weight, negatives, negative_weight)
+        take = partial(self.take, n_updates=n_updates)
         learning.learn_more(
-            given, params, seed, known, self.take, callbacks=self._watchers(callbacks), model_of=self._model_of
+            given, params, seed, known, take, callbacks=self._watchers(callbacks), model_of=self._model_of
         )
         return self
 
@@ -134,11 +135,11 @@ class LearnedDPP(BaseDPP):
         present = {name: value for name, value in instead.items() if name in given}
         return Params.of(type(self).__name__, given | present, resolve_n_jobs(self.n_jobs))
 
-    def take(self, learned: learning.Learned) -> None:
+    def take(self, learned: learning.Learned, n_updates: int = 0) -> None:
         """Make what was learned the model's own."""
         self._adopt(learned.kernel, learned.items)
         self.item_counts_, self.n_baskets_ = learned.counts, learned.n_baskets
-        self.history_, self.n_iter_ = learned.history, learned.n_iter
+        self.history_, self.n_iter_, self.n_updates_ = learned.history, learned.n_iter, n_updates
 
     def learned(self) -> learning.Learned:
         """What `take` took."""

@@ -15,27 +15,30 @@ from contradpp.dpp.kernel import Array, Kernel, checked_factors
 from contradpp.dpp.rank import top_n
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError, RankError
-from contradpp.models.base import check_count
 from contradpp.models.learned import LearnedDPP
-from contradpp.models.queries import as_ids
+from contradpp.models.queries import as_ids, check_count
 
 
 class NonsymmetricDPP(LearnedDPP):
-    """A determinantal point process whose items attract as well as repel: L = V Vᵀ + S, S = −Sᵀ.
+    """A determinantal point process whose items attract as well as repel: L = D + V Vᵀ + S, S = −Sᵀ.
 
-    Two items are more probable together than apart where their skew entry outweighs the likeness of their factors:
-    det L_{ij} = L_ii L_jj − (v_i · v_j)² + S_ij². Everything else is that of a DPP: probabilities of sets are exact,
-    and so are conditioning and sampling.
+    D, the diagonal, is what an item is worth on its own; V keeps apart what is alike; S brings together. Two items are
+    more probable together than apart where their skew entry outweighs the likeness of their factors:
+    det L_{ij} = L_ii L_jj − (v_i · v_j)² + S_ij². With D every set has positive probability, whatever its size.
+    Everything else is that of a DPP: probabilities of sets are exact, and so are conditioning and sampling.
 
     Parameters
     ----------
     n_components : int
-        K, the columns of V.
+        K, the columns of V; 0 is allowed with a diagonal.
     n_skew : int
-        The most partners that an item has in S.
-    objective : {"exact", "dynamic", "mle"}
+        The most partners that an item has in S; 0 for none.
+    diagonal : bool
+        Whether there is a D. Without one, no set larger than K has positive probability but for partners.
+    objective : {"exact", "dynamic", "mle", "explicit", "product", "nce"}
         What is maximised: the conditional likelihood of every item given the rest of its basket, in closed form or
-        by negatives drawn from the current model; or the likelihood, for catalogues of up to 2,000 items.
+        by negatives drawn from the current model; the likelihood ("mle", "nce": with S for catalogues of up to 2,000
+        items); or contrast with the negatives of `LowRankDPP`.
     negative_ratio : float
         Negatives drawn per basket by "dynamic".
     alpha : float
@@ -47,7 +50,7 @@ class NonsymmetricDPP(LearnedDPP):
     calibrate : {"likelihood", None}
         How the kernel's scale is set after training, on validation data.
     oversize : {"error", "drop", "clip"}
-        What to do with baskets that are too large.
+        What to do with baskets that are too large, where there is no diagonal.
     batch_size, max_iter, tol : int, int, float
         Positives a step; the most rounds over the data; the relative rise of the validation score that counts.
     learning_rate : float, optional
@@ -87,9 +90,10 @@ class NonsymmetricDPP(LearnedDPP):
 
     def __init__(
         self,
-        n_components: int = 30,
+        n_components: int = 16,
         n_skew: int = 30,
         *,
+        diagonal: bool = True,
         objective: str = "exact",
         negative_ratio: float = 0.5,
         alpha: float = 1.0,
@@ -108,6 +112,7 @@ class NonsymmetricDPP(LearnedDPP):
     ) -> None:
         self.n_components = n_components
         self.n_skew = n_skew
+        self.diagonal = diagonal
         self.objective = objective
         self.negative_ratio = negative_ratio
         self.alpha = alpha
@@ -128,9 +133,15 @@ class NonsymmetricDPP(LearnedDPP):
 
     @classmethod
     def from_factors(  # type: ignore[override]
-        cls, V: ArrayLike, B: ArrayLike | None = None, S: Any = None, items: Iterable[Any] | None = None
+        cls,
+        V: ArrayLike,
+        B: ArrayLike | None = None,
+        S: Any = None,
+        items: Iterable[Any] | None = None,
+        *,
+        diagonal: ArrayLike | None = None,
     ) -> Self:
-        """A model with the kernel L = V Vᵀ + B J Bᵀ + S.
+        """A model with the kernel L = D + V Vᵀ + B J Bᵀ + S.
 
         Parameters
         ----------
@@ -142,22 +153,35 @@ class NonsymmetricDPP(LearnedDPP):
             Any skew-symmetric matrix, kept sparse.
         items : iterable of hashable, optional
             The item ids, 0..M−1 if left out.
+        diagonal : array (M,), optional
+            d ≥ 0, the diagonal of D; zero if left out.
         """
-        V = checked_factors(V)
+        V = checked_factors(V, empty=diagonal is not None)
         if B is None:
-            return cls._of_kernel(Kernel(V, skew=S), items)
+            return cls._of_kernel(Kernel(V, skew=S, diagonal=diagonal), items)
         B = checked_factors(B)
         K, n = V.shape[1], B.shape[1]
         if n % 2 or len(B) != len(V):
             raise ParameterError(f"B must have {len(V)} rows, as V has, and an even number of columns, got {B.shape}")
         G = np.eye(K + n)
         G[K:, K:] = np.kron(np.eye(n // 2), [[0.0, 1.0], [-1.0, 0.0]])
-        return cls._of_kernel(Kernel(np.hstack([V, B]), G, S), items)
+        return cls._of_kernel(Kernel(np.hstack([V, B]), G, S, diagonal), items)
+
+    @classmethod
+    def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
+        model = super()._of_kernel(kernel, items)
+        model.diagonal = kernel.has_diagonal
+        return model
 
     @property
     def skew_(self) -> Any:
         """S as a SciPy CSR array (M, M)."""
         return self.kernel_.skew.matrix()
+
+    @property
+    def diagonal_(self) -> Array:
+        """d, what every item is worth on its own (M,)."""
+        return self.kernel_.diagonal
 
     @property
     def gain_(self) -> Array:
@@ -173,7 +197,7 @@ class NonsymmetricDPP(LearnedDPP):
         the next item once `item` is in the basket. Items whose lift is 1 or less are not complements.
         """
         check_count(N)
-        code = self._known.code(item)
+        code = self.known_items.code(item)
         kernel = self.kernel_
         norms = kernel.squared_norms
         if not norms[code] > 0:
@@ -201,15 +225,19 @@ class NonsymmetricDPP(LearnedDPP):
         kernel = self.kernel_
         if not kernel.plain:
             tensors["gain"] = kernel.gain
+        if kernel.has_diagonal:
+            tensors["diagonal"] = kernel.diagonal
         if kernel.skew.n_entries:
             tensors |= {f"skew.{name}": array for name, array in kernel.skew._asdict().items()}
         return tensors, facts
 
     @classmethod
     def _kernel_of(cls, tensors: persist.Tensors) -> Kernel:
-        factors = checked_factors(tensors["item_factors"])
+        factors, diagonal = tensors["item_factors"], tensors.get("diagonal")
+        if diagonal is not None and diagonal.dtype != np.float64:
+            raise ParameterError("its diagonal is not of float64")
         skew = None
         if "skew.indices" in tensors:
             indptr, indices, values = (tensors[f"skew.{name}"] for name in Skew._fields)
             skew = Skew.of_parts(indptr, indices, values, len(factors))
-        return Kernel(factors, tensors.get("gain"), skew)
+        return Kernel(factors, tensors.get("gain"), skew, diagonal)

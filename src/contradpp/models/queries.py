@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -12,11 +13,6 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ContradppError, DataError, ParameterError, UnknownItemError
-
-
-def as_baskets(baskets: Any) -> Baskets:
-    """A `Baskets` as it is, anything else through `Baskets.from_lists`."""
-    return baskets if isinstance(baskets, Baskets) else Baskets.from_lists(baskets)
 
 
 class Queries(NamedTuple):
@@ -66,6 +62,12 @@ def as_ids(codes: NDArray[np.int64], items: Vocabulary) -> NDArray[Any]:
     return ids.reshape(codes.shape)
 
 
+def check_count(value: Any, name: str = "N", *, least: int = 1, why: str = "") -> None:
+    """Raise `ParameterError` unless the value is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ParameterError(f"{name} must be an integer of at least {least}{why}, got {value!r}")
+
+
 def _is_basket(entry: Any, items: Vocabulary) -> bool:
     if isinstance(entry, (list, set, np.ndarray)):
         return True
@@ -80,3 +82,53 @@ def _content(basket: Any) -> list[Any]:
     if scalar or isinstance(basket, (str, bytes)) or not isinstance(basket, Iterable):
         raise DataError(f"a basket must be a list of items, got {basket!r}: write [{basket!r}] for a basket of one")
     return list(basket)
+
+
+class Suggests(ABC):
+    """A model with a catalogue that says what goes with a basket."""
+
+    @property
+    @abstractmethod
+    def known_items(self) -> Vocabulary:
+        """The catalogue, or `NotFittedError`."""
+
+    @abstractmethod
+    def _best(
+        self, sets: Sets, n: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The codes of the n best next items of every set, −1 where fewer are left, and their probabilities.
+
+        Only items of `pool` (ascending; all if None) that are not banned; as wide as the longest row.
+        """
+
+    def recommend(
+        self,
+        baskets: Any,
+        N: int = 10,
+        *,
+        candidates: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
+        unknown: str = "error",
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """The N most probable next items and P(next = i | A), best first.
+
+        Parameters
+        ----------
+        baskets : a basket, or many
+            For one basket both results are one-dimensional, for many they have a row per basket.
+        N : int
+            How many; if fewer items are left, exactly those. Where a batch has rows of different lengths, the
+            short ones end in None with probability 0.
+        candidates : iterable of items, optional
+            Recommend only from these. Probabilities are still among the whole catalogue.
+        exclude : iterable of items, optional
+            Never recommend these.
+        """
+        check_count(N)
+        items = self.known_items
+        queries = as_queries(baskets, items, unknown=unknown)
+        pool = None if candidates is None else np.sort(as_codes(candidates, items, unknown=unknown)).astype(np.int64)
+        banned = as_codes(() if exclude is None else exclude, items, unknown=unknown)
+        codes, shares = self._best(queries.sets, int(N), pool, banned)
+        found = as_ids(codes, items)
+        return (found[0], shares[0]) if queries.single else (found, shares)

@@ -1,42 +1,60 @@
-"""Models that score items, behind the interface of the DPPs: `fit`, `predict_next`, `recommend`.
+"""Models that score items, behind the interface of the DPPs (`fit`, `predict_next`, `recommend`) and as voices.
 
 Such scores are not probabilities. They are made so in a way that keeps every ranking: where one is
 negative all are shifted so that the lowest is zero, then each is divided by the sum over the items that are not in
 the basket (all zero: the same for each).
+
+As a voice, one of several that a model listens to, a fitted baseline is asked for plain scores, without the term that
+breaks ties by popularity. Each question writes to an array of the caller's, on the caller's thread, so that blocks of
+baskets can be spread over threads and every block's array used again:
+
+- `write_scores(sets, out)`: out[s, j] is the score of item j given set s;
+- `write_scores_without_each(sets, out)`: out[e, j] is that given e's set without its entry e, for all entries of all
+  sets, from one pass over what the items of a set say;
+- `leave_out(baskets)`: a function of (numbers, out) that does the same for the training baskets of these numbers, as if
+  each of them had not been in the data: weights of voices can be learned from it without a leak;
+- `contributions(codes, item)`: how much of an item's score each item of the basket is responsible for.
+
+The score of j given A is the sum of the contributions, or does not depend on A (`Popularity`), or is what another
+package says (`Implicit`, no contributions).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Self
+from abc import abstractmethod
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import fields
+from threading import Lock
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.baskets import Baskets
-from contradpp.data.sets import Sets, take_sets
+from contradpp._random import stream
+from contradpp._threads import resolve_n_jobs, run_blocks
+from contradpp.data.baskets import Baskets, as_baskets
+from contradpp.data.sets import Sets, runs, take_sets, without_each
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.rank import top_n
-from contradpp.errors import DataError, NotFittedError
-from contradpp.models.base import check_count
-from contradpp.models.queries import as_baskets, as_codes, as_ids, as_queries
+from contradpp.errors import DataError, NotFittedError, ParameterError
+from contradpp.models.queries import Suggests, as_queries
+from contradpp.models.rows import Sums
 
 Array = NDArray[np.float64]
 SCORES_PER_BLOCK = 2**22
 
 
-class Sums(NamedTuple):
-    """Scores of the kind bias_j + Σ_{a∈A} S[a, j]; without rows they do not depend on the basket."""
-
-    bias: Array  # (M,)
-    rows: Callable[[NDArray[np.int32]], Array] | None  # the rows of S for an array of codes, dense, in float64
+# Writes the scores of the training baskets of these numbers, each without its entries in turn and left out of the data.
+LeftOut = Callable[[NDArray[np.int64], Array], None]
 
 
-class Baseline(ABC):
-    """A model that scores what goes with a basket. Subclasses learn in `_learn` and score in `scores`."""
+class Baseline(Suggests):
+    """A model that scores what goes with a basket. Subclasses learn in `_learn`, score by `sums` or `write_scores`."""
 
     items_: Vocabulary
+    bias_: Array | float = 0.0  # what breaks ties
+    n_jobs: int | None = None
 
     def fit(self, baskets: Any, y: Any = None) -> Self:
         """Learn from baskets: a `Baskets`, or a list of lists of items."""
@@ -54,43 +72,29 @@ class Baseline(ABC):
         shares = _normalised(self.scores(queries.sets), queries.sets)
         return shares[0] if queries.single else shares
 
-    def recommend(
-        self,
-        baskets: Any,
-        N: int = 10,
-        *,
-        candidates: Iterable[Any] | None = None,
-        exclude: Iterable[Any] | None = None,
-        unknown: str = "error",
-    ) -> tuple[NDArray[Any], Array]:
-        """The N best items that are not in the basket, and their shares as in `predict_next`, best first.
-
-        Parameters and shapes are those of `LowRankDPP.recommend`.
-        """
-        check_count(N)
-        queries = as_queries(baskets, self.known_items, unknown=unknown)
-        allowed = np.full(len(self.items_), candidates is None)
-        if candidates is not None:
-            allowed[as_codes(candidates, self.items_, unknown=unknown)] = True
-        allowed[as_codes(() if exclude is None else exclude, self.items_, unknown=unknown)] = False
-        codes, shares = self._best(queries.sets, int(N), allowed)
-        items = as_ids(codes, self.items_)
-        return (items[0], shares[0]) if queries.single else (items, shares)
-
-    def _best(self, sets: Sets, n: int, allowed: NDArray[np.bool_]) -> tuple[NDArray[np.int64], Array]:
+    def _best(
+        self, sets: Sets, n: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]
+    ) -> tuple[NDArray[np.int64], Array]:
+        allowed = np.full(len(self.items_), pool is None)
+        allowed[() if pool is None else pool] = True
+        allowed[banned] = False
         n = min(n, len(allowed))
         codes, shares = np.full((sets.count, n), -1), np.zeros((sets.count, n))
         step = max(SCORES_PER_BLOCK // len(allowed), 1)
-        for first in range(0, sets.count, step):
-            part = take_sets(sets, np.arange(first, min(first + step, sets.count)))
+
+        def work(block: int) -> None:
+            rows = slice(block * step, min((block + 1) * step, sets.count))
+            part = take_sets(sets, np.arange(rows.start, rows.stop))
             scores = self.scores(part)
             normalised = _normalised(scores.copy(), part)
             scores[:, ~allowed] = -np.inf
             scores[np.repeat(np.arange(part.count), part.sizes), part.indices] = -np.inf
             best = top_n(scores, n)
             there = np.take_along_axis(scores, best, axis=1) > -np.inf
-            codes[first : first + part.count] = np.where(there, best, -1)
-            shares[first : first + part.count] = np.where(there, np.take_along_axis(normalised, best, axis=1), 0.0)
+            codes[rows] = np.where(there, best, -1)
+            shares[rows] = np.where(there, np.take_along_axis(normalised, best, axis=1), 0.0)
+
+        run_blocks(work, -(-sets.count // step), resolve_n_jobs(self.n_jobs))
         width = int((codes >= 0).sum(axis=1).max(initial=0))
         return codes[:, :width], shares[:, :width]
 
@@ -105,13 +109,52 @@ class Baseline(ABC):
     def _learn(self, train: Baskets) -> None:
         """Take what is needed from the training baskets."""
 
-    @abstractmethod
     def scores(self, sets: Sets) -> Array:
-        """A new array (n_sets, M) of scores of every item, those in the set included."""
+        """A new array (n_sets, M) of scores of every item, those in the set included, ties broken by popularity."""
+        scores = np.empty((sets.count, len(self.known_items)))
+        self.write_scores(sets, scores)
+        scores += self.bias_
+        return scores
 
     def sums(self) -> Sums | None:
         """What the scores are sums of, if they are: evaluation is faster then."""
         return None
+
+    # -- As a voice: see the module ------------------------------------------------------------------
+
+    def write_scores(self, sets: Sets, out: Array) -> None:
+        """Write the scores of all items given every set (n_sets, M)."""
+        self._known_sums().write(sets, out)
+
+    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
+        """Write the scores of all items given every set without each of its entries in turn (nnz, M)."""
+        if self.sums() is None:
+            self.write_scores(without_each(sets), out)
+        else:
+            self._known_sums().write_without_each(sets, out)
+
+    def contributions(self, codes: NDArray[np.int32], item: int) -> Array:
+        """How much of the score of an item given a set each item of the set is responsible for (|A|,)."""
+        return self._known_sums().contributions(codes, item)
+
+    def leave_out(self, baskets: Any, *, n_folds: int = 5, random_state: int = 0) -> LeftOut:
+        """Ask about training baskets as if each had not been in the data; out of `write(numbers, out)` is (nnz, M).
+
+        Here a basket is scored by a model that was fitted to the folds that it is not in (`assign_folds`). Such a
+        model is fitted when first needed: whoever asks about baskets of one fold pays for one. Models that can take a
+        basket out of their counts do so instead, exactly.
+        """
+        return _Folds(self, self._own(baskets), n_folds, random_state)
+
+    def _own(self, baskets: Any) -> Baskets:
+        """Training baskets in the codes of the model."""
+        return as_baskets(baskets).recode(self.known_items)
+
+    def _known_sums(self) -> Sums:
+        sums = self.sums()
+        if sums is None:
+            raise ParameterError(f"the scores of {type(self).__name__} are no sums over the items of a basket")
+        return sums
 
     def log_probability(self, sets: Sets) -> Array | None:  # noqa: ARG002
         """log P(A) of every set, if the model knows it."""
@@ -133,8 +176,54 @@ def _normalised(scores: Array, sets: Sets) -> Array:
     return scores
 
 
-def sparse_rows(sets: Sets, n_items: int) -> Any:
-    """The sets as a SciPy CSR matrix of ones (n_sets, n_items)."""
-    from scipy.sparse import csr_matrix
+def write_blocks(
+    write: Callable[[Sets, NDArray[np.int64], Array], None], sets: Sets, numbers: NDArray[np.int64], out: Array,
+    n_jobs: int | None,
+) -> None:  # fmt: skip
+    """Call `write(part, numbers, out)` for blocks of the sets of these numbers, on threads."""
+    chosen = take_sets(sets, numbers)
+    blocks = list(runs(chosen.indptr, max(SCORES_PER_BLOCK // max(out.shape[1], 1), 1)))
 
-    return csr_matrix((np.ones(len(sets.indices)), sets.indices, sets.indptr), shape=(sets.count, n_items))
+    def work(block: int) -> None:
+        first, last = blocks[block]
+        rows = slice(int(chosen.indptr[first]), int(chosen.indptr[last]))
+        write(take_sets(chosen, np.arange(first, last)), numbers[first:last], out[rows])
+
+    run_blocks(work, len(blocks), resolve_n_jobs(n_jobs))
+
+
+def assign_folds(n_baskets: int, n_folds: int, random_state: int = 0) -> NDArray[np.int64]:
+    """The fold of every training basket: folds of the same size up to one, drawn at random."""
+    if not 2 <= n_folds <= n_baskets:
+        raise ParameterError(f"n_folds must lie between 2 and the number of baskets ({n_baskets}), got {n_folds}")
+    return stream(random_state).permutation(n_baskets) % n_folds
+
+
+class _Folds:
+    """Models of the same parameters, each fitted to all folds but one, and asked about the baskets of that one."""
+
+    def __init__(self, model: Baseline, baskets: Baskets, n_folds: int, random_state: int) -> None:
+        self.parameters = {field.name: getattr(model, field.name) for field in fields(model)}  # type: ignore[arg-type]
+        self.kind = type(model)
+        self.baskets = baskets
+        self.folds = assign_folds(baskets.n_baskets, n_folds, random_state)
+        self.models: dict[int, Baseline] = {}
+        self.lock = Lock()
+
+    def __call__(self, numbers: NDArray[np.int64], out: Array) -> None:
+        chosen = take_sets(self.baskets.sets, numbers)
+        for fold in np.unique(self.folds[numbers]).tolist():
+            mine = np.flatnonzero(self.folds[numbers] == fold)
+            model, tile = self._model(fold), np.empty((int(chosen.sizes[mine].sum()), out.shape[1]))
+            write_blocks(
+                lambda part, _, rows, model=model: model.write_scores_without_each(part, rows),  # type: ignore[misc]
+                chosen, mine, tile, model.n_jobs,
+            )  # fmt: skip
+            out[np.isin(np.repeat(np.arange(chosen.count), chosen.sizes), mine)] = tile
+
+    def _model(self, fold: int) -> Baseline:
+        with self.lock:
+            if fold not in self.models:
+                model = self.kind(**deepcopy(self.parameters))
+                self.models[fold] = model.fit(self.baskets.subset(self.folds != fold))
+            return self.models[fold]

@@ -26,6 +26,7 @@ from contradpp.serve.counters import Counters
 from contradpp.serve.gate import Gate, Refused, refusal
 from contradpp.serve.options import Limits, ServiceSettings
 from contradpp.serve.routes import router
+from contradpp.serve.server import set_up_logs
 from contradpp.serve.service import Service
 
 log = logging.getLogger("contradpp.serve")
@@ -84,8 +85,6 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 
 def app_from_environment() -> FastAPI:
     """The application of a worker process, told by its parent through the environment."""
-    from contradpp.serve.server import set_up_logs
-
     settings = ServiceSettings.from_environment()
     set_up_logs(access=settings.access_log)
     return create_app(settings)

@@ -22,18 +22,12 @@ WORK = 5  # rows of that workspace
 
 
 @helper
-def largest_set(indptr: Pointers, first: int, last: int) -> int:
+def largest_set(indptr: NDArray[np.int64], first: int, last: int) -> int:
     """The most items that one of the sets first..last−1 has, at least 1."""
     largest = 1
     for s in range(first, last):
         largest = max(largest, indptr[s + 1] - indptr[s])
     return largest
-
-
-@helper
-def padded(K: int) -> int:
-    """K rounded up to whole vector registers."""
-    return -(-K // 8) * 8
 
 
 @helper

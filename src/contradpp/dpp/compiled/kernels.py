@@ -346,9 +346,10 @@ def subtract_products(
     """scores[s] −= Σ_a E[a] U[a] over the entries a of set s; returns how many scores are unclear, and are NaN now.
 
     With t the sum of the sizes of all terms of a score, one of at most zero[s] t becomes 0, and one above that, but of
-    at most clear[s] t, is unclear. A score that is −inf stays so.
+    at most clear[s] t, is unclear. A score that is −inf stays so. Where E is U, and its terms are squares, the first
+    term bounds the others.
     """
-    width = scores.shape[1]
+    width, squares = scores.shape[1], E is U
     sizes = np.empty(width)
     unclear = 0
     for s in range(scores.shape[0]):
@@ -357,10 +358,14 @@ def subtract_products(
             sizes[j] = row[j]
         for a in range(indptr[s], indptr[s + 1]):
             e, u = E[a], U[a]
-            for j in range(width):
-                term = e[j] * u[j]
-                row[j] -= term
-                sizes[j] += abs(term)
+            if squares:
+                for j in range(width):
+                    row[j] -= e[j] * e[j]
+            else:
+                for j in range(width):
+                    term = e[j] * u[j]
+                    row[j] -= term
+                    sizes[j] += abs(term)
         low = 0
         for j in range(width):
             low += 1 if (row[j] <= clear[s] * sizes[j]) & (row[j] > -np.inf) else 0

@@ -183,3 +183,66 @@ def compare_sums(
                     x[j] = -rows[i, offset + j]
                 tally(total, above, below, delta, x, offset, indices[i], scores[i - start], slack[i - start],
                       counts[i], i == held[s], top[0, s], top[1, s], top_codes[s])  # fmt: skip
+
+
+@entry
+def compare_rows(
+    row_pointers: Pointers, columns: Codes, values: Array, bias: Array, tie: float, indptr: Pointers, indices: Codes,
+    held: Pointers, counts: Pointers, top: Array, top_codes: Codes,
+) -> None:  # fmt: skip
+    """As `compare_sums` for sparse rows, by item, of all columns at once; the diagonal must be empty.
+
+    All items are compared with the scores given the whole set; then those of the row of i are put right.
+    """
+    n_items = len(bias)
+    total, delta, above, below = np.empty(n_items), np.empty(n_items), np.empty(n_items), np.empty(n_items)
+    for s in range(len(indptr) - 1):
+        start, stop = indptr[s], indptr[s + 1]
+        for j in range(n_items):
+            total[j] = bias[j]
+            delta[j] = tie * abs(bias[j])
+        for a in range(start, stop):
+            for k in range(row_pointers[indices[a]], row_pointers[indices[a] + 1]):
+                total[columns[k]] += values[k]
+                delta[columns[k]] += tie * abs(values[k])
+        scores = total[indices[start:stop]]
+        start_tile(delta, 0, indices[start:stop], total, above, below)
+        for i in range(start, stop):
+            own, slack = scores[i - start], delta[indices[i]]
+            upper, lower = own + slack, own - slack
+            better, at_least = 0, 0
+            for j in range(n_items):
+                better += 1 if above[j] > upper else 0
+                at_least += 1 if below[j] >= lower else 0
+            for k in range(row_pointers[indices[i]], row_pointers[indices[i] + 1]):
+                j = columns[k]
+                better += (1 if above[j] - values[k] > upper else 0) - (1 if above[j] > upper else 0)
+                at_least += (1 if below[j] - values[k] >= lower else 0) - (1 if below[j] >= lower else 0)
+            counts[i, 0] += better
+            counts[i, 1] += at_least
+        code = indices[held[s]]
+        for k in range(row_pointers[code], row_pointers[code + 1]):
+            total[columns[k]] -= values[k]
+        total[code] = scores[held[s] - start]
+        for j in range(n_items):
+            if total[j] > top[0, s, -1]:
+                offer(top[0, s], top[1, s], top_codes[s], total[j], delta[j], j)
+
+
+@entry
+def count_rows(scores: Array, codes: Codes, tie: float, rounding: Array, counts: Pointers) -> None:
+    """Per row, how many scores beat that of the item codes[row], and how many tie with it (itself too) or beat it.
+
+    The rounding of a score is `tie` of itself, if it is finite, and that of its column.
+    """
+    for r in range(len(scores)):
+        row = scores[r]
+        own = row[codes[r]]
+        slack = rounding[codes[r]] + (tie * abs(own) if abs(own) < np.inf else 0.0)
+        better, at_least = 0, 0
+        for j in range(len(row)):
+            gap = row[j] - own
+            width = slack + rounding[j] + (tie * abs(row[j]) if abs(row[j]) < np.inf else 0.0)
+            better += 1 if gap > width else 0
+            at_least += 1 if gap >= -width else 0
+        counts[r, 0], counts[r, 1] = better, at_least

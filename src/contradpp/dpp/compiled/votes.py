@@ -1,0 +1,151 @@
+"""Numba kernels for the votes of similar baskets: overlaps by an inverted index, and what the most similar hold.
+
+The index is a CSR (pointers, postings) of the baskets that hold each item; the baskets are a CSR (indptr, indices).
+The similarity of a set A and a basket b is Σ_{i∈A∩b} w_i / W_b^γ, W_b the sum of the weights w of a basket; `scale`
+is W_b^{−γ}. The vote of each of the n most similar baskets is its similarity to a power, as a share of all votes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.dpp.compiled.decorators import entry, helper
+from contradpp.dpp.compiled.select import nth_largest
+
+Array = NDArray[np.float64]
+Pointers = NDArray[np.int64]
+Codes = NDArray[np.int32]
+
+TIE = 1e-9  # of the similarity: overlaps are sums in varying order, so that equal ones differ by rounding
+BINS = 512
+
+
+@helper
+def least_of_best(values: Array, n: int) -> float:
+    """The n-th largest of at least n values ≥ 0: a histogram finds the few among which it is."""
+    top = values.max()
+    if top <= 0.0:
+        return 0.0
+    scale = (BINS - 1) / top
+    bins = np.zeros(BINS, dtype=np.int64)
+    for k in range(len(values)):
+        bins[int(values[k] * scale)] += 1
+    last, above = BINS - 1, 0
+    while above + bins[last] < n:
+        above += bins[last]
+        last -= 1
+    among, found = np.empty(bins[last]), 0
+    for k in range(len(values)):
+        if int(values[k] * scale) == last:
+            among[found] = values[k]
+            found += 1
+    return nth_largest(among, n - above)
+
+
+@helper
+def meet(
+    pointers: Pointers, postings: Codes, weights: Array, codes: Codes, own: int, overlap: Array, touched: Codes
+) -> int:
+    """Add the weights of the codes to the overlaps, all 0 before, of the baskets that hold them; how many were touched.
+
+    The basket `own` is not touched.
+    """
+    n = 0
+    for a in codes:
+        for p in range(pointers[a], pointers[a + 1]):
+            b = postings[p]
+            if overlap[b] == 0.0 and b != own:
+                touched[n] = b
+                n += 1
+            overlap[b] += weights[a]
+    return n
+
+
+@helper
+def weigh(
+    overlap: Array, scale: Array, touched: Codes, least_overlap: float, n: int, power: float, votes: Array
+) -> None:  # fmt: skip
+    """The votes of the baskets touched, which sum to one: 0 but for the n most similar.
+
+    Baskets that tie for the last places share them, so that the order of items and baskets does not count.
+    """
+    for k in range(len(touched)):
+        x = overlap[touched[k]]
+        votes[k] = x * scale[touched[k]] if x > least_overlap else 0.0
+    low, high, share, total = 0.0, 0.0, 1.0, 0.0
+    if len(touched) > n:
+        least = least_of_best(votes, n)
+        low, high = least * (1 - TIE), least * (1 + TIE)
+        above, tied = 0, 0
+        for k in range(len(touched)):
+            above += 1 if votes[k] > high else 0
+            tied += 1 if low <= votes[k] <= high else 0
+        share = (n - above) / tied
+    for k in range(len(touched)):
+        if votes[k] < low or votes[k] == 0.0:
+            votes[k] = 0.0
+        else:
+            votes[k] = votes[k] ** power * (1.0 if votes[k] > high else share)
+        total += votes[k]
+    for k in range(len(touched)):
+        votes[k] /= total if total > 0.0 else 1.0
+
+
+@helper
+def hand_out(touched: Codes, votes: Array, indptr: Pointers, indices: Codes, out: Array) -> None:
+    """out = the sum of the votes of the baskets that hold an item."""
+    out[:] = 0.0
+    for k in range(len(touched)):
+        if votes[k] > 0.0:
+            for e in range(indptr[touched[k]], indptr[touched[k] + 1]):
+                out[indices[e]] += votes[k]
+
+
+@entry
+def count_votes(
+    pointers: Pointers, postings: Codes, indptr: Pointers, indices: Codes, weights: Array, scale: Array, n: int,
+    power: float, sets: Pointers, codes: Codes, own: Pointers, each: bool, out: Array,
+) -> None:  # fmt: skip
+    """The votes for every item given every set, or, with `each`, given its set without every entry in turn.
+
+    The basket own[s] has no vote for set s.
+    """
+    overlap = np.zeros(len(indptr) - 1)
+    touched, votes = np.empty(len(overlap), dtype=np.int32), np.empty(len(overlap))
+    for s in range(len(sets) - 1):
+        members = codes[sets[s] : sets[s + 1]]
+        met = touched[: meet(pointers, postings, weights, members, own[s], overlap, touched)]
+        least = TIE * weights[members].sum()
+        for e in range(sets[s] if each else s, sets[s + 1] if each else s + 1):
+            if each:
+                for p in range(pointers[codes[e]], pointers[codes[e] + 1]):
+                    overlap[postings[p]] -= weights[codes[e]]
+            weigh(overlap, scale, met, least, n, power, votes[: len(met)])
+            hand_out(met, votes, indptr, indices, out[e])
+            if each:
+                for p in range(pointers[codes[e]], pointers[codes[e] + 1]):
+                    overlap[postings[p]] += weights[codes[e]]
+        overlap[met] = 0.0
+        if own[s] >= 0:
+            overlap[own[s]] = 0.0
+
+
+@entry
+def share_votes(
+    pointers: Pointers, postings: Codes, indptr: Pointers, indices: Codes, weights: Array, scale: Array, n: int,
+    power: float, codes: Codes, item: int, out: Array,
+) -> None:  # fmt: skip
+    """out[a] = the share that the item codes[a] has in the votes for `item`: that of its weight in each overlap."""
+    overlap = np.zeros(len(indptr) - 1)
+    touched, votes = np.empty(len(overlap), dtype=np.int32), np.empty(len(overlap))
+    met = touched[: meet(pointers, postings, weights, codes, -1, overlap, touched)]
+    weigh(overlap, scale, met, TIE * weights[codes].sum(), n, power, votes[: len(met)])
+    rates = np.zeros(len(overlap))
+    for k in range(len(met)):
+        if item in indices[indptr[met[k]] : indptr[met[k] + 1]]:
+            rates[met[k]] = votes[k] / overlap[met[k]]
+    for a in range(len(codes)):
+        out[a] = 0.0
+        for p in range(pointers[codes[a]], pointers[codes[a] + 1]):
+            out[a] += weights[codes[a]] * rates[postings[p]]

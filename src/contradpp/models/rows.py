@@ -1,0 +1,101 @@
+"""Scores that are sums of what each item of the basket says: rows of weights, sparse or dense, and their sums."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.data.sets import Sets, pointers
+from contradpp.dpp import compiled
+
+Array = NDArray[np.float64]
+
+
+class Rows(NamedTuple):
+    """A sparse matrix by rows as the kernels take it: a CSR with ascending columns."""
+
+    indptr: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    values: Array
+
+    @classmethod
+    def of(cls, matrix: Any) -> Rows:
+        """The rows of a SciPy matrix, without its diagonal."""
+        csr = matrix.tocsr()
+        csr.sort_indices()
+        row = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
+        kept = csr.indices != row
+        sizes = np.bincount(row[kept], minlength=csr.shape[0])
+        return cls(pointers(sizes), csr.indices[kept].astype(np.int32), csr.data[kept].astype(np.float64))
+
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """The row of every entry."""
+        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+
+    def matrix(self, n_columns: int) -> Any:
+        """As a SciPy CSR matrix."""
+        from scipy.sparse import csr_matrix
+
+        return csr_matrix((self.values, self.columns, self.indptr), shape=(len(self.indptr) - 1, n_columns))
+
+    def where(self, kept: NDArray[np.bool_]) -> Rows:
+        """Only these entries."""
+        sizes = np.bincount(self.owners[kept], minlength=len(self.indptr) - 1)
+        return Rows(pointers(sizes), self.columns[kept], self.values[kept])
+
+    def largest(self, n: int | None) -> Rows:
+        """The n largest entries of every row; of equal ones those of the lower columns. None for all."""
+        if n is None or not len(self.values) or np.diff(self.indptr).max() <= n:
+            return self
+        kept = np.empty(len(self.values), dtype=bool)
+        compiled.neighbours.mark_largest_of_rows(self.indptr, self.values, n, kept)
+        return self.where(kept)
+
+    def at(self, row: int, column: int) -> float:
+        """One entry, 0 where there is none."""
+        columns = self.columns[self.indptr[row] : self.indptr[row + 1]]
+        place = int(np.searchsorted(columns, column))
+        there = place < len(columns) and columns[place] == column
+        return float(self.values[self.indptr[row] + place]) if there else 0.0
+
+
+class Sums(NamedTuple):
+    """Scores of the kind bias_j + Σ_{a∈A} S[a, j]; without a matrix they do not depend on the basket."""
+
+    bias: Array  # (M,)
+    matrix: Rows | Array | None  # S; its diagonal does not matter
+
+    def write(self, sets: Sets, out: Array) -> None:
+        """out[s] = the sum of the rows of set s, without the bias (n_sets, M)."""
+        if isinstance(self.matrix, Rows):
+            compiled.neighbours.sum_rows(*self.matrix, sets.indices, sets.indptr, out)
+        elif self.matrix is None:
+            out[:] = 0.0
+        else:
+            out[:] = indicator(sets, len(self.bias)) @ self.matrix
+
+    def write_without_each(self, sets: Sets, out: Array) -> None:
+        """out[e] = the sum of the rows of e's set but its own, for every entry e (nnz, M)."""
+        if isinstance(self.matrix, Rows):
+            compiled.neighbours.sum_other_rows(*self.matrix, sets.indices, sets.indptr, out)
+        elif self.matrix is None:
+            out[:] = 0.0
+        else:
+            owner = np.repeat(np.arange(sets.count), sets.sizes)
+            out[:] = (indicator(sets, len(self.bias)) @ self.matrix)[owner] - self.matrix[sets.indices]
+
+    def contributions(self, codes: NDArray[np.int32], item: int) -> Array:
+        """S[a, item] for every a."""
+        if isinstance(self.matrix, Rows):
+            return np.array([self.matrix.at(a, item) for a in codes.tolist()])
+        return np.zeros(len(codes)) if self.matrix is None else self.matrix[codes, item]
+
+
+def indicator(sets: Sets, n_items: int) -> Any:
+    """The sets as a SciPy CSR matrix of ones (n_sets, n_items)."""
+    from scipy.sparse import csr_matrix
+
+    return csr_matrix((np.ones(len(sets.indices)), sets.indices, sets.indptr), shape=(sets.count, n_items))
