@@ -161,6 +161,21 @@ def invert(R: Array, k: int, tolerance: float, work: Array, whole: bool) -> floa
 
 
 @helper
+def sweep(A: Array, k: int, c: int) -> None:
+    """Take the pivot A[c, c] by Gauss and Jordan: after all pivots A⁻¹ is in the place of A."""
+    inverse = 1.0 / A[c, c]
+    A[c, c] = 1.0
+    for b in range(k):
+        A[c, b] *= inverse
+    for a in range(k):
+        if a != c:
+            factor = A[a, c]
+            A[a, c] = 0.0
+            for b in range(k):
+                A[a, b] -= factor * A[c, b]
+
+
+@helper
 def times_det(log_det: float, product: float, det: float) -> tuple[float, float]:
     """A determinant as exp(log_det) × product, times another: few logarithms, which cost more than a small basket."""
     product *= det

@@ -17,7 +17,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import PANEL, REST, WORK, invert, largest_set, multiply, padded, products, times_det
+from contradpp.dpp.compiled.blocks import (
+    PANEL,
+    REST,
+    WORK,
+    invert,
+    largest_set,
+    multiply,
+    padded,
+    products,
+    sweep,
+    times_det,
+)
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.factor import SINGULAR
 
@@ -113,16 +124,7 @@ def invert_general(W: Array, k: int, scale: Array) -> float:
         if not pivot > SINGULAR:
             return -np.inf
         log_det, product = times_det(log_det, product, pivot)
-        inverse = 1.0 / pivot
-        W[p, p] = 1.0
-        for b in range(k):
-            W[p, b] *= inverse
-        for a in range(k):
-            if a != p:
-                factor = W[a, p]
-                W[a, p] = 0.0
-                for b in range(k):
-                    W[a, b] -= factor * W[p, b]
+        sweep(W, k, p)
     for a in range(k):
         for b in range(k):
             if not abs(W[a, b]) * SINGULAR < 1.0:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import largest_set
+from contradpp.dpp.compiled.blocks import largest_set, sweep
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.factor import SINGULAR
 
@@ -225,15 +225,7 @@ def invert(A: Array) -> tuple[float, float]:
         if pivot < 0:
             positive = not positive
         log += np.log(abs(pivot))
-        A[c, c] = 1.0
-        for b in range(k):
-            A[c, b] /= pivot
-        for a in range(k):
-            if a != c:
-                factor = A[a, c]
-                A[a, c] = 0.0
-                for b in range(k):
-                    A[a, b] -= factor * A[c, b]
+        sweep(A, k, c)
     largest = 0.0
     for a in range(k):
         for b in range(k):
