@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from contradpp.dpp.compiled import blocks, draws, gradients, kernels, ranks, samples, steps
+    from contradpp.dpp.compiled import blocks, draws, gradients, kernels, ranks, samples, slates, steps
 
-__all__ = ["blocks", "draws", "gradients", "kernels", "ranks", "samples", "steps"]
+__all__ = ["blocks", "draws", "gradients", "kernels", "ranks", "samples", "slates", "steps"]
 
 
 def __getattr__(name: str) -> Any:
