@@ -31,6 +31,12 @@ input_option: Callable[[Any], Any] = click.option(
     metavar="FILE",
     help="Answer for every basket of a file, or of standard input (-), a line of JSON each.",
 )
+at_most_option: Callable[[Any], Any] = click.option(
+    "--at-most",
+    multiple=True,
+    metavar="[CATEGORY=]N",
+    help="The most items of every category, or of one; may be repeated.",
+)
 COLUMNS = ("basket", "item", "quantity", "name", "category")
 LAYOUT = ("format", *COLUMNS, "on_bad_row", "returns")
 
@@ -46,6 +52,21 @@ _LAYOUT_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--returns", type=click.Choice(["drop", "keep"]), default="drop", show_default=True,
                  help="What to do with rows that look like returns."),
 )  # fmt: skip
+
+
+def counts_of(words: tuple[str, ...], option: str) -> int | dict[str, int] | None:
+    """What `at_most` or `at_least` takes: from "2" the number, from "dairy=2" and the like a mapping."""
+    if not words:
+        return None
+    if len(words) == 1 and words[0].isdecimal():
+        return int(words[0])
+    counts: dict[str, int] = {}
+    for word in words:
+        category, _, number = word.rpartition("=")
+        if not category or not number.isdecimal():
+            raise click.UsageError(f"{option} takes a number, or CATEGORY=NUMBER once or more, not {word!r}")
+        counts[category] = int(number)
+    return counts
 
 
 def layout_options(command: Any) -> Any:

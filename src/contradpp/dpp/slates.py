@@ -9,16 +9,19 @@ unlike all others. ℓ is the log of relevance, by one of the rules in `SCALES`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
-from contradpp.dpp.kernel import Kernel
+from contradpp.data.sets import frozen
 from contradpp.errors import ParameterError
+
+if TYPE_CHECKING:
+    from contradpp.dpp.kernel import Kernel
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,6 +32,7 @@ LISTS_PER_BLOCK = 64
 ROWS_PER_BLOCK = 8192
 TIES = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-4}  # gains that differ by no more are equal
 LONGEST = {np.dtype(np.float64): 1e100, np.dtype(np.float32): 1e15}  # beyond, products of vectors overflow
+MOST = 2**40  # of anything that is counted: more means the same
 NOTHING = np.zeros(0, dtype=np.int64)
 
 
@@ -169,16 +173,16 @@ class Rules(NamedTuple):
             check_whole("window", window, least=1)
         return Rules(
             groups, names,
-            np.array([caps.get(name, k) for name in names], dtype=np.int64),
-            np.array([needs.get(name, 0) for name in names], dtype=np.int64), window or 1,
+            np.array([min(caps.get(name, k), k, MOST) for name in names], dtype=np.int64),
+            np.array([needs.get(name, 0) for name in names], dtype=np.int64), min(window or 1, MOST),
         )  # fmt: skip
 
 
 class Slates(NamedTuple):
     """Positions within each list in the order of the slate, what each gained, how many there are, how it ended."""
 
-    positions: Ints  # (lists, k), −1 beyond the end
-    gains: Array  # (lists, k), NaN for a fixed item
+    positions: Ints  # (lists, k, or the longest list if that is less), −1 beyond the end
+    gains: Array  # likewise, NaN for a fixed item
     counts: Ints
     ends: Ints
 
@@ -194,16 +198,18 @@ def choose(vectors: Vectors, lists: Lists, trade: Trade, rules: Rules, *, n_jobs
     from contradpp.dpp.compiled import slates as compiled
 
     n = len(lists.indptr) - 1
+    width = min(trade.k, int(np.diff(lists.indptr).max(initial=0)))
     out = Slates(
-        np.full((n, trade.k), -1, dtype=np.int64), np.full((n, trade.k), np.nan), np.zeros(n, dtype=np.int64),
+        np.full((n, width), -1, dtype=np.int64), np.full((n, width), np.nan), np.zeros(n, dtype=np.int64),
         np.zeros(n, dtype=np.int64),
     )  # fmt: skip
-    likeness = compiled.Likeness(vectors.table, vectors.scales, lists.rows)
-    told = compiled.Lists(lists.indptr, lists.scores, *lists[3:])
-    limits = compiled.Rules(rules.groups, rules.caps, rules.needs, np.flatnonzero(rules.needs), rules.window)
+    likeness = compiled.Likeness(*_steady(vectors.table, vectors.scales, lists.rows))
+    told = compiled.Lists(*_steady(lists.indptr, lists.scores, *lists[3:]))
+    groups, caps, needs, needed = _steady(rules.groups, rules.caps, rules.needs, np.flatnonzero(rules.needs))
+    limits = compiled.Rules(groups, caps, needs, needed, int(rules.window))
     words = METHODS.index(trade.method), SCALES.index(trade.scale)
     mix = compiled.Trade(
-        int(trade.k), float(trade.diversity), *words, int(trade.reach), TIES[np.dtype(vectors.table.dtype)]
+        min(int(trade.k), MOST), float(trade.diversity), *words, min(int(trade.reach), MOST), TIES[vectors.table.dtype]
     )
     result = compiled.Chosen(*out)
 
@@ -215,9 +221,14 @@ def choose(vectors: Vectors, lists: Lists, trade: Trade, rules: Rules, *, n_jobs
     failed = np.flatnonzero(out.ends < 0)
     if len(failed):
         raise _too_few(int(failed[0]), n, rules, rules.names[int(-1 - out.ends[failed[0]])])
-    beyond = np.arange(trade.k) >= out.counts[:, None]
+    beyond = np.arange(width) >= out.counts[:, None]
     out.positions[beyond], out.gains[beyond] = -1, np.nan
     return out
+
+
+def _steady(*arrays: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Contiguous and read-only: a kernel is compiled anew for arrays of another kind."""
+    return (frozen(np.ascontiguousarray(array)) for array in arrays)
 
 
 def reason_of(end: int, count: int, n_candidates: int) -> str | None:

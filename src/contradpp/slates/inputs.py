@@ -18,6 +18,7 @@ from contradpp.errors import DataError, ParameterError, UnknownItemError
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Items = list[Hashable]
+LARGEST = 1e100  # scores beyond would overflow when they are standardised
 
 
 class Candidates(NamedTuple):
@@ -69,10 +70,10 @@ def read_candidates(candidates: Any, scores: Any) -> Candidates:
         unusable = unusable_ids(found.ids.tolist())
         if unusable:
             raise DataError(f"a candidate must be a string, a number or a tuple of them, got {unusable[0]!r}")
-    for position in np.flatnonzero(~np.isfinite(found.scores))[:1]:
+    for position in np.flatnonzero(~(np.abs(found.scores) <= LARGEST))[:1]:
         raise DataError(
             f"{found.where(position)}the score of {plain(found.ids[position])!r} is {found.scores[position]}: leave "
-            "the candidate out, or give it a finite score"
+            f"the candidate out, or give it a finite score within ±{LARGEST:.0e}"
         )
     _refuse_duplicates(found)
     return found
@@ -180,7 +181,7 @@ Part = tuple[Vectors, Ints, Ints]
 
 
 def _of_model(model: Any, lists: Candidates, given: NDArray[Any], unknown: str) -> Part:
-    kernel = getattr(model, "kernel_", None)
+    kernel = model.kernel_ if hasattr(type(model), "kernel_") else None  # which an unfitted model refuses
     factors = getattr(model, "item_factors_", getattr(model, "item_factors", None)) if kernel is None else None
     if isinstance(kernel, Kernel):
         vectors = Vectors.of_kernel(kernel)

@@ -27,6 +27,7 @@ Codes = NDArray[np.int32]
 
 RIDGE = 1e-3  # on the diagonal of Φ: what is left of an exact copy is about twice this
 LOWEST = 1e-12  # with scale "log": scores below this share of the largest count as that
+TINY = 1e-290  # below, a number has no inverse
 DPP, MMR, MSD, WINDOW = 0, 1, 2, 3
 RANK, LINEAR, LOG, RAW = 0, 1, 2, 3
 FULL, FEW, RULED_OUT = 0, 1, 2  # how a list ended; below zero: −1 − the category of which there are too few
@@ -100,8 +101,8 @@ class Tally(NamedTuple):
 class Chosen(NamedTuple):
     """Positions within each list and what they gained, how many there are, and how the list ended."""
 
-    positions: Pointers  # (lists, k)
-    gains: Array  # (lists, k)
+    positions: Pointers  # (lists, most items of a slate)
+    gains: Array
     counts: Pointers
     ends: Pointers
 
@@ -154,16 +155,16 @@ def worth_of(scores: Array, order: Pointers, scale: int, additive: bool, worth: 
             worth[a] = 1.0 / rank if additive else -np.log(rank)
     elif scale == LOG:
         for a in range(n):
-            share = max(scores[order[a]] / top, LOWEST) if top > 0 else 1.0
+            share = max(scores[order[a]] / top, LOWEST) if top > TINY else 1.0
             worth[a] = share if additive else np.log(share)
     elif scale == RAW:
         for a in range(n):
             worth[a] = scores[order[a]]
     else:
-        unit = max(abs(top), abs(low))  # so that squares cannot overflow
+        unit = max(abs(top), abs(low))
         mean, squares = 0.0, 0.0
         for a in range(n):
-            worth[a] = (scores[order[a]] / unit) - (top / unit) if unit > 0 else 0.0
+            worth[a] = (scores[order[a]] - top) / unit if unit > TINY else 0.0
             mean += worth[a] / n
         for a in range(n):
             squares += (worth[a] - mean) ** 2 / n
@@ -443,7 +444,8 @@ def choose(
     longest, most = 1, 1
     for number in range(first_list, last_list):
         longest = max(longest, lists.indptr[number + 1] - lists.indptr[number])
-        most = max(most, lists.given_ptr[number + 1] - lists.given_ptr[number] + 2 * trade.k)
+        most = max(most, lists.given_ptr[number + 1] - lists.given_ptr[number])
+    most += 2 * min(trade.k, longest)
     work = Work(
         np.empty(longest, np.int64), np.empty(longest), np.empty(longest), np.empty(longest),
         np.empty(longest, np.int64), np.empty(longest, np.bool_), np.empty(longest, np.int64),
