@@ -198,11 +198,9 @@ def choose(vectors: Vectors, lists: Lists, trade: Trade, rules: Rules, *, n_jobs
     from contradpp.dpp.compiled import slates as compiled
 
     n = len(lists.indptr) - 1
-    width = min(trade.k, int(np.diff(lists.indptr).max(initial=0)))
-    out = Slates(
-        np.full((n, width), -1, dtype=np.int64), np.full((n, width), np.nan), np.zeros(n, dtype=np.int64),
-        np.zeros(n, dtype=np.int64),
-    )  # fmt: skip
+    width = min(trade.k, int((lists.indptr[1:] - lists.indptr[:-1]).max(initial=0)))
+    counts, ends = np.zeros((2, n), dtype=np.int64)
+    out = Slates(np.empty((n, width), dtype=np.int64), np.empty((n, width)), counts, ends)
     likeness = compiled.Likeness(*_steady(vectors.table, vectors.scales, lists.rows))
     told = compiled.Lists(*_steady(lists.indptr, lists.scores, *lists[3:]))
     groups, caps, needs, needed = _steady(rules.groups, rules.caps, rules.needs, np.flatnonzero(rules.needs))
@@ -218,11 +216,9 @@ def choose(vectors: Vectors, lists: Lists, trade: Trade, rules: Rules, *, n_jobs
         compiled.choose(likeness, told, limits, mix, first, min(first + LISTS_PER_BLOCK, n), result)
 
     run_blocks(work, -(-n // LISTS_PER_BLOCK), n_jobs)
-    failed = np.flatnonzero(out.ends < 0)
-    if len(failed):
-        raise _too_few(int(failed[0]), n, rules, rules.names[int(-1 - out.ends[failed[0]])])
-    beyond = np.arange(width) >= out.counts[:, None]
-    out.positions[beyond], out.gains[beyond] = -1, np.nan
+    if len(needed) and ends.min(initial=0) < 0:
+        failed = int(np.flatnonzero(ends < 0)[0])
+        raise _too_few(failed, n, rules, rules.names[-1 - int(ends[failed])])
     return out
 
 

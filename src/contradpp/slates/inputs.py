@@ -56,21 +56,24 @@ class Candidates(NamedTuple):
 
 def read_candidates(candidates: Any, scores: Any) -> Candidates:
     """The lists with their scores, all checked; places that hold None, as `recommend` ends short rows, are left out."""
-    single, sizes, ids = _flat(candidates, "candidates", _id_array)
-    also, score_sizes, values = _flat(scores, "scores", _number_array)
-    if single != also or len(sizes) != len(score_sizes):
+    single, indptr, ids = _flat(candidates, "candidates", _id_array)
+    also, score_ptr, values = _flat(scores, "scores", _number_array)
+    if single != also or len(indptr) != len(score_ptr):
         raise DataError("candidates and scores must have the same shape: one list of each, or as many lists of each")
-    for number in np.flatnonzero(sizes != score_sizes)[:1]:
+    if (indptr != score_ptr).any():
+        sizes, others = np.diff(indptr), np.diff(score_ptr)
+        number = int(np.flatnonzero(sizes != others)[0])
         where = "there are" if single else f"list {number} has"
-        raise DataError(f"{where} {sizes[number]} candidates but {score_sizes[number]} scores")
-    indptr = pointers(sizes)
+        raise DataError(f"{where} {sizes[number]} candidates but {others[number]} scores")
     found = Candidates(indptr, ids, _number_array(values), np.arange(len(ids)), indptr, single)
     if ids.dtype.kind not in "iuU":
         found = found.take(np.flatnonzero([item is not None for item in ids.tolist()]))
         unusable = unusable_ids(found.ids.tolist())
         if unusable:
             raise DataError(f"a candidate must be a string, a number or a tuple of them, got {unusable[0]!r}")
-    for position in np.flatnonzero(~(np.abs(found.scores) <= LARGEST))[:1]:
+    fine = np.abs(found.scores) <= LARGEST
+    if not fine.all():
+        position = int(np.argmin(fine))
         raise DataError(
             f"{found.where(position)}the score of {plain(found.ids[position])!r} is {found.scores[position]}: leave "
             f"the candidate out, or give it a finite score within ±{LARGEST:.0e}"
@@ -80,23 +83,23 @@ def read_candidates(candidates: Any, scores: Any) -> Candidates:
 
 
 def _flat(lists: Any, what: str, as_array: Callable[[list[Any]], NDArray[Any]]) -> tuple[bool, Ints, NDArray[Any]]:
-    """Whether it is a single list, the sizes of the lists, and all entries one after the other."""
+    """Whether it is a single list, the pointers of the lists, and all entries one after the other."""
     if isinstance(lists, np.ndarray) and lists.ndim in (1, 2) and lists.dtype != object:
-        single = lists.ndim == 1
-        return single, np.full(1 if single else len(lists), lists.shape[-1]), lists.reshape(-1)
+        n_lists = 1 if lists.ndim == 1 else len(lists)
+        return lists.ndim == 1, np.arange(n_lists + 1) * lists.shape[-1], lists.reshape(-1)
     if isinstance(lists, (str, bytes, Mapping, set)) or not isinstance(lists, Iterable):
         raise DataError(f"{what} must be a list, or a list of lists, got {type(lists).__name__}")
     rows = list(lists)
     if not any(isinstance(row, (list, np.ndarray)) for row in rows):
-        return True, np.array([len(rows)]), as_array(rows)
+        return True, np.array([0, len(rows)]), as_array(rows)
     for row in rows:
         if not isinstance(row, (list, tuple)) and not (isinstance(row, np.ndarray) and row.ndim == 1):
             raise DataError(f"{what} must be one list or a list of lists, but {row!r:.60} stands beside a list")
-    sizes = np.array([len(row) for row in rows])
+    indptr = pointers([len(row) for row in rows])
     kinds = {row.dtype.kind if isinstance(row, np.ndarray) else "O" for row in rows}
     if len(kinds) == 1 and kinds != {"O"}:
-        return False, sizes, np.concatenate(rows)
-    return False, sizes, as_array([entry for row in rows for entry in row])
+        return False, indptr, np.concatenate(rows)
+    return False, indptr, as_array([entry for row in rows for entry in row])
 
 
 def _id_array(items: list[Any]) -> NDArray[Any]:
@@ -111,7 +114,7 @@ def _number_array(values: Any) -> Array:
 
 
 def _refuse_duplicates(found: Candidates) -> None:
-    sizes = np.diff(found.indptr)
+    sizes = found.indptr[1:] - found.indptr[:-1]
     if found.ids.dtype.kind in "iu" and found.count and (sizes == sizes[0]).all():
         rows = np.sort(found.ids.reshape(found.count, -1), axis=1)
         doubled = np.flatnonzero((rows[:, 1:] == rows[:, :-1]).any(axis=1))
@@ -141,10 +144,12 @@ class Alike(NamedTuple):
 
 
 def read_given(given: Any, lists: Candidates) -> list[Items]:
-    """The items on screen of every list: the same for all, or those of each where lists are passed."""
+    """The items on screen of every list: the same for all, or those of each where lists are passed; [] if none."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise DataError(f"given must be a list of items, got {given!r}: write [{given!r}] for one")
     content = list(given)
+    if not content:
+        return []
     if lists.single or not any(isinstance(entry, (list, set, np.ndarray)) for entry in content):
         return [[plain(item) for item in content]] * lists.count
     if len(content) != lists.count:
@@ -156,7 +161,7 @@ def read_likeness(
     kernel: Any, vectors: Any, lists: Candidates, given: list[Items], *, unknown: str, n_jobs: int
 ) -> Alike:
     """The vectors of a model, those of the user, or both side by side with equal weight."""
-    given_ptr = pointers([len(one) for one in given])
+    given_ptr = pointers([len(one) for one in given]) if given else np.zeros(lists.count + 1, dtype=np.int64)
     flat = _id_array([item for one in given for item in one])
     parts = []
     if kernel is not None:

@@ -85,8 +85,8 @@ def rerank(
     window : int, optional
         Any `window` places in a row hold a category at most once: 2 keeps neighbours apart.
     fixed : mapping of item to place, or one for every list, optional
-        Candidates whose place, from 0, is settled; they repel from the start. Where too few others are left to come
-        before one, the list closes up, and the item moves up (or is left out, if the window forbids it there).
+        Candidates whose place, from 0, is settled; they repel from the start. Where nothing may stand before one, the
+        list ends with what is fixed, moved up (or left out, if the window forbids it there).
     given : iterable of items, or one for every list, optional
         What is on screen or in the basket already: it repels, and is not chosen again. It does not count in the rules.
     method : {"dpp", "mmr", "msd", "window"}
@@ -146,12 +146,13 @@ def rerank(
     shown = read_given(given, lists)
     jobs = resolve_n_jobs(n_jobs)
     alike = read_likeness(kernel, vectors, lists, shown, unknown=unknown, n_jobs=jobs)
-    open_to = np.flatnonzero(_not_given(lists, shown))
-    left = lists.take(open_to) if len(open_to) < len(lists.ids) else lists
+    left, rows = lists, alike.rows
+    if shown:
+        open_to = np.flatnonzero(_not_given(lists, shown))
+        left, rows = lists.take(open_to), rows[open_to]
     labels = read_labels(categories, left)
     rules = Rules.of(labels, len(left.ids), k, at_most=at_most, at_least=at_least, window=window)
     settled = read_fixed(fixed, left, k, rules)
-    rows = alike.rows[open_to] if left is not lists else alike.rows
     slates = choose(
         alike.vectors, Lists(left.indptr, left.scores, rows, alike.given_ptr, alike.given, *settled), trade, rules,
         n_jobs=jobs,
@@ -172,17 +173,14 @@ def _not_given(lists: Candidates, shown: list[list[Any]]) -> NDArray[np.bool_]:
 
 def _answer(lists: Candidates, slates: Slates, return_info: bool) -> Any:
     """Items, scores and, if asked for, the rest, in the shape of the question."""
-    there = slates.positions >= 0
     width = int(slates.counts.max(initial=0))
     flat = (slates.positions + lists.indptr[:-1, None])[:, :width]
-    inside = np.where(there[:, :width], flat, 0)
-    if len(lists.ids):
-        items, scores = lists.ids[inside], lists.scores[inside]
+    if slates.counts.min(initial=width) == width:
+        items, scores = lists.ids[flat], lists.scores[flat]
     else:
-        items, scores = np.empty(inside.shape, dtype=object), np.empty(inside.shape)
-    if not there[:, :width].all():
-        items = items.astype(object)
-        items[~there[:, :width]], scores[~there[:, :width]] = None, np.nan
+        there = slates.positions[:, :width] >= 0
+        items, scores = np.full(there.shape, None, dtype=object), np.full(there.shape, np.nan)
+        items[there], scores[there] = lists.ids[flat[there]], lists.scores[flat[there]]
     answer = (items[0], scores[0]) if lists.single else (items, scores)
     if not return_info:
         return answer

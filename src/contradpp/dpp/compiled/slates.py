@@ -79,11 +79,14 @@ class Work(NamedTuple):
     """What is known of the candidates of one list, by falling score, and of what is shown."""
 
     order: Pointers  # their positions in the list
-    worth: Array
+    ready: Pointers  # how many of those are known so far, and whether the list itself is in order
+    heap: Pointers
+    line: Array
+    worth: Array  # times 1 − δ
     value: Array  # what `variety_of` gave when they were last looked at
     gain: Array  # and the gain, which bounds the present one
     seen: Pointers  # how many of the shown had been looked at
-    taken: NDArray[np.bool_]
+    taken: NDArray[np.bool_]  # by position
     close: Pointers
     shown: Pointers  # rows of the table
     basis: Vectors
@@ -128,50 +131,109 @@ def inverse_lengths(table: Vectors, first: int, last: int, scales: Array) -> Non
             scales[j] = 1.0 / (largest * np.sqrt(whole))
 
 
+# -- Candidates by falling score -----------------------------------------------------------------------
+
+
 @helper
-def sort_scores(scores: Array, order: Pointers) -> None:
-    """The positions by falling score, equal ones as they stand."""
+def sift(heap: Pointers, size: int, scores: Array) -> None:
+    """Let the first entry of a heap sink to its place: the highest score comes first, of equals what stands first."""
+    sink, at = heap[0], 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        left = scores[heap[child]]
+        if child + 1 < size:
+            right = scores[heap[child + 1]]
+            if right > left or (right == left and heap[child + 1] < heap[child]):
+                child, left = child + 1, right
+        if scores[sink] > left or (scores[sink] == left and sink < heap[child]):
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = sink
+
+
+@helper
+def start_order(scores: Array, work: Work) -> None:
+    """Put the positions into a heap, from which `next_in_order` takes them: few are ever looked at."""
     n = len(scores)
+    work.ready[0] = 0
     falling = True
     for a in range(1, n):
         falling = falling and scores[a - 1] >= scores[a]
-    if falling:
-        for a in range(n):
-            order[a] = a
-    else:
-        order[:n] = np.argsort(-scores, kind="mergesort")
+    work.ready[1] = falling
+    if falling:  # as a recommender gives them
+        return
+    for a in range(n):  # each in turn rises to its place
+        at = a
+        while at > 0:
+            parent = (at - 1) // 2
+            if scores[work.heap[parent]] >= scores[a]:
+                break
+            work.heap[at] = work.heap[parent]
+            at = parent
+        work.heap[at] = a
 
 
 @helper
-def worth_of(scores: Array, order: Pointers, scale: int, additive: bool, worth: Array) -> None:
-    """What each candidate is worth, by falling score: log quality, or for an additive trade a relevance."""
+def start_worth(scores: Array, trade: Trade, work: Work) -> None:
+    """What `next_in_order` needs to say what a score is worth: an origin and a factor."""
     n = len(scores)
-    top, low = scores[order[0]], scores[order[n - 1]]
-    if scale == RANK:
-        rank = 1
+    origin, factor = 0.0, 1.0
+    if trade.scale in (LINEAR, LOG):
+        top, low = -np.inf, np.inf
         for a in range(n):
-            if a > 0 and scores[order[a]] < scores[order[a - 1]]:
-                rank = a + 1
-            worth[a] = 1.0 / rank if additive else -np.log(rank)
-    elif scale == LOG:
-        for a in range(n):
-            share = max(scores[order[a]] / top, LOWEST) if top > TINY else 1.0
-            worth[a] = share if additive else np.log(share)
-    elif scale == RAW:
-        for a in range(n):
-            worth[a] = scores[order[a]]
-    else:
+            top, low = max(top, scores[a]), min(low, scores[a])
         unit = max(abs(top), abs(low))
-        mean, squares = 0.0, 0.0
-        for a in range(n):
-            worth[a] = (scores[order[a]] - top) / unit if unit > TINY else 0.0
-            mean += worth[a] / n
-        for a in range(n):
-            squares += (worth[a] - mean) ** 2 / n
-        spread = -worth[n - 1] if additive else np.sqrt(squares)
-        shift = worth[n - 1] if additive else mean
-        for a in range(n):
-            worth[a] = (worth[a] - shift) / spread if -worth[n - 1] > 1e-12 else 0.0
+        factor = 1.0 / top if top > TINY else 0.0
+        if trade.scale == LINEAR:
+            origin, factor = low, 0.0
+            mean, squares = 0.0, 0.0
+            for a in range(n):
+                mean += scores[a] / n
+            spread = top - low
+            if not additive(trade):
+                origin = mean
+                for a in range(n):
+                    squares += ((scores[a] - mean) / unit) ** 2 / n if unit > TINY else 0.0
+                spread = math.sqrt(squares) * unit
+            if spread > 1e-12 * unit and spread > TINY:
+                factor = 1.0 / spread
+    work.line[0], work.line[1] = origin, factor
+
+
+@helper
+def next_in_order(scores: Array, trade: Trade, work: Work) -> None:
+    """Bring the next candidate of the order in, with (1 − δ) times its worth."""
+    a, n = work.ready[0], len(scores)
+    position = a
+    if not work.ready[1]:
+        position = work.heap[0]
+        work.heap[0] = work.heap[n - 1 - a]
+        sift(work.heap, n - 1 - a, scores)
+    work.order[a] = position
+    work.ready[0] = a + 1
+    score = scores[position]
+    if a > 0 and scores[work.order[a - 1]] == score:
+        work.worth[a] = work.worth[a - 1]
+        return
+    if trade.scale == RANK:
+        worth = 1.0 / (a + 1)
+    elif trade.scale == LOG:
+        worth = max(score * work.line[1], LOWEST) if work.line[1] > 0 else 1.0
+    else:
+        worth = (score - work.line[0]) * work.line[1]
+    if trade.scale in (RANK, LOG) and not additive(trade):
+        worth = math.log(worth)
+    work.worth[a] = (1.0 - trade.delta) * worth
+
+
+@helper
+def additive(trade: Trade) -> bool:
+    """Whether variety is added to relevance, and not to its logarithm."""
+    return trade.method in (MMR, MSD)
+
+
+# -- What the shown items leave ------------------------------------------------------------------------
 
 
 @helper
@@ -331,16 +393,18 @@ def gain_of(trade: Trade, worth: float, value: float, m: int, n_given: int) -> f
 
 @helper
 def best_candidate(
-    likeness: Likeness, rules: Rules, trade: Trade, work: Work, tally: Tally, first: int, n: int, place: int,
+    likeness: Likeness, rules: Rules, trade: Trade, work: Work, tally: Tally, first: int, scores: Array, place: int,
     depth: int, n_given: int, fixed: Pointers, places: Pointers, f: int, pressed: bool,
 ) -> int:  # fmt: skip
     """The candidate of the largest gain that may stand at this place, −1 if none may."""
     best, found = -np.inf, 0
     ceiling = most_variety(trade, work.basis, depth, n_given)
-    for a in range(n):
+    for a in range(len(scores)):
+        if a == work.ready[0]:
+            next_in_order(scores, trade, work)
         if work.worth[a] + ceiling < best - trade.tie:
             break  # nor can any after it be the best
-        if work.taken[a] or (trade.method != MSD and work.gain[a] < best - trade.tie):
+        if work.taken[work.order[a]] or (trade.method != MSD and work.gain[a] < best - trade.tie):
             continue
         group = rules.groups[first + work.order[a]]
         if pressed and (group < 0 or not tally.wanted[group]):
@@ -371,23 +435,22 @@ def forget(work: Work, n: int, method: int) -> None:
 
 @helper
 def fill(
-    likeness: Likeness, rules: Rules, trade: Trade, work: Work, tally: Tally, first: int, n: int, given: Pointers,
-    fixed: Pointers, places: Pointers, early: bool, positions: Pointers, gains: Array,
+    likeness: Likeness, rules: Rules, trade: Trade, work: Work, tally: Tally, first: int, scores: Array,
+    given: Pointers, fixed: Pointers, places: Pointers, early: bool, positions: Pointers, gains: Array,
 ) -> tuple[int, int]:  # fmt: skip
     """One slate, place by place: an item fixed there, or the best candidate; how many, and how it ended."""
-    k, method = trade.k, trade.method
+    k, method, n = trade.k, trade.method, len(scores)
     start_tally(rules, first, n, fixed, tally)
     forget(work, n, method)
-    for a in range(n):
-        work.taken[a] = False
-        for f in range(len(fixed)):
-            work.taken[a] = work.taken[a] or work.order[a] == fixed[f]
+    work.taken[:n] = False
+    for f in range(len(fixed)):
+        work.taken[fixed[f]] = True
     m, built = len(given), 0
     work.shown[:m] = given
     for f in range(len(fixed) if method != WINDOW else 0):  # what will stand there repels from the start
         work.shown[m] = likeness.rows[first + fixed[f]]
         m += 1
-    place, f, left_out = 0, 0, False
+    place, f, closing, left_out = 0, 0, False, False
     while place < k:
         depth = m
         if method == WINDOW:  # only the latest count, and all is counted anew
@@ -397,19 +460,20 @@ def fill(
             show(likeness, work.shown[m - depth + built], method, work.basis, built)
             built += 1
         pick = -1
-        if not (f < len(fixed) and places[f] <= place):
+        if not closing and not (f < len(fixed) and places[f] <= place):
             n_open = k - place - (len(fixed) - f)
             pressed = len(rules.needed) > 0 and press(place, n_open, k, rules, tally, early)
-            pick = best_candidate(likeness, rules, trade, work, tally, first, n, place, depth, len(given), fixed,
+            pick = best_candidate(likeness, rules, trade, work, tally, first, scores, place, depth, len(given), fixed,
                                   places, f, pressed)  # fmt: skip
+            closing = pick < 0
         if pick < 0 and f == len(fixed):
             break
-        if pick < 0:  # an item at its place, or further up where nothing may stand before it
+        if pick < 0:  # an item at its place, or further up once nothing may stand before it
             position, gain = fixed[f], np.nan
             f += 1
         else:
             position, gain = work.order[pick], work.gain[pick]
-            work.taken[pick] = True
+            work.taken[position] = True
         group = rules.groups[first + position]
         if pick < 0 and group >= 0 and place - tally.latest[group] < rules.window:
             tally.used[group] -= 1  # moved up, it would come too near
@@ -447,7 +511,8 @@ def choose(
         most = max(most, lists.given_ptr[number + 1] - lists.given_ptr[number])
     most += 2 * min(trade.k, longest)
     work = Work(
-        np.empty(longest, np.int64), np.empty(longest), np.empty(longest), np.empty(longest),
+        np.empty(longest, np.int64), np.empty(2, np.int64), np.empty(longest, np.int64), np.empty(2),
+        np.empty(longest), np.empty(longest), np.empty(longest),
         np.empty(longest, np.int64), np.empty(longest, np.bool_), np.empty(longest, np.int64),
         np.empty(most, np.int64), np.empty((most, likeness.table.shape[1]), likeness.table.dtype),
     )  # fmt: skip
@@ -457,21 +522,19 @@ def choose(
         np.zeros(n_groups, np.bool_),
     )  # fmt: skip
     attempts = 2 if rules.window > 1 and len(rules.needed) > 0 else 1
-    additive = trade.method in (MMR, MSD)
     for number in range(first_list, last_list):
         first, n = lists.indptr[number], lists.indptr[number + 1] - lists.indptr[number]
         given = lists.given[lists.given_ptr[number] : lists.given_ptr[number + 1]]
         fixed = lists.fixed[lists.fixed_ptr[number] : lists.fixed_ptr[number + 1]]
         places = lists.places[lists.fixed_ptr[number] : lists.fixed_ptr[number + 1]]
         scores = lists.scores[first : first + n]
-        sort_scores(scores, work.order)
-        if n > 0:
-            worth_of(scores, work.order, trade.scale, additive, work.worth)
-        for a in range(n):
-            work.worth[a] *= 1.0 - trade.delta
+        start_order(scores, work)
+        start_worth(scores, trade, work)
         for attempt in range(attempts):  # the second looks first of all to what a slate must have
-            count, end = fill(likeness, rules, trade, work, tally, first, n, given, fixed, places, attempt == 1,
+            count, end = fill(likeness, rules, trade, work, tally, first, scores, given, fixed, places, attempt == 1,
                               out.positions[number], out.gains[number])  # fmt: skip
             out.counts[number], out.ends[number] = count, end
             if end >= 0:
                 break
+        for place in range(out.counts[number], out.positions.shape[1]):
+            out.positions[number, place], out.gains[number, place] = -1, np.nan
