@@ -22,7 +22,19 @@ NEXT = frozenset({"next"})  # fit, predict_next, recommend: what every model has
 BOARD = frozenset({"board"})  # tells what goes together from what is popular
 SETS = frozenset({"sets"})  # a law of sets: score_samples
 DPP = frozenset(
-    {"marginals", "condition", "complete", "sample", "similar", "grow", "partial_fit", "save", "params", "seed"}
+    {
+        "marginals",
+        "condition",
+        "complete",
+        "slate",
+        "sample",
+        "similar",
+        "grow",
+        "partial_fit",
+        "save",
+        "params",
+        "seed",
+    }
 )
 ALL = NEXT | BOARD | SETS | DPP
 
