@@ -26,7 +26,9 @@ class Limits:
     body_bytes: int = _most(1_000_000, "Length of a request's body, however it is sent.")
     basket_items: int = _most(1_000, "Items of one basket.")
     batch: int = _most(256, "Baskets of one request.")
-    suggestions: int = _most(500, "n of /v1/recommend, items that /v1/complete adds, hits of /v1/items.")
+    suggestions: int = _most(
+        500, "n of /v1/recommend and /v1/slate, k of /v1/rerank, items that /v1/complete adds, hits of /v1/items."
+    )
     listed_items: int = _most(20_000, "Items of `exclude` and of `candidates`.")
     samples: int = _most(100, "Sets of one /v1/sample.")
     map_items: int = _most(600, "Points of /v1/map.")

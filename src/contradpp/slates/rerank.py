@@ -83,7 +83,8 @@ def rerank(
     at_least : mapping of category to int, optional
         The fewest of these categories.
     window : int, optional
-        Any `window` places in a row hold a category at most once: 2 keeps neighbours apart.
+        Any `window` places in a row hold a category at most once: 2 keeps neighbours apart. The selection is greedy:
+        a list may end, or an `at_least` be refused, although some other order would do.
     fixed : mapping of item to place, or one for every list, optional
         Candidates whose place, from 0, is settled; they repel from the start. Where nothing may stand before one, the
         list ends with what is fixed, moved up (or left out, if the window forbids it there).

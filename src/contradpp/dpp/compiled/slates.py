@@ -463,9 +463,12 @@ def fill(
         if not closing and not (f < len(fixed) and places[f] <= place):
             n_open = k - place - (len(fixed) - f)
             pressed = len(rules.needed) > 0 and press(place, n_open, k, rules, tally, early)
-            pick = best_candidate(likeness, rules, trade, work, tally, first, scores, place, depth, len(given), fixed,
-                                  places, f, pressed)  # fmt: skip
-            closing = pick < 0
+            while not closing:
+                pick = best_candidate(likeness, rules, trade, work, tally, first, scores, place, depth, len(given),
+                                      fixed, places, f, pressed)  # fmt: skip
+                if pick >= 0:
+                    break
+                closing, pressed = not pressed, False  # what presses may be forbidden by what is fixed ahead
         if pick < 0 and f == len(fixed):
             break
         if pick < 0:  # an item at its place, or further up once nothing may stand before it
