@@ -60,7 +60,7 @@ audit: $(STAMP)  ## known vulnerabilities of the locked versions
 	fi; \
 	echo "$$found"; exit $$code
 
-soak: $(STAMP)   ## the faults of the tests many times over: 20 kills, 10 worker kills, 110,000 damaged files
+soak: $(STAMP)   ## the faults of the tests many times over: 30 kills, 110,000 damaged files, 100,000 slates with rules
 	$(BIN)/python benchmarks/soak.py
 
 bench: $(STAMP)  ## speed as ratios, one table

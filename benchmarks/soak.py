@@ -1,4 +1,4 @@
-"""The faults of `make test`, many times over: kills of a fit, kills of Ray workers, damaged files of every kind.
+"""The faults of `make test`, many times over: kills, damaged files of every kind, slates with all kinds of rules.
 
 python benchmarks/soak.py                                  # everything, the full numbers
 python benchmarks/soak.py kills --kills 20                 # a part
@@ -179,13 +179,43 @@ def damaged(what: str, n: int, seed: int) -> bool:
     return slowest < 5 and memory < 1.0 and not any(key.startswith("UNTYPED") for key in outcomes)
 
 
+# -- Slates ------------------------------------------------------------------------------------------
+
+
+def slates(n: int, seed: int) -> bool:
+    """n made-up questions with rules: no answer breaks one, and none is refused or short without need."""
+    sys.path[0] = str(Path(__file__).parents[1] / "tests")  # in place of this folder, which has a slates.py, too
+    from hypothesis import HealthCheck, Phase, given, settings
+    from hypothesis import seed as seeded
+
+    from slates.cases import check, questions
+
+    outcomes: Counter[str] = Counter()
+
+    @seeded(seed)
+    @settings(max_examples=n, deadline=None, database=None, suppress_health_check=list(HealthCheck),
+              phases=[Phase.generate, Phase.shrink])  # fmt: skip
+    @given(asked=questions())
+    def ask(asked: dict[str, object]) -> None:
+        outcomes[check(asked)] += 1
+
+    try:
+        ask()
+    except AssertionError as error:
+        print(f"after {outcomes.total():,} questions: {error}")
+        return False
+    print(f"{outcomes.total():,} questions: {dict(outcomes)}")
+    return True
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=["kills", "workers", "readers", "models"])
+    parser.add_argument("parts", nargs="*", default=["kills", "workers", "readers", "models", "slates"])
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--worker-kills", type=int, default=10)
     parser.add_argument("--readers", type=int, default=100_000)
     parser.add_argument("--models", type=int, default=10_000)
+    parser.add_argument("--slates", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     runs = {
@@ -193,6 +223,7 @@ def main() -> None:
         "workers": lambda: worker_kills(given.worker_kills),
         "readers": lambda: damaged("readers", given.readers, given.seed),
         "models": lambda: damaged("models", given.models, given.seed),
+        "slates": lambda: slates(given.slates, given.seed),
     }
     failed = []
     for part in given.parts:

@@ -22,7 +22,19 @@ NEXT = frozenset({"next"})  # fit, predict_next, recommend: what every model has
 BOARD = frozenset({"board"})  # tells what goes together from what is popular
 SETS = frozenset({"sets"})  # a law of sets: score_samples
 DPP = frozenset(
-    {"marginals", "condition", "complete", "sample", "similar", "grow", "partial_fit", "save", "params", "seed"}
+    {
+        "marginals",
+        "condition",
+        "complete",
+        "slate",
+        "sample",
+        "similar",
+        "grow",
+        "partial_fit",
+        "save",
+        "params",
+        "seed",
+    }
 )
 ALL = NEXT | BOARD | SETS | DPP
 
@@ -72,6 +84,8 @@ ROWS: dict[str, Row] = {
     **{f"nonsymmetric-{name}": _nonsymmetric(name) for name in ("exact", "dynamic", "mle")},
     "popularity": Row(cd.baselines.Popularity, NEXT | SETS),
     "item-knn": Row(cd.baselines.ItemKNN, NEXT | BOARD),
+    "ridge-neighbours": Row(lambda: cd.baselines.RidgeNeighbours(n_jobs=1), NEXT | BOARD),
+    "basket-neighbours": Row(lambda: cd.baselines.BasketNeighbours(n_jobs=1), NEXT | BOARD),
     "ease": Row(cd.baselines.EASE, NEXT | BOARD),
     "implicit": Row(lambda: cd.baselines.Implicit(Neighbours()), NEXT | BOARD),
 }

@@ -20,6 +20,7 @@ FLOORS = [
     {"dpp"},
     {"learn"},
     {"models"},
+    {"slates"},
     {"metrics"},
     {"atlas"},
     {"research", "report", "distributed", "serve"},

@@ -14,6 +14,7 @@ from contradpp.models import baselines
 from contradpp.models.base import load
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
+from contradpp.slates.rerank import rerank
 
 __version__ = "0.1.0"
 
@@ -31,4 +32,5 @@ __all__ = [
     "evaluate",
     "load",
     "read_baskets",
+    "rerank",
 ]

@@ -41,7 +41,7 @@ def test_overview_lists_every_command_and_each_exists():
 def test_every_command_explains_itself_and_has_json(call, name):
     shown = call(name, "--help")
     assert shown.code == 0
-    if name not in ("data", "serve"):
+    if name not in ("data", "serve", "rerank"):
         assert "--json" in shown.out
     assert "Usage: contradpp" in shown.out
 
@@ -113,7 +113,10 @@ def test_completion_scripts(call, shell):
 def test_completion_completes():
     code = "import sys; sys.argv = ['contradpp']; from contradpp.cli.main import main; main()"
     asked = {**os.environ, "_CONTRADPP_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
-    for words, expected in (("re", ["plain,recommend", "plain,reproduce"]), ("--de", ["plain,--debug"])):
+    for words, expected in (
+        ("re", ["plain,recommend", "plain,rerank", "plain,reproduce"]),
+        ("--de", ["plain,--debug"]),
+    ):
         asked["COMP_WORDS"] = f"contradpp {words}"
         shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=asked)
         assert shown.stdout.split() == expected

@@ -1,4 +1,4 @@
-"""`recommend`, `complete`, `sample`, `info` and `evaluate` on a saved model."""
+"""`recommend`, `slate`, `complete`, `sample`, `info` and `evaluate` on a saved model."""
 
 from __future__ import annotations
 
@@ -262,3 +262,115 @@ def test_a_model_of_a_newer_version_or_none_at_all(call, newer, orders, words):
     assert "orders.csv" in foreign.err
     assert "contradpp fit" in foreign.err
     assert call(*words, "no-such-model").code == 2
+
+
+# -- Slates ------------------------------------------------------------------------------------------
+
+
+def test_a_slate_is_that_of_the_model(call, model):
+    loaded = cd.load(model)
+    shown = call("slate", model, "green tea", "-n", 2, "--diversity", 0.6, "--exclude", "milk", "--json")
+    assert shown.code == 0, shown.err
+    items, shares = loaded.slate(["T1"], N=2, diversity=0.6, exclude=["M1"])
+    assert [entry["item"] for entry in json.loads(shown.out)] == items.tolist()
+    assert [entry["probability"] for entry in json.loads(shown.out)] == pytest.approx(shares.tolist())
+    assert call("slate", model, "T1").out.splitlines()[0].split() == ["chance", "item", "name"]
+
+
+def test_slates_of_a_file(call, model, tmp_path):
+    (tmp_path / "baskets.jsonl").write_text('["T1"]\n["M1", "no such thing"]\n')
+    shown = call("slate", model, "--input", tmp_path / "baskets.jsonl", "-n", 2)
+    assert shown.code == 1
+    first, second = lines(shown.out)
+    assert len(first["items"]) == 2
+    assert "no such thing" in second["error"]
+
+
+def test_at_most_goes_by_the_categories_that_fit_was_told(call, tmp_path):
+    rows = ["order_id,sku,shelf"]
+    for number, basket in enumerate([("t", "m"), ("c", "m"), ("t", "s"), ("c", "s")] * 40):
+        rows += [f"{number},{item},{'drink' if item in 'tc' else 'dairy' if item == 'm' else ''}" for item in basket]
+    (tmp_path / "orders.csv").write_text("\n".join(rows) + "\n")
+    path = tmp_path / "shop.safetensors"
+    words = ["--category", "shelf", "-o", path, "--max-iter", 3, "--test-size", 0]
+    assert call("fit", tmp_path / "orders.csv", *words).code == 0
+    assert cd.load(path).items_.categories == {"t": "drink", "c": "drink", "m": "dairy"}
+    found = [entry["item"] for entry in json.loads(call("slate", path, "--at-most", 1, "--json").out)]
+    assert len(found) == 3
+    assert not {"t", "c"} <= set(found)
+    found = json.loads(call("slate", path, "--at-most", "drink=0", "--at-most", "dairy=1", "--json").out)
+    assert {entry["item"] for entry in found} == {"m", "s"}
+
+
+def test_at_most_that_is_no_number(call, model):
+    for word in ("many", "drink=", "=2", "drink=-1"):
+        shown = call("slate", model, "--at-most", word)
+        assert shown.code == 2
+        assert "CATEGORY=NUMBER" in shown.err
+    assert "at_most needs categories" in call("slate", model, "--at-most", 1).err
+
+
+# -- Candidates of anyone ----------------------------------------------------------------------------
+
+LINE = {"candidates": ["a", "b", "c"], "scores": [0.9, 0.8, 0.5], "vectors": [[1, 0], [0.99, 0.1], [0, 1]]}
+
+
+def test_lists_are_reranked_line_by_line(call, tmp_path, monkeypatch):
+    by_item = LINE | {"candidates": [1, 2, 3], "vectors": {"1": [1, 0], "2": [1, 0], "3": [0, 1], "9": [0, 1]}}
+    fixed = by_item | {"fixed": {"3": 0}, "given": [9], "categories": {"1": "x", "2": "x"}}
+    text = "\n".join(json.dumps(line) for line in (LINE, by_item, fixed)) + "\n\n"
+    (tmp_path / "lists.jsonl").write_text(text)
+    shown = call("rerank", tmp_path / "lists.jsonl", "-k", 2)
+    assert shown.code == 0, shown.err
+    first, second, third = lines(shown.out)
+    assert first == {"items": ["a", "c"], "scores": [0.9, 0.5], "positions": [0, 2]}
+    assert second["items"] == [1, 3]
+    assert third["items"] == [3, 1]
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert call("rerank", "-k", 2).out == shown.out
+
+
+def test_rules_and_reasons_of_a_list(call, tmp_path):
+    (tmp_path / "lists.jsonl").write_text(json.dumps(LINE | {"categories": ["x", "x", "y"]}) + "\n")
+    path = tmp_path / "lists.jsonl"
+    (short,) = lines(call("rerank", path, "--at-most", 1).out)
+    assert short["items"] == ["a", "c"]
+    assert "at_most" in short["reason"]
+    (last,) = lines(call("rerank", path, "-k", 2, "--at-least", "x=2", "--diversity", 1).out)
+    assert last["items"] == ["a", "b"]
+    (apart,) = lines(call("rerank", path, "--window", 2, "--method", "mmr", "--scale", "raw").out)
+    assert apart["items"] == ["a", "c", "b"]
+
+
+def test_a_list_of_a_models_items_needs_no_vectors(call, model, tmp_path):
+    line = {"candidates": ["T1", "M1", "C1", "unheard of"], "scores": [4, 3, 2, 1]}
+    (tmp_path / "lists.jsonl").write_text(json.dumps(line) + "\n")
+    (refused,) = lines(call("rerank", tmp_path / "lists.jsonl", "--model", model).out)
+    assert "unheard of" in refused["error"]
+    shown = call("rerank", tmp_path / "lists.jsonl", "--model", model, "--unknown", "ignore")
+    assert set(lines(shown.out)[0]["items"]) == set(line["candidates"])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "not JSON"),
+        ("[]", "candidates and scores"),
+        ('{"candidates": []}', "candidates and scores"),
+        ('{"candidates": ["a"], "scores": [1], "vector": [1]}', "may have vectors"),
+        ('{"candidates": ["a"], "scores": [NaN], "vectors": [[1]]}', "leave the candidate out"),
+        ('{"candidates": ["a"], "scores": [1]}', "vectors="),
+        ('{"candidates": [["a"], ["b"]], "scores": [[1], [2]], "vectors": [[[1]], [[1]]]}', "one list"),
+        ('{"candidates": [{}], "scores": [1], "vectors": [[1]]}', "hashable"),
+        ('{"candidates": ["a"], "scores": [1], "vectors": [["x"]]}', "real numbers"),
+        ('{"candidates": ["a"], "scores": [1], "vectors": 7}', "a row of numbers"),
+    ],
+)
+def test_a_bad_line_has_its_reason_and_the_others_their_answer(call, tmp_path, line, said):
+    (tmp_path / "lists.jsonl").write_text(f"{line}\n{json.dumps(LINE)}\n")
+    shown = call("rerank", tmp_path / "lists.jsonl")
+    assert shown.code == 1
+    assert "1 lists could not be answered" in shown.err
+    bad, good = lines(shown.out)
+    assert said in bad["error"]
+    assert len(good["items"]) == 3

@@ -64,6 +64,9 @@ MODELS = {
     "knn": cd.baselines.ItemKNN,
     "knn-few": lambda: cd.baselines.ItemKNN(neighbours=2, shrinkage=0),
     "bm25": lambda: cd.baselines.ItemKNN(weights="bm25"),
+    "share": lambda: cd.baselines.ItemKNN(weights="share"),
+    "ridge": lambda: cd.baselines.RidgeNeighbours(4, 1.0),
+    "baskets": lambda: cd.baselines.BasketNeighbours(5),
     "ease": lambda: cd.baselines.EASE(1.0),
     "implicit-bpr": lambda: cd.baselines.Implicit(FakeFactors()),
     "implicit-als": lambda: cd.baselines.Implicit(FakeFoldIn()),
@@ -137,7 +140,10 @@ def test_every_model_is_evaluated_by_the_same_code(fitted, train):
     assert report.n_skipped == 0
 
 
-@pytest.mark.parametrize("make", [cd.baselines.Popularity, cd.baselines.ItemKNN, cd.baselines.EASE])
+OWN = ("Popularity", "ItemKNN", "RidgeNeighbours", "BasketNeighbours", "EASE")
+
+
+@pytest.mark.parametrize("make", [getattr(cd.baselines, name) for name in OWN])
 def test_before_fit_and_without_data(make):
     for ask in (lambda m: m.predict_next(["a"]), lambda m: m.recommend(["a"]), lambda m: cd.evaluate(m, [["a"]])):
         with pytest.raises(NotFittedError, match="fit"):
@@ -153,6 +159,13 @@ def test_before_fit_and_without_data(make):
         lambda: cd.baselines.ItemKNN(neighbours=0),
         lambda: cd.baselines.ItemKNN(shrinkage=math.nan),
         lambda: cd.baselines.ItemKNN(weights="tf"),
+        lambda: cd.baselines.RidgeNeighbours(0),
+        lambda: cd.baselines.RidgeNeighbours(ridge=0),
+        lambda: cd.baselines.RidgeNeighbours(dropout=1),
+        lambda: cd.baselines.BasketNeighbours(n_neighbours=0),
+        lambda: cd.baselines.BasketNeighbours(max_postings=0),
+        lambda: cd.baselines.BasketNeighbours(power=-1),
+        lambda: cd.baselines.BasketNeighbours(size_damping=math.nan),
         lambda: cd.baselines.EASE(0),
         lambda: cd.baselines.Implicit(object()),
     ],
@@ -164,7 +177,7 @@ def test_bad_parameters(make, train):
 
 def test_an_empty_basket_is_offered_the_most_popular(train):
     order = np.argsort(-train.item_counts, kind="stable")
-    for name in ("popularity", "knn", "bm25", "ease"):
+    for name in ("popularity", "knn", "bm25", "share", "ridge", "baskets", "ease"):
         items, _ = MODELS[name]().fit(train).recommend([], N=8)
         assert items.tolist() == [ITEMS[code] for code in order], name
 
@@ -228,6 +241,15 @@ def test_item_knn_with_bm25_weights(train):
     np.fill_diagonal(S, 0)
     model = cd.baselines.ItemKNN(weights="bm25").fit(train)
     np.testing.assert_allclose(model.similarity_.toarray(), S, atol=1e-12)
+
+
+def test_item_knn_with_shares(train):
+    X = train.to_csr().toarray()
+    together = X.T @ X
+    S = together / (np.diag(together)[:, None] + 3.0)
+    np.fill_diagonal(S, 0)
+    model = cd.baselines.ItemKNN(weights="share", shrinkage=3.0).fit(train)
+    np.testing.assert_allclose(model.similarity_.toarray(), S)
 
 
 def test_ease_is_its_closed_form(train):

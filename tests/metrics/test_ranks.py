@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import contradpp as cd
 import reference
@@ -12,6 +13,7 @@ from contradpp.dpp.kernel import Kernel
 from contradpp.metrics.kernel_scoring import KernelScorer
 from contradpp.metrics.leave_one_out import count_rows, rank_one_by_one
 from contradpp.metrics.scoring import LinearScorer, StaticScorer
+from contradpp.models.rows import Rows
 
 
 def random_sets(n_items: int, n_sets: int, largest: int, seed: int) -> Sets:
@@ -81,13 +83,17 @@ def test_blocks_and_threads_change_nothing(rows):
     assert wanted.equal.sum() > 0
 
 
+@pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("bias", [None, "random"])
-def test_linear_scores_lose_the_row_of_the_item_left_out(bias):
+def test_linear_scores_lose_the_row_of_the_item_left_out(bias, sparse):
     rng = np.random.default_rng(4)
     S = rng.integers(-2, 3, size=(700, 700)) / 10  # tenths: sums of them tie only to rounding
+    if sparse:
+        S *= rng.random(S.shape) < 0.3
     b = np.zeros(700) if bias is None else rng.integers(0, 2, size=700) / 10
     sets = random_sets(700, 30, 6, seed=5)
-    scorer = LinearScorer(cd.Vocabulary(range(700)), S, None if bias is None else b)
+    matrix = Rows.of(csr_array(S)) if sparse else S
+    scorer = LinearScorer(cd.Vocabulary(range(700)), matrix, None if bias is None else b)
     out = scorer.leave_one_out(sets, first_entries(sets), 10, 2)
     exact = np.round(10 * S), np.round(10 * b)
     for s in range(sets.count):
@@ -125,4 +131,12 @@ def test_lists_end_where_nothing_is_left():
 
 def test_counts_of_rows_know_rounding():
     better, equal = count_rows(np.array([[0.1 + 0.2, 0.3, 0.4, -np.inf]]), np.array([1], dtype=np.int32))
+    assert (better.tolist(), equal.tolist()) == ([1], [1])
+
+
+def test_counts_of_rows_with_scores_that_are_not_finite():
+    rows = np.array([[np.inf, 1.0, -np.inf, 1.0], [np.inf, np.inf, 0.0, -np.inf], [-np.inf, 0.0, -np.inf, -np.inf]])
+    better, equal = count_rows(rows, np.array([1, 2, 0], dtype=np.int32))
+    assert (better.tolist(), equal.tolist()) == ([1, 2, 1], [1, 0, 0])
+    better, equal = count_rows(rows[:1], np.array([1], dtype=np.int32), np.array([0.0, 0.5, 0.0, 0.0]))
     assert (better.tolist(), equal.tolist()) == ([1], [1])

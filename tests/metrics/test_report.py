@@ -103,7 +103,7 @@ def test_ties_among_scores_that_rounding_tells_apart():
         assert turned.metrics[name] == pytest.approx(plain.metrics[name], abs=1e-9), name
 
 
-@pytest.mark.parametrize("kind", ["popularity", "knn", "bm25", "ease"])
+@pytest.mark.parametrize("kind", ["popularity", "knn", "bm25", "ridge", "baskets", "ease"])
 def test_baseline_metrics_are_their_definitions(kind):
     rng = np.random.default_rng(2)
     train = cd.Baskets.from_lists(
@@ -113,6 +113,8 @@ def test_baseline_metrics_are_their_definitions(kind):
         "popularity": cd.baselines.Popularity(),
         "knn": cd.baselines.ItemKNN(neighbours=3),
         "bm25": cd.baselines.ItemKNN(weights="bm25"),
+        "ridge": cd.baselines.RidgeNeighbours(4, 2.0),
+        "baskets": cd.baselines.BasketNeighbours(5),
         "ease": cd.baselines.EASE(2.0),
     }[kind].fit(train)
     test = random_baskets(12, 40, largest=6, seed=1)

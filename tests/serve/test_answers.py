@@ -203,3 +203,75 @@ def test_a_completed_set_is_possible_whatever_the_variety(live, basket, n, varie
     assert len(added) == len({*added} - {*basket})
     assert answer["log_probability"] is not None
     assert (len(added) == n) == (answer["problem"] is None)
+
+
+# -- Slates ------------------------------------------------------------------------------------------
+
+
+def test_a_slate_says_what_the_model_says(live, shop_model):
+    asked = {"basket": BASKET, "n": 5, "diversity": 0.7, "exclude": ["limes"]}
+    answer = live.post("/v1/slate", asked).json()
+    items, shares = shop_model.slate(BASKET, N=5, diversity=0.7, exclude=["limes"])
+    (result,) = answer["results"]
+    assert [one["item"] for one in result["suggestions"]] == items.tolist()
+    assert np.allclose([one["probability"] for one in result["suggestions"]], shares)
+    assert result["problem"] is None
+    schemas.RecommendAnswer.model_validate(answer)
+
+
+def test_slates_of_many_baskets_and_a_basket_that_nothing_can_join(live, shop_model):
+    full = list(shop_model.items_)[:12]
+    results = live.post("/v1/slate", {"baskets": [full, BASKET, ["who?"]], "n": 4}).json()["results"]
+    assert results[0]["problem"]
+    assert [len(one["suggestions"]) for one in results] == [0, 4, 4]
+    assert results[2]["unknown"] == ["who?"]
+
+
+def test_a_slate_that_is_short_says_so(live):
+    (result,) = live.post("/v1/slate", {"basket": BASKET, "candidates": ["limes", "bin bags"]}).json()["results"]
+    assert "only 2 items" in result["problem"]
+
+
+def test_caps_need_categories(live, start, shop_model):
+    assert live.post("/v1/slate", {"basket": BASKET, "at_most": 1}).status_code == 422
+    shelves = {item: "long" if len(item) > 8 else "short" for item in shop_model.items_}
+    items = cd.Vocabulary(list(shop_model.items_), categories=shelves)
+    server = start(cd.LowRankDPP.from_factors(shop_model.item_factors_, items=items))
+    (result,) = server.post("/v1/slate", {"basket": BASKET, "at_most": {"long": 1}, "n": 5}).json()["results"]
+    assert sum(len(one["item"]) > 8 for one in result["suggestions"]) <= 1
+
+
+def test_rerank_with_vectors_and_with_the_model(live, shop_model):
+    asked = {"candidates": ["a", "b", 3], "scores": [3, 2, 1], "vectors": [[1, 0], [1, 0.01], [0, 1]], "k": 2}
+    answer = live.post("/v1/rerank", asked).json()
+    assert answer["slate"] == [
+        {"item": "a", "position": 0, "score": 3.0}, {"item": 3, "position": 2, "score": 1.0},
+    ]  # fmt: skip
+    assert (answer["unknown"], answer["problem"]) == ([], None)
+    schemas.RerankAnswer.model_validate(answer)
+    items = ["bananas", "limes", "spaghetti", "bin bags", "parmesan"]
+    answer = live.post("/v1/rerank", {"candidates": [*items, "who?"], "scores": [6, 5, 4, 3, 2, 1], "k": 4}).json()
+    expected = cd.rerank([*items, "who?"], [6, 5, 4, 3, 2, 1], 4, kernel=shop_model, unknown="ignore")[0]
+    assert [one["item"] for one in answer["slate"]] == expected.tolist()
+    assert answer["unknown"] == ["who?"]
+
+
+def test_rerank_keeps_rules_and_tells_why_it_is_short(live):
+    asked = {"candidates": ["bananas", "limes", "salt"], "scores": [3, 2, 1], "categories": ["f", "f", None]}
+    answer = live.post("/v1/rerank", asked | {"at_most": 1, "given": ["salt"]}).json()
+    assert [one["item"] for one in answer["slate"]] == ["bananas"]
+    assert answer["problem"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"scores": [1]}, {"candidates": ["secret", "secret"]}, {"at_least": {"secret": 3}, "categories": ["x", "y"]},
+        {"at_most": 1}, {"vectors": [[1.0], [1.0, 2.0]]}, {"vectors": [[1e300], [1.0]]}, {"k": 501}, {"diversity": 1.5},
+        {"scores": [-1, 2], "scale": "log"}, {"categories": ["secret"]},
+    ],
+)  # fmt: skip
+def test_a_rerank_that_cannot_be_is_refused_without_repeating_it(live, wrong):
+    response = live.post("/v1/rerank", {"candidates": ["secret", "other"], "scores": [2, 1]} | wrong)
+    assert response.status_code == 422
+    assert "secret" not in response.text

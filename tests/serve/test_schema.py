@@ -54,6 +54,6 @@ def test_the_document_tells_the_limits():
 def test_the_document_names_every_endpoint():
     assert DOCUMENT["info"]["title"] == "contradpp"
     assert {*DOCUMENT["paths"]} == {
-        "/v1/recommend", "/v1/complete", "/v1/score", "/v1/sample", "/v1/feedback", "/v1/items", "/v1/map",
-        "/v1/model", "/v1/reload", "/healthz", "/readyz", "/metrics",
+        "/v1/recommend", "/v1/slate", "/v1/rerank", "/v1/complete", "/v1/score", "/v1/sample", "/v1/feedback",
+        "/v1/items", "/v1/map", "/v1/model", "/v1/reload", "/healthz", "/readyz", "/metrics",
     }  # fmt: skip

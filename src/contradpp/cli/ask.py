@@ -1,8 +1,8 @@
-"""`contradpp recommend`, `complete` and `sample`: what a saved model says of a basket, or of every basket of a file."""
+"""`contradpp recommend`, `slate`, `complete` and `sample`: what a saved model says of a basket, or of many."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -12,6 +12,8 @@ import contradpp as cd
 from contradpp.cli.inputs import (
     Decorator,
     Words,
+    at_most_option,
+    counts_of,
     input_option,
     model_argument,
     option,
@@ -27,6 +29,7 @@ from contradpp.models.base import BaseDPP
 BLOCK = 512  # baskets answered at a time
 
 Answer = dict[str, Any]
+Ask = Callable[[list[Any]], tuple[Any, Any]]  # items and probabilities for a basket, or for many
 items_argument: Decorator = click.argument("items", nargs=-1, metavar="[ITEM]...")
 exclude_option = option("--exclude", multiple=True, metavar="ITEM", help="Never add this item; may be repeated.")
 
@@ -68,6 +71,10 @@ def recommend(
         raise click.UsageError("--output goes with --engine ray")
     loaded, words = opened(model, unknown)
     banned = words.basket(exclude)
+
+    def ask(baskets: Any) -> Any:
+        return loaded.recommend(baskets, N=n_items, exclude=banned)
+
     if engine is not None:
         if source is None or output is None:
             raise click.UsageError("--engine needs --input and --output, two folders, and takes no items")
@@ -76,14 +83,43 @@ def recommend(
         )
         say(f"Answered {n_rows:,} baskets of {n_files:,} files; files that had an answer already were left alone.")
     elif source is not None:
-        failed = 0
-        for answer in answers(loaded, words, queries(source, words), n_items, banned):
-            failed += "error" in answer
-            show_json(answer, indent=None)
-        if failed:
-            raise click.ClickException(f"{failed:,} baskets could not be answered; their lines hold the reason")
+        show_answers(answers(ask, loaded, words, queries(source, words)))
     else:
-        show_suggestions(loaded, words.basket(items), n_items, banned, as_json=as_json)
+        show_suggestions(ask, loaded, words.basket(items), as_json=as_json)
+
+
+@click.command()
+@model_argument
+@items_argument
+@click.option("-n", "n_items", default=10, show_default=True, type=click.IntRange(1), help="How many items.")
+@click.option("--diversity", type=click.FloatRange(0, 1), help="0: relevance only; 1: variety only; 0.3 if left out.")
+@at_most_option
+@exclude_option
+@input_option
+@unknown_option
+@json_option
+def slate(
+    model: str, items: tuple[str, ...], n_items: int, diversity: float | None, at_most: tuple[str, ...],
+    exclude: tuple[str, ...], source: str | None, unknown: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Suggest items that go with the ITEMs of a basket and are unlike each other, in the order of choice.
+
+    \b
+    contradpp slate shop.safetensors spaghetti "tomato sauce" --diversity 0.5
+    contradpp slate shop.safetensors spaghetti --at-most 2
+    """
+    check_one(items, source)
+    loaded, words = opened(model, unknown)
+    told: dict[str, Any] = {"N": n_items, "diversity": diversity, "at_most": counts_of(at_most, "--at-most")}
+    told["exclude"] = words.basket(exclude)
+
+    def ask(baskets: Any) -> Any:
+        return loaded.slate(baskets, **told)
+
+    if source is not None:
+        show_answers(answers(ask, loaded, words, queries(source, words)))
+    else:
+        show_suggestions(ask, loaded, words.basket(items), as_json=as_json)
 
 
 @click.command()
@@ -153,9 +189,19 @@ def names_of(model: BaseDPP, items: list[Any]) -> Answer:
     return {"names": [model.items_.name(item) for item in items]} if model.items_.names else {}
 
 
-def show_suggestions(model: BaseDPP, basket: list[Any], n: int, banned: list[Any], *, as_json: bool) -> None:
+def show_answers(lines: Iterator[Answer]) -> None:
+    """A line of JSON for every basket; fails at the end if one of them could not be answered."""
+    failed = 0
+    for answer in lines:
+        failed += "error" in answer
+        show_json(answer, indent=None)
+    if failed:
+        raise click.ClickException(f"{failed:,} baskets could not be answered; their lines hold the reason")
+
+
+def show_suggestions(ask: Ask, model: BaseDPP, basket: list[Any], *, as_json: bool) -> None:
     """The suggestions for one basket, as a table or as one JSON document."""
-    found, probabilities = model.recommend(basket, N=n, exclude=banned)
+    found, probabilities = ask(basket)
     pairs = list(zip(found.tolist(), probabilities.tolist(), strict=True))
     names = model.items_.names
     if as_json:
@@ -166,22 +212,22 @@ def show_suggestions(model: BaseDPP, basket: list[Any], n: int, banned: list[Any
     show_table(columns, rows, title=f"With {listed(basket, model.items_) or 'an empty basket'}")
 
 
-def answers(model: BaseDPP, words: Words, baskets: Iterator[list[Any]], n: int, banned: list[Any]) -> Iterator[Answer]:
+def answers(ask: Ask, model: BaseDPP, words: Words, baskets: Iterator[list[Any]]) -> Iterator[Answer]:
     """Suggestions for every basket, a block at a time; a basket that cannot be answered gets its reason."""
     while block := list(islice(baskets, BLOCK)):
         try:
-            yield from answered(model, [words.basket(basket) for basket in block], n, banned)
+            yield from answered(ask, model, [words.basket(basket) for basket in block])
         except ContradppError:
             for basket in block:
                 try:
-                    yield from answered(model, [words.basket(basket)], n, banned)
+                    yield from answered(ask, model, [words.basket(basket)])
                 except ContradppError as error:
                     yield {"basket": basket, "error": str(error)}
 
 
-def answered(model: BaseDPP, baskets: list[list[Any]], n: int, banned: list[Any]) -> list[Answer]:
+def answered(ask: Ask, model: BaseDPP, baskets: list[list[Any]]) -> list[Answer]:
     """A line of the answer for each basket; places that the catalogue could not fill are left out."""
-    found, probabilities = model.recommend(baskets, N=n, exclude=banned)
+    found, probabilities = ask(baskets)
     lines = []
     for basket, items, chances in zip(baskets, found.tolist(), probabilities.tolist(), strict=True):
         filled = [(item, chance) for item, chance in zip(items, chances, strict=True) if item is not None]

@@ -40,6 +40,8 @@ unknown_option = option("--unknown", type=("error", "ignore"), default="error",
                         help="What to do with items that the model does not know.")  # fmt: skip
 input_option = option("-i", "--input", "source", metavar="FILE",
                       help="Answer for every basket of a file, or of standard input (-), with JSON.")  # fmt: skip
+at_most_option = option("--at-most", multiple=True, metavar="[CATEGORY=]N",
+                        help="The most items of every category, or of one; may be repeated.")  # fmt: skip
 n_jobs_option = option("--n-jobs", type=click.IntRange(1), help="Threads; all cores if left out.")
 _SEPARATORS = re.compile("[,;\t]")
 _NUMBER = re.compile("-?[0-9]{1,4000}")  # Python refuses to read longer ones
@@ -66,6 +68,21 @@ def current_word(word: str) -> str:
 def random_state_option(help: str, *, default: int | None = 0) -> Decorator:
     """The option for a seed."""
     return option("--random-state", type=int, default=default, help=help)
+
+
+def counts_of(words: tuple[str, ...], option: str) -> int | dict[str, int] | None:
+    """What `at_most` or `at_least` takes: from "2" the number, from "dairy=2" and the like a mapping."""
+    if not words:
+        return None
+    if len(words) == 1 and words[0].isdecimal():
+        return int(words[0])
+    counts: dict[str, int] = {}
+    for word in words:
+        category, _, number = word.rpartition("=")
+        if not category or not number.isdecimal():
+            raise click.UsageError(f"{option} takes a number, or CATEGORY=NUMBER once or more, not {word!r}")
+        counts[category] = int(number)
+    return counts
 
 
 def layout_options(command: Any) -> Any:

@@ -15,7 +15,7 @@ from contradpp.cli.inputs import current_word
 from contradpp.cli.output import explain, notes, say, see_also
 
 # A command's name, and its line in the overview. A module of `contradpp.cli` of that name defines it, or one of these.
-MODULES = {"recommend": "ask", "complete": "ask", "sample": "ask", "completion": "main"}
+MODULES = {"recommend": "ask", "complete": "ask", "sample": "ask", "slate": "ask", "completion": "main"}
 SECTIONS = {
     "Start here": {
         "demo": "learn a small made-up shop, compare models, see suggestions",
@@ -24,6 +24,7 @@ SECTIONS = {
     "Learn and use a model": {
         "fit": "learn a model from a file of baskets",
         "recommend": "say what goes with a basket",
+        "slate": "say what goes with a basket, without more of the same",
         "complete": "fill a basket up to a size",
         "sample": "draw baskets from a model",
         "evaluate": "measure a model on held-out baskets",
@@ -32,6 +33,7 @@ SECTIONS = {
         "data": "list, describe, fetch and convert baskets",
     },
     "Put it to work": {
+        "rerank": "choose varied lists from any recommender's candidates, JSON in and out",
         "serve": "offer a model over HTTP, with a page to try it",
     },
     "Research": {

@@ -188,21 +188,21 @@ class Vocabulary(Sequence[Hashable]):
             raise unknown_items(missing, len(self))
         return np.array(list(dict.fromkeys(code for _, code in found if code is not None)), dtype=np.int32)
 
+    def find(self, items: ArrayLike) -> NDArray[np.int64]:
+        """The codes of an array of ids, one for each, −1 for those that are not in the vocabulary."""
+        ids = np.asarray(items)
+        if isinstance(self._ids, range) and self._ids.step == 1 and ids.dtype.kind in "iu":
+            codes = ids.astype(np.int64) - self._ids.start
+            codes[(codes < 0) | (codes >= len(self._ids))] = -1
+            return codes
+        if isinstance(self._ids, range):
+            return np.array([-1 if (code := self._find(plain(item))) is None else code for item in ids], dtype=np.int64)
+        lookup = self._lookup()
+        return np.array([lookup.get(item, -1) for item in ids.tolist()], dtype=np.int64)
+
     def take(self, codes: Iterable[int]) -> NDArray[Any]:
         """The ids of these codes as an array: of integers or strings if all are, else of objects."""
-        ids = [self._ids[code] for code in codes]
-        kinds = {type(item) for item in ids}
-        if kinds == {int}:
-            try:
-                return np.array(ids, dtype=np.int64)
-            except OverflowError:
-                pass
-        if kinds == {str} and not any(item.endswith("\0") for item in ids):  # type: ignore[attr-defined]
-            return np.array(ids, dtype=np.str_)
-        out = np.empty(len(ids), dtype=object)
-        for position, item in enumerate(ids):  # one by one: NumPy would unpack tuples
-            out[position] = item
-        return out
+        return id_array([self._ids[code] for code in codes])
 
     def merge(self, other: Vocabulary) -> Vocabulary:
         """These items, then those of `other` that are new, with the names and categories of both."""
@@ -214,6 +214,22 @@ class Vocabulary(Sequence[Hashable]):
             names={**other._names, **self._names},
             categories={**other._categories, **self._categories},
         )
+
+
+def id_array(ids: Sequence[Any]) -> NDArray[Any]:
+    """Plain ids as an array: of integers or strings if all are, else of objects."""
+    kinds = {type(item) for item in ids}
+    if kinds == {int}:
+        try:
+            return np.array(ids, dtype=np.int64)
+        except OverflowError:
+            pass
+    if kinds == {str} and not any(item.endswith("\0") for item in ids):
+        return np.array(ids, dtype=np.str_)
+    out = np.empty(len(ids), dtype=object)
+    for position, item in enumerate(ids):  # one by one: NumPy would unpack tuples
+        out[position] = item
+    return out
 
 
 def first_of(items: Sequence[Hashable], name: str) -> Hashable | None:

@@ -128,10 +128,10 @@ class Kernel:
 
     @cached_property
     def vectors(self) -> NDArray[np.floating]:
-        """V with L = D + V Vᵀ, of a symmetric kernel: X, or X G^½ in float64 (M, at most r)."""
+        """V with D + V Vᵀ = (L + Lᵀ)/2, the part that repels: X, or X G^½ in float64 (M, at most r)."""
         if self.plain:
             return self.factors
-        values, vectors = eigh(self.gain)
+        values, vectors = eigh((self.gain + self.gain.T) / 2)
         kept = values > 16 * len(values) * _EPS * values[-1]
         half = vectors[:, kept] * np.sqrt(values[kept])
         return _frozen(self.wide @ half)

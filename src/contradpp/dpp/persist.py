@@ -93,8 +93,9 @@ def encode_items(items: Vocabulary) -> Tensors:
         tensors |= _pack("items.text", map(str, ids))
     else:
         tensors |= _pack("items.json", (json.dumps(_to_json(item)) for item in ids))
-    if items.names:
-        tensors |= _pack("names.text", (items.names.get(item, "") for item in ids))
+    for kind, labels in (("names", items.names), ("categories", items.categories)):
+        if labels:
+            tensors |= _pack(f"{kind}.text", (labels.get(item, "") for item in ids))
     return tensors
 
 
@@ -107,10 +108,13 @@ def decode_items(tensors: Tensors, path: str | os.PathLike[str]) -> Vocabulary:
             ids = list(_unpack("items.text", tensors))
         else:
             ids = [_from_json(json.loads(text)) for text in _unpack("items.json", tensors)]
-        names = _unpack("names.text", tensors) if "names.text.bytes" in tensors else []
-        if names and len(names) != len(ids):
-            raise ValueError("there are not as many names as items")
-        return Vocabulary(ids, names={item: name for item, name in zip(ids, names, strict=False) if name})
+        labels = {}
+        for kind in ("names", "categories"):
+            texts = _unpack(f"{kind}.text", tensors) if f"{kind}.text.bytes" in tensors else []
+            if texts and len(texts) != len(ids):
+                raise ValueError(f"there are not as many {kind} as items")
+            labels[kind] = {item: text for item, text in zip(ids, texts, strict=False) if text}
+        return Vocabulary(ids, **labels)
     except (KeyError, TypeError, ValueError, RecursionError, ContradppError) as error:
         raise _damaged(path, f"its item ids are damaged ({error})") from error
 

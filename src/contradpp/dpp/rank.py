@@ -1,13 +1,16 @@
-"""The most probable next items: the best few of many scores, without sorting all of them."""
+"""The most probable next items, the best few of many scores, without sorting all of them; and slates of them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.sets import Sets, take_sets
+from contradpp.data.sets import Sets, pointers, take_sets
+from contradpp.dpp import slates
+from contradpp.errors import RankError
 
 if TYPE_CHECKING:
     from contradpp.dpp.kernel import Kernel
@@ -38,6 +41,55 @@ def best_next(
         there = values >= 0
         codes[first:last] = np.where(there, columns[best], -1)
         np.divide(values, totals[:, None], out=probabilities[first:last], where=there & (totals[:, None] > 0))
+    width = int((codes >= 0).sum(axis=1).max(initial=0))
+    return codes[:, :width], probabilities[:, :width]
+
+
+def next_shares(kernel: Kernel, sets: Sets) -> Iterator[tuple[int, int, Array]]:
+    """P(next = i | A) of every set and item, block by block: first set, last set (excluded), shares (sets, M)."""
+    for first, last, scores in kernel.next_scores(sets):
+        shares = np.maximum(scores, 0.0)
+        totals = shares.sum(axis=1, keepdims=True)
+        if not totals.all():
+            raise RankError(f"basket {first + int(np.argmin(totals))}: no item can be added to it")
+        yield first, last, shares / totals
+
+
+def next_slates(
+    kernel: Kernel,
+    sets: Sets,
+    trade: slates.Trade,
+    allowed: NDArray[np.bool_],
+    labels: Sequence[Any] | None = None,
+    at_most: int | Mapping[Any, int] | None = None,
+) -> tuple[NDArray[np.int64], Array]:
+    """A slate of next items for every set: codes, −1 where fewer are left, and P(next = i | A).
+
+    Parameters
+    ----------
+    allowed : bool array (M,)
+        Which items may be chosen.
+    labels : sequence of M categories, optional
+        What `at_most` counts; None for an item that has none.
+    """
+    vectors = slates.Vectors.of_kernel(kernel)
+    rules = slates.Rules.of(labels, kernel.n_items, trade.k, at_most=at_most)
+    width = min(trade.k, kernel.n_items)
+    codes = np.full((sets.count, width), -1, dtype=np.int64)
+    probabilities = np.zeros((sets.count, width))
+    for first, last, shares in next_shares(kernel, sets):
+        free = np.tile(allowed, (last - first, 1))
+        part = take_sets(sets, np.arange(first, last))
+        free[np.repeat(np.arange(part.count), part.sizes), part.indices] = False
+        rows = np.nonzero(free)[1]
+        lists = slates.Lists.plain(pointers(free.sum(axis=1)), shares[free], rows)
+        own = rules._replace(groups=rules.groups[rows])
+        found = slates.choose(vectors, lists, trade, own, n_jobs=kernel.n_jobs)
+        there = found.positions >= 0
+        places = np.where(there, found.positions + lists.indptr[:-1, None], 0)
+        if len(rows):
+            codes[first:last, : there.shape[1]] = np.where(there, rows[places], -1)
+            probabilities[first:last, : there.shape[1]] = np.where(there, lists.scores[places], 0.0)
     width = int((codes >= 0).sum(axis=1).max(initial=0))
     return codes[:, :width], probabilities[:, :width]
 

@@ -87,4 +87,4 @@ def count_rows(scores: Array, codes: NDArray[np.int32], rounding: Array | None =
     counts = np.empty((len(scores), 2), dtype=np.int64)
     none = np.zeros(scores.shape[1]) if rounding is None else rounding
     compiled.ranks.count_rows(scores, codes, TIE if rounding is None else 0.0, none, counts)
-    return counts[:, 0], counts[:, 1] - counts[:, 0] - 1
+    return counts[:, 0], np.maximum(counts[:, 1] - counts[:, 0] - 1, 0)  # of −inf not even itself ties

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,15 +15,16 @@ from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets, as_vocabulary
 from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp import persist
+from contradpp.dpp import persist, slates
 from contradpp.dpp.grow import greedy_completion
 from contradpp.dpp.kernel import Array, Kernel
-from contradpp.dpp.rank import best_next, top_n
+from contradpp.dpp.rank import best_next, next_shares, next_slates, top_n
 from contradpp.dpp.sample import Sampler
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
 from contradpp.models.growing import GrowingBasket
 from contradpp.models.queries import Suggests, as_codes, as_ids, as_queries, check_count
 
+DIVERSITY = 0.3  # of a slate, unless it is asked for
 MOST_CHEAP = 4_000  # items with partners up to which a dense matrix over them is a matter of seconds
 
 
@@ -149,8 +150,7 @@ class BaseDPP(Suggests):
         """The DPP over the remaining items, given that these are in the set."""
         codes = self._some_left(as_codes(given, self.known_items, unknown=unknown))
         kernel, rest = self.kernel_.condition(codes)
-        model = type(self)._of_kernel(kernel, [self.items_[code] for code in rest.tolist()])
-        model.items_ = model.items_.with_names(self.items_.names)
+        model = type(self)._of_kernel(kernel, self.items_.subset(rest.tolist()))
         model.n_jobs = self.n_jobs
         return model
 
@@ -164,18 +164,63 @@ class BaseDPP(Suggests):
         """
         queries = as_queries(baskets, self.known_items, unknown=unknown)
         out = np.empty((queries.sets.count, self.kernel_.n_items))
-        for block in self.kernel_.next_scores(queries.sets):
-            scores = np.maximum(block.scores, 0.0)
-            totals = scores.sum(axis=1, keepdims=True)
-            if not totals.all():
-                raise RankError(f"basket {block.first + int(np.argmin(totals))}: no item can be added to it")
-            np.divide(scores, totals, out=out[block.first : block.last])
+        for first, last, shares in next_shares(self.kernel_, queries.sets):
+            out[first:last] = shares
         return out[0] if queries.single else out
 
     def _best(
         self, sets: Sets, n: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]
     ) -> tuple[NDArray[np.int64], Array]:
         return best_next(self.kernel_, sets, n, candidates=pool, banned=banned)
+
+    def slate(
+        self,
+        basket: Any,
+        N: int = 10,
+        *,
+        diversity: float | None = None,
+        categories: Mapping[Any, Any] | None = None,
+        at_most: int | Mapping[Any, int] | None = None,
+        candidates: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
+        unknown: str = "error",
+    ) -> tuple[NDArray[Any], Array]:
+        """N items that go with the basket and are unlike each other, in the order of choice, and P(next = i | A).
+
+        The greedy most likely slate of the DPP with kernel diag(q) Φ diag(q), q_i² = P(next = i | A)^τ,
+        τ = (1 − diversity)/diversity. Φ holds the correlations of the symmetric part of L, so that items only repel
+        each other in it: what attracts is in P. `contradpp.rerank` has more rules, and takes candidates of any model.
+
+        Parameters
+        ----------
+        basket : a basket, or many
+        N : int
+            How many; if the catalogue or `at_most` allows fewer, exactly those. Shapes are those of `recommend`.
+        diversity : float, optional
+            From 0, the most probable items as `recommend` gives them, to 1, variety only; 0.3 if left out.
+        categories : mapping of item to category, optional
+            Those of the vocabulary if left out.
+        at_most : int or mapping of category to int, optional
+            The most items of each category, or of those in the mapping; an item without a category is free of it.
+        candidates, exclude : iterables of items, optional
+            Choose only from these; never choose those.
+        """
+        check_count(N)
+        trade = slates.Trade(k=int(N), diversity=DIVERSITY if diversity is None else diversity, scale="log")
+        queries = as_queries(basket, self.known_items, unknown=unknown)
+        allowed = np.full(self.kernel_.n_items, candidates is None)
+        if candidates is not None:
+            allowed[as_codes(candidates, self.known_items, unknown=unknown)] = True
+        allowed[as_codes(() if exclude is None else exclude, self.known_items, unknown=unknown)] = False
+        shelves = self.known_items.categories if categories is None else categories
+        if at_most is not None and not shelves:
+            raise ParameterError(
+                "at_most needs categories, and the model's items have none", parameters=("categories",)
+            )
+        labels = [shelves.get(item) for item in self.known_items] if at_most is not None else None
+        codes, shares = next_slates(self.kernel_, queries.sets, trade, allowed, labels, at_most)
+        items = as_ids(codes, self.items_)
+        return (items[0], shares[0]) if queries.single else (items, shares)
 
     def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
         """A basket to which items are added one by one, with suggestions after each at the cost of one pass over V."""

@@ -5,8 +5,8 @@ negative all are shifted so that the lowest is zero, then each is divided by the
 the basket (all zero: the same for each).
 
 As a voice, one of several that a model listens to, a fitted baseline is asked for plain scores, without the term that
-breaks ties by popularity. Each question writes to an array of the caller's, on the caller's thread, so that blocks of
-baskets can be spread over threads and every block's array used again:
+breaks ties by popularity. Scores are written to an array of the caller's, over what was in it; the first two questions
+are answered on the caller's thread, so that blocks of baskets can be spread over threads, each with one array:
 
 - `write_scores(sets, out)`: out[s, j] is the score of item j given set s;
 - `write_scores_without_each(sets, out)`: out[e, j] is that given e's set without its entry e, for all entries of all
@@ -43,7 +43,6 @@ from contradpp.models.rows import Sums
 
 Array = NDArray[np.float64]
 SCORES_PER_BLOCK = 2**22
-
 
 # Writes the scores of the training baskets of these numbers, each without its entries in turn and left out of the data.
 LeftOut = Callable[[NDArray[np.int64], Array], None]

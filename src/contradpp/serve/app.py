@@ -137,6 +137,8 @@ FIELDS = {
     "RecommendRequest": {
         "n": "suggestions", "basket": "basket_items", "baskets": "batch", "exclude": "listed_items",
     },
+    "SlateRequest": {"n": "suggestions", "basket": "basket_items", "baskets": "batch", "exclude": "listed_items"},
+    "RerankRequest": {"k": "suggestions", "candidates": "listed_items", "given": "basket_items"},
     "CompleteRequest": {"n": "suggestions", "basket": "basket_items", "exclude": "listed_items"},
     "ScoreRequest": {"basket": "basket_items", "baskets": "batch"},
     "SampleRequest": {"n_samples": "samples", "given": "basket_items"},

@@ -41,14 +41,15 @@ class Ids:
         found: dict[Hashable, None] = {}
         unknown: dict[Ask, None] = {}
         for name in asked:
-            item = self._find(name)
+            item = self.find(name)
             if item is None:
                 unknown[name] = None
             else:
                 found[item] = None
         return Known(list(found), list(unknown))
 
-    def _find(self, name: Ask) -> Hashable | None:
+    def find(self, name: Ask) -> Hashable | None:
+        """The item of this name, None if there is none."""
         if name in self._items:
             return self._items[self._items.code(name)]
         if isinstance(name, int):

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 import contradpp
-from contradpp.errors import ModelFileError, RankError
+from contradpp.errors import DataError, ModelFileError, ParameterError, RankError
 from contradpp.serve import schemas
 from contradpp.serve.catalogue import Known
 from contradpp.serve.gate import Refused, as_json, refusal
@@ -28,6 +28,11 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }  # fmt: skip
 DENIED: dict[int | str, dict[str, Any]] = {401: {"model": schemas.ErrorAnswer, "description": "The token is wrong."}}
 FULL: dict[int | str, dict[str, Any]] = {507: {"model": schemas.ErrorAnswer, "description": "The disk is full."}}
+
+RERANK_REFUSED = (
+    "a candidate occurs twice, the vectors are not finite or not of one length, scores are negative with scale log, or "
+    "at_most, at_least and window ask for what k and the candidates cannot give"
+)
 
 router = APIRouter()
 bearer = HTTPBearer(auto_error=False, description="The token that the server was started with, if it was.")
@@ -54,6 +59,43 @@ async def recommend(request: Request, asked: schemas.RecommendRequest) -> Respon
             served.ranking_cost(baskets),
         )
     return _each(served, known, [{"problem": one.problem, "suggestions": _named(served, *one[:2])} for one in found])
+
+
+@router.post("/v1/slate", response_model=schemas.RecommendAnswer, responses=ERRORS)
+async def slate(request: Request, asked: schemas.SlateRequest) -> Response:
+    """Say what goes with a basket, or with many, without more of the same."""
+    service, served = _present(request)
+    _at_most("n", asked.n, service.limits.suggestions)
+    known = _known(service, served, asked.all)
+    baskets = [one.items for one in known]
+    exclude = _listed(service, served, "exclude", asked.exclude)
+    candidates = None if asked.candidates is None else _listed(service, served, "candidates", asked.candidates)
+    told = {"diversity": asked.diversity, "at_most": asked.at_most, "candidates": candidates, "exclude": exclude}
+    found = await service.run(
+        lambda: served.slate(baskets, asked.n, **told), served.ranking_cost(baskets, additions=asked.n)
+    )
+    return _each(served, known, [{"problem": one.problem, "suggestions": _named(served, *one[:2])} for one in found])
+
+
+@router.post("/v1/rerank", response_model=schemas.RerankAnswer, responses=ERRORS)
+async def rerank(request: Request, asked: schemas.RerankRequest) -> Response:
+    """Choose and order some of anyone's candidates, relevant and unlike each other."""
+    service, served = _present(request)
+    _at_most("k", asked.k, service.limits.suggestions)
+    _at_most("the length of candidates", len(asked.candidates), service.limits.listed_items)
+    _at_most("the length of given", len(asked.given), service.limits.basket_items)
+    columns = served.model.item_factors_.shape[1] if asked.vectors is None else max(map(len, asked.vectors), default=0)
+    cost = (asked.k + len(asked.given)) * float(columns) * (len(asked.candidates) + asked.k + len(asked.given))
+    try:
+        found = await service.run(lambda: served.rerank(**asked.model_dump()), cost)
+    except (DataError, ParameterError) as error:  # it may name items, which an answer does not repeat
+        raise Refused(422, RERANK_REFUSED) from error
+    chosen = [
+        {"item": asked.candidates[position], "position": position, "score": score}
+        for position, score in zip(found.positions, found.scores, strict=True)
+    ]
+    unknown = [] if asked.vectors is not None else served.ids.resolve([*asked.candidates, *asked.given]).unknown
+    return as_json({"model": served.version, "unknown": unknown, "problem": found.problem, "slate": chosen})
 
 
 @router.post("/v1/complete", response_model=schemas.CompleteAnswer, responses=ERRORS)

@@ -56,6 +56,47 @@ class RecommendRequest(BasketsRequest):
     candidates: list[Item] | None = Field(default=None, description="Suggest only from these.")
 
 
+Diversity = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Most = Annotated[int, Field(strict=True, ge=0)]
+
+
+class SlateRequest(BasketsRequest):
+    """What goes with these baskets, without more of the same?"""
+
+    n: Count = Field(default=10, ge=1, description="How many items for each basket.")
+    diversity: Diversity | None = Field(default=None, description="0: relevance only. 1: variety only. null: 0.3.")
+    at_most: Most | dict[str, Most] | None = Field(default=None, description="Items of each category, or of some.")
+    exclude: list[Item] = Field(default_factory=list, description="Never suggest these.")
+    candidates: list[Item] | None = Field(default=None, description="Suggest only from these.")
+
+
+class RerankRequest(Request):
+    """Choose and order k of these candidates of any recommender, relevant and unlike each other."""
+
+    candidates: list[Item] = Field(description="Items; those that the model does not know are unlike everything.")
+    scores: list[Annotated[float, Field(ge=-1e100, le=1e100)]] = Field(description="One for each, higher is better.")
+    k: Count = Field(default=10, ge=1, description="How many to choose.")
+    diversity: Diversity = Field(default=0.5, description="0: relevance only. 1: variety only.")
+    vectors: list[list[float]] | None = Field(
+        default=None, description="What is alike, a vector for each candidate; left out: the model says it."
+    )
+    categories: list[str | None] | None = Field(default=None, description="One for each candidate.")
+    at_most: Most | dict[str, Most] | None = Field(default=None, description="Items of each category, or of some.")
+    at_least: dict[str, Most] | None = Field(default=None, description="Items of some categories.")
+    window: Count | None = Field(default=None, ge=1, description="Places in a row that hold a category at most once.")
+    given: Basket = Field(default_factory=list, description="On screen already: they repel, and are not chosen.")
+    method: Literal["dpp", "mmr", "msd", "window"] = "dpp"
+    scale: Literal["rank", "linear", "log", "raw"] = Field(default="rank", description="What scores mean.")
+
+    @model_validator(mode="after")
+    def _one_for_each(self) -> Self:
+        for name in ("scores", "vectors", "categories"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.candidates):
+                raise ValueError(f"there must be as many {name} as candidates")
+        return self
+
+
 class CompleteRequest(Request):
     """Which items would make this basket a good set?"""
 
@@ -123,6 +164,21 @@ class RecommendAnswer(Answer):
 
     model: str = Field(description="Which model answered: the `version` of /v1/model.")
     results: list[Suggestions]
+
+
+class Chosen(Answer):
+    """An item of a slate with the score that was sent."""
+
+    item: str | int
+    position: int = Field(ge=0, description="Where it stood among the candidates.")
+    score: float
+
+
+class RerankAnswer(BasketAnswer):
+    """The slate in its order; `problem` says why it is shorter than k, if it is."""
+
+    model: str
+    slate: list[Chosen]
 
 
 class CompleteAnswer(Suggestions):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+import contradpp
 from contradpp.atlas import N_LANDMARKS, Atlas
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import RankError
@@ -29,6 +30,14 @@ class Ranked(NamedTuple):
     items: list[Hashable]
     probabilities: list[float]
     problem: str | None = None
+
+
+class Reranked(NamedTuple):
+    """Positions among the candidates with the scores that were sent, and why there are fewer than asked."""
+
+    positions: list[int]
+    scores: list[float]
+    problem: str | None
 
 
 class Served:
@@ -101,20 +110,32 @@ class Served:
         exclude: Sequence[Hashable] = (),
     ) -> list[Ranked]:
         """The n best next items of every basket; a basket that nothing can join has a problem instead."""
-        if not baskets:
-            return []
-        try:
-            if len(baskets) == 1:
-                items, shares = self.model.recommend(baskets[0], N=n, candidates=candidates, exclude=exclude)
-                rows = [(items, shares)]
-            else:
-                items, shares = self.model.recommend(list(baskets), N=n, candidates=candidates, exclude=exclude)
-                rows = list(zip(items, shares, strict=True))
-        except RankError as error:
-            if len(baskets) == 1:
-                return [Ranked([], [], str(error))]
-            return [self.recommend([one], n, candidates=candidates, exclude=exclude)[0] for one in baskets]
-        return [_ranked(items.tolist(), shares.tolist()) for items, shares in rows]
+        return _ask_for_each(
+            lambda asked: self.model.recommend(asked, N=n, candidates=candidates, exclude=exclude), baskets
+        )
+
+    def slate(self, baskets: Sequence[list[Hashable]], n: int, **told: Any) -> list[Ranked]:
+        """As `recommend`, for slates; one that is shorter than n has a problem, too."""
+        found = _ask_for_each(lambda asked: self.model.slate(asked, N=n, **told), baskets)
+        return [
+            one._replace(problem=one.problem or (f"only {len(one.items)} items can be chosen" if short else None))
+            for one in found
+            for short in [len(one.items) < n]
+        ]
+
+    def rerank(self, candidates: Sequence[str | int], scores: list[float], **told: Any) -> Reranked:
+        """Candidates of anyone, by the user's vectors or, without them, by this model; items it lacks repel nothing."""
+        kernel = self.model if told.get("vectors") is None else None
+        items = [self._as_known(name) for name in candidates]
+        told["given"] = [self._as_known(name) for name in told["given"]]
+        _, values, info = contradpp.rerank(
+            items, scores, kernel=kernel, **told, unknown="ignore", n_jobs=1, return_info=True
+        )
+        return Reranked(info.positions.tolist(), values.tolist(), info.reason)
+
+    def _as_known(self, name: str | int) -> Hashable:
+        found = self.ids.find(name)
+        return name if found is None else found
 
     def complete(self, basket: list[Hashable], n: int, *, variety: float, exclude: Collection[Hashable]) -> Ranked:
         """Add n items to a basket A, each the i that maximises (1 − t) log P(i | A) + t log [P(i | A ∪ S) / P(i | A)].
@@ -177,6 +198,22 @@ class Served:
     @cached_property
     def _atlas(self) -> Atlas:
         return Atlas(self.model, np.argsort(-self.weights, kind="stable")[:N_LANDMARKS])
+
+
+def _ask_for_each(ask: Callable[[Any], tuple[Any, Any]], baskets: Sequence[list[Hashable]]) -> list[Ranked]:
+    """Ask about all baskets at once, or one by one if one of them has no answer; that one has a problem instead."""
+    if not baskets:
+        return []
+    try:
+        if len(baskets) == 1:
+            rows = [ask(baskets[0])]
+        else:
+            rows = list(zip(*ask(list(baskets)), strict=True))
+    except RankError as error:
+        if len(baskets) == 1:
+            return [Ranked([], [], str(error))]
+        return [_ask_for_each(ask, [one])[0] for one in baskets]
+    return [_ranked(items.tolist(), shares.tolist()) for items, shares in rows]
 
 
 def _alone(model: BaseDPP) -> NDArray[np.float64]:

@@ -6,9 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from contradpp.dpp.compiled import blocks, draws, gradients, kernels, neighbours, ranks, samples, steps, votes
+    from contradpp.dpp.compiled import (
+        blocks,
+        draws,
+        gradients,
+        kernels,
+        neighbours,
+        ranks,
+        samples,
+        slates,
+        steps,
+        votes,
+    )
 
-__all__ = ["blocks", "draws", "gradients", "kernels", "neighbours", "ranks", "samples", "steps", "votes"]
+__all__ = ["blocks", "draws", "gradients", "kernels", "neighbours", "ranks", "samples", "slates", "steps", "votes"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,1 @@
+"""Slates of anyone's candidates: re-ranking for variety, with rules."""
