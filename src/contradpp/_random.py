@@ -40,7 +40,7 @@ def root_seed(random_state: RandomState = None) -> int:
 
 
 def stream(seed: int, *key: int) -> np.random.Generator:
-    """The stream that belongs to (seed, key): for instance (seed, epoch, block).
+    """The stream that belongs to (seed, key): for instance (seed, round, block).
 
     The key, not the order of calls, decides what is drawn, so that results do not depend on the number
     of threads or workers.

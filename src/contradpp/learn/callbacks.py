@@ -99,7 +99,7 @@ class ProgressBar(Callback):
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeRemainingColumn())
         self._bar = Progress(*columns, console=Console(stderr=True, force_terminal=self.force or None), transient=True)
         empty = {"objective": "", "validation": "", "speed": ""}
-        self._task = self._bar.add_task(f"epoch 1/{max_iter}", total=n_sets * max_iter, **empty)
+        self._task = self._bar.add_task(f"round 1/{max_iter}", total=n_sets * max_iter, **empty)
         self._max_iter = max_iter
         self._bar.start()
 
@@ -117,7 +117,7 @@ class ProgressBar(Callback):
         if self._bar:
             self._bar.update(
                 self._task,
-                description=f"epoch {min(record['iteration'] + 1, self._max_iter)}/{self._max_iter}",
+                description=f"round {min(record['iteration'] + 1, self._max_iter)}/{self._max_iter}",
                 objective=f"objective {record['objective']:.4f}",
                 validation=f"validation {record['validation']:.4f}",
                 speed=f"{record['sets_per_second']:,.0f} sets/s",

@@ -2,7 +2,7 @@
 
 A checkpoint is a safetensors file like a model's: tensors are numbers, the rest is JSON, nothing in it is executed. It
 is written beside its place and renamed into it, so that there is always a whole one. Random streams are keyed by (seed,
-epoch, batch): the position is all there is to keep of them.
+round, batch): the position is all there is to keep of them.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from contradpp.dpp.compiled.decorators import helper
 
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
+Codes = NDArray[np.int32]
 Block = tuple[float, float, float, float, float, float, float, float, float, float]
 PANEL = 4  # pivots that `invert` takes at a time; its matrix has room for a multiple of it
 REST = 4  # the row of the workspace of `invert` that holds the smallest pivots
@@ -28,7 +29,19 @@ def padded(K: int) -> int:
 
 
 @helper
-def largest_set(indptr: NDArray[np.int64], first: int, last: int) -> int:
+def first_at_least(indices: Codes, start: int, stop: int, column: int) -> int:
+    """The first place in start..stop, of sorted indices, that holds `column` or more."""
+    while start < stop:
+        middle = (start + stop) // 2
+        if indices[middle] < column:
+            start = middle + 1
+        else:
+            stop = middle
+    return start
+
+
+@helper
+def largest_set(indptr: Pointers, first: int, last: int) -> int:
     """The most items that one of the sets first..last−1 has, at least 1."""
     largest = 1
     for s in range(first, last):

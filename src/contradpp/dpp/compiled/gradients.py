@@ -187,6 +187,15 @@ def set_log_dets(p: Parameters, indptr: Pointers, indices: Codes, first: int, la
         out[s] = invert_set(p, indices, start, k, room, False)
 
 
+@helper
+def multiply_by_two(C: Array, k: int, Y: Array, n: int, out: Array, start: int) -> None:
+    """Rows start, start + 1, ... of out become 2 C Y; C is doubled."""
+    for a in range(k):
+        for b in range(k):
+            C[a, b] *= 2.0
+    multiply(C, k, Y, n, out, start)
+
+
 @entry
 def log_det_gradients(
     p: Parameters, links: Pointers, indptr: Pointers, indices: Codes, first: int, last: int,
@@ -212,10 +221,7 @@ def log_det_gradients(
             for a in range(k):
                 diagonal[start + a] = W[a, a]
         if len(p.partners) == 0:
-            for a in range(k):
-                for b in range(k):
-                    W[a, b] *= 2.0
-            multiply(W, k, X, K, G, start)
+            multiply_by_two(W, k, X, K, G, start)
             continue
         for a in range(k):
             room.place[indices[start + a]] = a
@@ -396,10 +402,7 @@ def conditional_gradients(
                 P[a, b] = R[a, b] + R[b, a]
         multiply(P, k, X, K, G, start)
         if not paired:
-            for a in range(k):
-                for b in range(k):
-                    T[a, b] *= 2.0
-            multiply(T, k, X, K, F, start)
+            multiply_by_two(T, k, X, K, F, start)
             continue
         for a in range(k):
             for b in range(k):

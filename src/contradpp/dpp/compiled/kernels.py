@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import largest_set, sweep
+from contradpp.dpp.compiled.blocks import first_at_least, largest_set, sweep
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.factor import SINGULAR
 
@@ -144,18 +144,6 @@ def bases_of_sets(
 
 
 # -- Any kernel: inverses ------------------------------------------------------------------------------
-
-
-@helper
-def first_at_least(indices: Codes, start: int, stop: int, column: int) -> int:
-    """The first place in start..stop, of sorted indices, that holds `column` or more."""
-    while start < stop:
-        middle = (start + stop) // 2
-        if indices[middle] < column:
-            start = middle + 1
-        else:
-            stop = middle
-    return start
 
 
 @helper

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.dpp.compiled.blocks import first_at_least
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.compiled.select import nth_largest
 
@@ -54,14 +55,8 @@ def mark_largest_of_rows(indptr: Pointers, values: Array, n: int, kept: Flags) -
 @helper
 def value_at(columns: Codes, values: Array, code: int) -> float:
     """The value of a row at a column, 0 if it has none."""
-    low, high = 0, len(columns)
-    while low < high:
-        middle = (low + high) // 2
-        if columns[middle] < code:
-            low = middle + 1
-        else:
-            high = middle
-    return values[low] if low < len(columns) and columns[low] == code else 0.0
+    place = first_at_least(columns, 0, len(columns), code)
+    return values[place] if place < len(columns) and columns[place] == code else 0.0
 
 
 @helper
