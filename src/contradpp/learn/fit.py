@@ -38,6 +38,7 @@ Array = NDArray[np.float64]
 VALIDATION_SHARE = 0.05
 MOST_VALIDATION = 5000
 FEWEST_TO_SPLIT = 40
+LEAST_RATE = 0.2  # where there are only rejected sets: who rejects something expects to see it
 NEWS = 10.0  # steps of `partial_fit` are of full length if one set in so many is new
 START, SPLIT, TRAIN, UNIFORM, UPDATE, PARTNERS = range(6)  # keys of the random streams
 
@@ -171,12 +172,16 @@ def learn_more(
     plan = make_plan(params, state, data, problem.validation, counts, problem.n_baskets, seed)
 
     def finish(learned: Learned) -> None:
+        if not positives.n_baskets:  # rejected sets must lose probability, and no news says how large sets are
+            hand_over(learned)
+            return
         mean_size = float(counts.sum() / problem.n_baskets) if known.counts is not None else None
         hand_over(replace(learned, kernel=at_old_scale(learned.kernel, known.kernel, mean_size)))
 
     # A step is as long whether it rests on ten sets or a thousand: little news must not shake what much data have said.
     news = float(np.abs(weights).sum() + np.abs(negative_weights).sum())
     rate = min(1.0, NEWS * news / max(known.n_baskets + news, 1e-300))
+    rate = rate if positives.n_baskets else max(rate, LEAST_RATE)
     run(problem, state, replace(plan, schedule=Steady(rate), keep_best=False), finish, callbacks, model_of)
 
 
