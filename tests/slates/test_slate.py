@@ -8,7 +8,7 @@ import pytest
 import contradpp as cd
 from contract import BASKETS, RED, fitted, rows_that
 from contradpp.errors import ParameterError, RankError, UnknownItemError
-from slates.cases import correlations, define
+from slates.cases import RIDGE, define
 
 every_dpp = pytest.mark.parametrize("name", rows_that("slate"))
 
@@ -27,13 +27,15 @@ def test_without_variety_it_is_the_recommendation(name):
 def test_it_is_the_greedy_slate_of_its_kernel(name):
     model = fitted(name)
     items = list(model.items_)
-    V = model.kernel_.vectors
+    V, lengths = model.kernel_.vectors, np.sqrt(model.kernel_.squared_norms)  # the diagonal counts in the lengths
+    phi = V @ V.T / np.outer(lengths, lengths)
+    np.fill_diagonal(phi, 1 + RIDGE)
     for basket in BASKETS[:4]:
         for diversity in (None, 0.5, 1.0):
             open_to = [i for i, item in enumerate(items) if item not in basket]
             chances = model.predict_next(basket)[open_to]
             delta = 0.3 if diversity is None else diversity
-            expected = define(chances, correlations(V[open_to]), 4, delta, scale="log")
+            expected = define(chances, phi[np.ix_(open_to, open_to)], 4, delta, scale="log")
             found, shares = model.slate(basket, N=4, diversity=diversity)
             assert found.tolist() == [items[open_to[position]] for position in expected]
             assert np.allclose(shares, chances[expected])
