@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from contradpp.data.sets import pointers
 from contradpp.data.vocabulary import Vocabulary, id_array, plain, unusable_ids
 from contradpp.dpp.kernel import Kernel, checked_factors
-from contradpp.dpp.slates import Rules, Vectors
+from contradpp.dpp.slates import NOTHING, Rules, Vectors
 from contradpp.errors import DataError, ParameterError, UnknownItemError
 
 Array = NDArray[np.float64]
@@ -117,7 +117,10 @@ def _refuse_duplicates(found: Candidates) -> None:
     sizes = found.indptr[1:] - found.indptr[:-1]
     if found.ids.dtype.kind in "iu" and found.count and (sizes == sizes[0]).all():
         rows = np.sort(found.ids.reshape(found.count, -1), axis=1)
-        doubled = np.flatnonzero((rows[:, 1:] == rows[:, :-1]).any(axis=1))
+        same = rows[:, 1:] == rows[:, :-1]
+        if not same.any():
+            return
+        doubled = np.flatnonzero(same.any(axis=1))
     else:
         ids = found.ids.tolist()
         ends = found.indptr.tolist()
@@ -240,10 +243,12 @@ def _of_arrays(vectors: Any, lists: Candidates, given: list[Items], unknown: str
             f"vectors must be a row of numbers for each of the {lists.passed[-1]} candidates, in their order, or a "
             f"mapping of item to vector; got shape {table.shape}"
         )
-    rows = np.array([lists.find(number, item) for number, one in enumerate(given) for item in one], dtype=np.int64)
-    flat = _id_array([item for one in given for item in one])
-    _refuse_unknown(rows, flat, "given", "the candidates, beside which the vectors stand: pass a mapping", unknown)
-    rows[rows >= 0] = lists.places[rows[rows >= 0]]
+    rows = NOTHING
+    if given:
+        rows = np.array([lists.find(number, item) for number, one in enumerate(given) for item in one], dtype=np.int64)
+        flat = _id_array([item for one in given for item in one])
+        _refuse_unknown(rows, flat, "given", "the candidates, beside which the vectors stand: pass a mapping", unknown)
+        rows[rows >= 0] = lists.places[rows[rows >= 0]]
     return Vectors.of_table(_real(table), n_jobs=n_jobs), lists.places, rows
 
 
