@@ -84,6 +84,7 @@ def read_candidates(candidates: Any, scores: Any) -> Candidates:
 
 def _flat(lists: Any, what: str, as_array: Callable[[list[Any]], NDArray[Any]]) -> tuple[bool, Ints, NDArray[Any]]:
     """Whether it is a single list, the pointers of the lists, and all entries one after the other."""
+    lists = np.arange(lists.start, lists.stop, lists.step) if isinstance(lists, range) else lists
     if isinstance(lists, np.ndarray) and lists.ndim in (1, 2) and lists.dtype != object:
         n_lists = 1 if lists.ndim == 1 else len(lists)
         return lists.ndim == 1, np.arange(n_lists + 1) * lists.shape[-1], lists.reshape(-1)
@@ -103,7 +104,7 @@ def _flat(lists: Any, what: str, as_array: Callable[[list[Any]], NDArray[Any]]) 
 
 
 def _id_array(items: list[Any]) -> NDArray[Any]:
-    return id_array([plain(item) for item in items])
+    return id_array(items if set(map(type, items)) <= {int, str} else [plain(item) for item in items])
 
 
 def _number_array(values: Any) -> Array:
@@ -116,7 +117,10 @@ def _number_array(values: Any) -> Array:
 def _refuse_duplicates(found: Candidates) -> None:
     sizes = found.indptr[1:] - found.indptr[:-1]
     if found.ids.dtype.kind in "iu" and found.count and (sizes == sizes[0]).all():
-        rows = np.sort(found.ids.reshape(found.count, -1), axis=1)
+        rows = found.ids.reshape(found.count, -1)
+        if found.single and (rows[:, 1:] > rows[:, :-1]).all():
+            return  # positions, as one passes for things without an id
+        rows = np.sort(rows, axis=1)
         same = rows[:, 1:] == rows[:, :-1]
         if not same.any():
             return
