@@ -93,7 +93,7 @@ def one_list(n: int, k: int, d: int, diversity: float, repeats: int) -> float:
                 )
             with blas_threads(1):
                 same = lines["rerank"]()[0].tolist() == lines["fast greedy, kernel built"]()  # type: ignore[index]
-                times = best_of(lines, repeats, calls=10)
+                times = best_of(lines, repeats, calls=30)
             for name, time in times.items():
                 kind = f"{np.dtype(dtype).name}, {'groups' if groups else 'random'}"
                 print(f"{kind:<22}{name:<28}{1000 * time:>9.3f}{time / times['rerank']:>8.1f}")

@@ -162,6 +162,12 @@ class Kernel:
         return norms + self.diagonal if self.has_diagonal else norms
 
     @cached_property
+    def inverse_lengths(self) -> Array:
+        """1/√L_ii, 0 where L_ii is: what makes correlations of the symmetric part (M,)."""
+        norms = self.squared_norms
+        return _frozen(np.divide(1.0, np.sqrt(norms), out=np.zeros_like(norms), where=norms > 0))
+
+    @cached_property
     def root(self) -> Array:
         """R (r, r), upper triangular, with RᵀR = Vᵀ (I + D)⁻¹ V of a symmetric kernel, else XᵀX.
 

@@ -75,8 +75,7 @@ class Vectors(NamedTuple):
     @staticmethod
     def of_kernel(kernel: Kernel) -> Vectors:
         """Those of the symmetric part of L, so that their products are its correlations: attraction stays out of it."""
-        norms = kernel.squared_norms
-        return Vectors(kernel.vectors, np.divide(1.0, np.sqrt(norms), out=np.zeros_like(norms), where=norms > 0))
+        return Vectors(kernel.vectors, kernel.inverse_lengths)
 
     @staticmethod
     def of_table(table: NDArray[Any], *, n_jobs: int = 1) -> Vectors:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from contradpp.data.sets import pointers
 from contradpp.data.vocabulary import Vocabulary, id_array, plain, unusable_ids
 from contradpp.dpp.kernel import Kernel, checked_factors
-from contradpp.dpp.slates import Rules, Vectors
+from contradpp.dpp.slates import NOTHING, Rules, Vectors
 from contradpp.errors import DataError, ParameterError, UnknownItemError
 
 Array = NDArray[np.float64]
@@ -84,6 +84,7 @@ def read_candidates(candidates: Any, scores: Any) -> Candidates:
 
 def _flat(lists: Any, what: str, as_array: Callable[[list[Any]], NDArray[Any]]) -> tuple[bool, Ints, NDArray[Any]]:
     """Whether it is a single list, the pointers of the lists, and all entries one after the other."""
+    lists = np.arange(lists.start, lists.stop, lists.step) if isinstance(lists, range) else lists
     if isinstance(lists, np.ndarray) and lists.ndim in (1, 2) and lists.dtype != object:
         n_lists = 1 if lists.ndim == 1 else len(lists)
         return lists.ndim == 1, np.arange(n_lists + 1) * lists.shape[-1], lists.reshape(-1)
@@ -103,7 +104,7 @@ def _flat(lists: Any, what: str, as_array: Callable[[list[Any]], NDArray[Any]]) 
 
 
 def _id_array(items: list[Any]) -> NDArray[Any]:
-    return id_array([plain(item) for item in items])
+    return id_array(items if set(map(type, items)) <= {int, str} else [plain(item) for item in items])
 
 
 def _number_array(values: Any) -> Array:
@@ -116,8 +117,14 @@ def _number_array(values: Any) -> Array:
 def _refuse_duplicates(found: Candidates) -> None:
     sizes = found.indptr[1:] - found.indptr[:-1]
     if found.ids.dtype.kind in "iu" and found.count and (sizes == sizes[0]).all():
-        rows = np.sort(found.ids.reshape(found.count, -1), axis=1)
-        doubled = np.flatnonzero((rows[:, 1:] == rows[:, :-1]).any(axis=1))
+        rows = found.ids.reshape(found.count, -1)
+        if found.single and (rows[:, 1:] > rows[:, :-1]).all():
+            return  # positions, as one passes for things without an id
+        rows = np.sort(rows, axis=1)
+        same = rows[:, 1:] == rows[:, :-1]
+        if not same.any():
+            return
+        doubled = np.flatnonzero(same.any(axis=1))
     else:
         ids = found.ids.tolist()
         ends = found.indptr.tolist()
@@ -240,10 +247,12 @@ def _of_arrays(vectors: Any, lists: Candidates, given: list[Items], unknown: str
             f"vectors must be a row of numbers for each of the {lists.passed[-1]} candidates, in their order, or a "
             f"mapping of item to vector; got shape {table.shape}"
         )
-    rows = np.array([lists.find(number, item) for number, one in enumerate(given) for item in one], dtype=np.int64)
-    flat = _id_array([item for one in given for item in one])
-    _refuse_unknown(rows, flat, "given", "the candidates, beside which the vectors stand: pass a mapping", unknown)
-    rows[rows >= 0] = lists.places[rows[rows >= 0]]
+    rows = NOTHING
+    if given:
+        rows = np.array([lists.find(number, item) for number, one in enumerate(given) for item in one], dtype=np.int64)
+        flat = _id_array([item for one in given for item in one])
+        _refuse_unknown(rows, flat, "given", "the candidates, beside which the vectors stand: pass a mapping", unknown)
+        rows[rows >= 0] = lists.places[rows[rows >= 0]]
     return Vectors.of_table(_real(table), n_jobs=n_jobs), lists.places, rows
 
 

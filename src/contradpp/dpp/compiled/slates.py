@@ -411,9 +411,13 @@ def best_candidate(
             continue
         if not (free_here(group, place, rules, tally) and free_ahead(group, place, rules, first, fixed, places, f)):
             continue
-        row = likeness.rows[first + work.order[a]]
-        work.value[a] = variety_of(likeness, row, trade.method, work.basis, work.seen[a], depth, work.value[a])
+        row, before = likeness.rows[first + work.order[a]], work.value[a]
+        work.value[a] = variety_of(likeness, row, trade.method, work.basis, work.seen[a], depth, before)
         work.seen[a] = depth
+        if not additive(trade):  # a logarithm is below its tangent: often that bound will do
+            work.gain[a] += trade.delta * (max(work.value[a], RIDGE) / max(before, RIDGE) - 1.0)
+            if work.gain[a] < best - trade.tie:
+                continue
         work.gain[a] = gain_of(trade, work.worth[a], work.value[a], depth, n_given)
         best = max(best, work.gain[a])
         if work.gain[a] >= best - trade.tie:
