@@ -1,14 +1,17 @@
-"""Exact samples of a DPP and of its sets of one size, prepared once and then drawn in milliseconds or less.
+"""Samples of a DPP and of its sets of one size: exact ones, prepared once and then drawn in milliseconds; or a chain's.
 
 L = V Vᵀ is sampled by its eigenvectors, at a cost per sample that does not grow with the catalogue. Any other kernel by
 elimination: items leave I + L one by one, and a sample goes back the same way and decides on each given the ones before
 it (see `compiled.samples`; the idea of sampling along an LU factorisation is Poulson's, 2019). Items without partners
 are eliminated within the r × r gain, so that only those with partners take a dense matrix. No pivoting is needed: the
 symmetric part of I + L, and of whatever is left of it, is at least the identity.
+
+A kernel too large for that is sampled by a Markov chain (`compiled.chains`), whose law only tends to that of the DPP.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,8 +22,9 @@ from scipy.linalg import solve_triangular
 from contradpp._random import stream
 from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.sets import Sets, pointers
+from contradpp.dpp import condition, whole
 from contradpp.dpp.linalg import log_elementary_symmetric, safe_cholesky
-from contradpp.dpp.whole import refuse_too_many
+from contradpp.dpp.probes import ROUGH
 from contradpp.errors import ParameterError, RankError
 
 if TYPE_CHECKING:
@@ -28,8 +32,10 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, NDArray[np.int64]], NDArray[np.int32]]  # fills in the sizes, returns the items
-SAMPLES_PER_BLOCK = {"eigenvectors": 1024, "elimination": 64}
+SAMPLES_PER_BLOCK = {"eigenvectors": 1024, "elimination": 64, "chain": 4}
 MOST_TRIES = 10_000
+MOST_PREPARED = 4  # samplers that are kept, each with up to a dense matrix over the items with partners
+FEWEST_STEPS, STEPS_PER_ITEM = 1000, 200  # of a chain
 _SMALL_BLOCK = 64
 
 
@@ -62,7 +68,10 @@ class Sampler:
         self._vectors = eigenvectors(kernel) if self.way == "eigenvectors" else None
         self._made: tuple[int | None, Elimination] | None = None  # the last one, and the size that it is for
         if self.way == "elimination":
-            refuse_too_many(len(kernel.skew.connected), "samples")
+            whole.refuse_too_many(
+                len(kernel.skew.connected), "exact samples take a dense matrix over the items with partners",
+                "Use sample(method='chain'), a Markov chain, instead",
+            )  # fmt: skip
 
     @property
     def rank(self) -> int:
@@ -78,18 +87,10 @@ class Sampler:
             raise ParameterError(f"n_samples must not be negative, got {n}")
         if size is not None and not 0 <= size <= self.rank:
             raise RankError(f"size must lie in 0..{self.rank}, the rank of the kernel, got {size}")
-        sizes = np.zeros(n, dtype=np.int64)
-        step = SAMPLES_PER_BLOCK[self.way]
-        n_blocks = -(-n // step) if self.rank and size != 0 else 0
-        items: list[NDArray[np.int32]] = [np.empty(0, dtype=np.int32)] * n_blocks
-        if n_blocks:
-            draw = self._by_elimination(size) if self._vectors is None else _by_eigenvectors(self._vectors, size)
-
-        def work(block: int) -> None:
-            items[block] = draw(stream(seed, block), sizes[block * step : (block + 1) * step])
-
-        run_blocks(work, n_blocks, self.n_jobs)
-        return Sets(pointers(sizes), np.concatenate([np.empty(0, dtype=np.int32), *items]))
+        if not n or not self.rank or size == 0:
+            return Sets(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32))
+        draw = self._by_elimination(size) if self._vectors is None else _by_eigenvectors(self._vectors, size)
+        return _in_blocks(draw, n, SAMPLES_PER_BLOCK[self.way], seed, self.n_jobs)
 
     def _by_elimination(self, size: int | None) -> Draw:
         """The law of sets of one size is that of the kernel at any scale.
@@ -116,6 +117,53 @@ class Sampler:
         return draw
 
 
+class Samplers:
+    """The samplers of a kernel given items, the last few of which are kept."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._kept: OrderedDict[tuple[tuple[int, ...], int | None], tuple[Sampler, NDArray[np.int64]]] = OrderedDict()
+
+    def given(self, items: NDArray[np.int32], size: int | None) -> tuple[Sampler, NDArray[np.int64]]:
+        """A sampler of what may join these items, for sets of this size (it is prepared for one), and their codes."""
+        key = tuple(items.tolist()), None if self.kernel.symmetric and not self.kernel.has_diagonal else size
+        if key not in self._kept:
+            kernel, rest = self.kernel.condition(items)
+            self._kept[key] = Sampler(kernel), rest
+            while len(self._kept) > MOST_PREPARED:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+
+class Chain:
+    """A Markov chain over the sets of a kernel, for one that is too large for exact samples.
+
+    Every sample is the last set of a chain of its own, so that samples are independent of each other; how near their
+    law is to the DPP's depends on the number of steps. A step costs O(k³ + k r) for sets of k items.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        from contradpp.dpp.compiled import chains
+
+        self.kernel = kernel
+        skew = kernel.skew
+        totals = np.concatenate([[0.0], np.cumsum(skew.values**2)])
+        squares = np.zeros(kernel.n_items)
+        np.add.at(squares, np.repeat(np.arange(kernel.n_items), np.diff(skew.indptr)), skew.values**2)
+        owner = np.repeat(np.arange(kernel.n_items), np.diff(skew.indptr))
+        odds = kernel.squared_norms + squares / (1.0 + kernel.squared_norms)
+        weights = odds / (1.0 + odds)
+        self.expected_size = float(weights.sum())
+        del totals, owner
+
+    def sample(
+        self, n: int, *, seed: int, size: int | None = None, given: NDArray[np.int32] | None = None,
+        n_steps: int | None = None,
+    ) -> Sets:  # fmt: skip
+        """n sets that hold the given items, which come first; of exactly `size` items if it is given."""
+
+
 def _by_eigenvectors(vectors: Eigenvectors, size: int | None) -> Draw:
     """A sample picks eigenvectors (Kulesza and Taskar 2012, Algorithms 1 and 8), then items by rejection."""
     from contradpp.dpp.compiled import samples
@@ -131,6 +179,18 @@ def _by_eigenvectors(vectors: Eigenvectors, size: int | None) -> Draw:
         return samples.sample_k_dpp(columns, cumulative, log_values, table, size, rng, len(sizes))
 
     return draw
+
+
+def _in_blocks(draw: Draw, n: int, step: int, seed: int, n_jobs: int) -> Sets:
+    """n sets, so many at a time, each block by a random stream of its own."""
+    sizes = np.zeros(n, dtype=np.int64)
+    items: list[NDArray[np.int32]] = [np.empty(0, dtype=np.int32)] * -(-n // step)
+
+    def work(block: int) -> None:
+        items[block] = draw(stream(seed, block), sizes[block * step : (block + 1) * step])
+
+    run_blocks(work, len(items), n_jobs)
+    return Sets(pointers(sizes), np.concatenate([np.empty(0, dtype=np.int32), *items]))
 
 
 def eigenvectors(kernel: Kernel) -> Eigenvectors:
@@ -190,7 +250,7 @@ def scale_for_size(kernel: Kernel, size: int, *, most: int = 12) -> float:
     x, low, high, slope = 0.0, -np.inf, np.inf, 1.0
     before: tuple[float, float] | None = None
     for _ in range(most):
-        expected = kernel.scaled(np.exp(x)).expected_size
+        expected = whole.expected_size(kernel.scaled(np.exp(x)), ROUGH)
         if abs(expected - target) <= 0.2 * np.sqrt(target) or abs(x) > 60:
             break
         low, high = (x, high) if expected < target else (low, x)
