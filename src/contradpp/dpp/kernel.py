@@ -19,7 +19,7 @@ from scipy.linalg import eigh, eigvalsh, svd
 
 from contradpp._threads import blas_threads
 from contradpp.data.sets import Sets
-from contradpp.dpp import condition, factor, whole
+from contradpp.dpp import condition, factor, sizes, whole
 from contradpp.dpp.factor import Inverses
 from contradpp.dpp.grow import GrowingSet
 from contradpp.dpp.probes import Estimate, Precision
@@ -256,7 +256,7 @@ class Kernel:
     @cached_property
     def log_size_distribution(self) -> Array:
         """log P(|Y| = k) for k = 0, 1, ... ."""
-        return whole.log_size_distribution(self)
+        return sizes.log_size_distribution(self)
 
     def marginals(self, given: NDArray[np.int32]) -> Array:
         """P(i ∈ Y | given ⊆ Y) for every item, 1 for the given."""

@@ -37,6 +37,7 @@ MOST_TRIES = 10_000
 MOST_PREPARED = 4  # samplers that are kept, each with up to a dense matrix over the items with partners
 FEWEST_STEPS, STEPS_PER_ITEM = 1000, 200  # of a chain
 _SMALL_BLOCK = 64
+_NOTHING = np.empty(0, dtype=np.int32)
 
 
 class Eigenvectors(NamedTuple):
@@ -65,13 +66,9 @@ class Sampler:
         self.kernel = kernel
         self.n_jobs = kernel.n_jobs
         self.way = "eigenvectors" if kernel.symmetric and not kernel.has_diagonal else "elimination"
+        refuse_too_large(kernel)
         self._vectors = eigenvectors(kernel) if self.way == "eigenvectors" else None
         self._made: tuple[int | None, Elimination] | None = None  # the last one, and the size that it is for
-        if self.way == "elimination":
-            whole.refuse_too_many(
-                len(kernel.skew.connected), "exact samples take a dense matrix over the items with partners",
-                "Use sample(method='chain'), a Markov chain, instead",
-            )  # fmt: skip
 
     @property
     def rank(self) -> int:
@@ -128,6 +125,7 @@ class Samplers:
         """A sampler of what may join these items, for sets of this size (it is prepared for one), and their codes."""
         key = tuple(items.tolist()), None if self.kernel.symmetric and not self.kernel.has_diagonal else size
         if key not in self._kept:
+            refuse_too_large(self.kernel)
             kernel, rest = self.kernel.condition(items)
             self._kept[key] = Sampler(kernel), rest
             while len(self._kept) > MOST_PREPARED:
@@ -144,24 +142,45 @@ class Chain:
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        from contradpp.dpp.compiled import chains
-
         self.kernel = kernel
-        skew = kernel.skew
-        totals = np.concatenate([[0.0], np.cumsum(skew.values**2)])
-        squares = np.zeros(kernel.n_items)
-        np.add.at(squares, np.repeat(np.arange(kernel.n_items), np.diff(skew.indptr)), skew.values**2)
+        skew, norms, r = kernel.skew, kernel.squared_norms, kernel.skew.values**2
         owner = np.repeat(np.arange(kernel.n_items), np.diff(skew.indptr))
-        odds = kernel.squared_norms + squares / (1.0 + kernel.squared_norms)
-        weights = odds / (1.0 + odds)
-        self.expected_size = float(weights.sum())
-        del totals, owner
+        self.squares = np.bincount(owner, r, minlength=kernel.n_items).astype(np.float64)
+        running = np.concatenate([[0.0], np.cumsum(r / self.squares[owner])])
+        self.shares: Array = running[1:] - running[skew.indptr[owner]]
+        odds = norms + self.squares / (1.0 + norms)  # P(i ∈ Y) to first order, in S
+        self.inclusion: Array = odds / (1.0 + odds)
 
     def sample(
-        self, n: int, *, seed: int, size: int | None = None, given: NDArray[np.int32] | None = None,
+        self, n: int, *, seed: int, size: int | None = None, given: NDArray[np.int32] = _NOTHING,
         n_steps: int | None = None,
     ) -> Sets:  # fmt: skip
         """n sets that hold the given items, which come first; of exactly `size` items if it is given."""
+        from contradpp.dpp.compiled import chains
+
+        kernel, total = self.kernel, float(self.inclusion.sum())
+        if len(given):
+            condition.refuse_impossible(kernel, given)
+        if n_steps is None:
+            n_steps = FEWEST_STEPS + int(STEPS_PER_ITEM * (len(given) + total if size is None else size))
+        weights = self.inclusion / total if total else self.inclusion
+        by = chains.Proposals(weights, np.cumsum(weights), self.squares, self.shares)
+        parts = chains.Parts(kernel.left, kernel.wide, kernel.diagonal, *kernel.skew)
+        fixed = np.ascontiguousarray(given, dtype=np.int32)
+
+        def draw(rng: np.random.Generator, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+            drawn = []
+            for s in range(len(sizes)):
+                items, found = chains.run_chain(parts, by, fixed, -1 if size is None else size, n_steps, rng)
+                if not found:
+                    raise ParameterError(f"no set of {size} items was found: their probability is zero, or nearly")
+                drawn.append(items)
+                sizes[s] = len(items)
+            return np.concatenate(drawn)
+
+        if not n or not total:
+            return Sets(len(given) * np.arange(n + 1), np.tile(fixed, n))
+        return _in_blocks(draw, n, SAMPLES_PER_BLOCK["chain"], seed, kernel.n_jobs)
 
 
 def _by_eigenvectors(vectors: Eigenvectors, size: int | None) -> Draw:
@@ -191,6 +210,14 @@ def _in_blocks(draw: Draw, n: int, step: int, seed: int, n_jobs: int) -> Sets:
 
     run_blocks(work, len(items), n_jobs)
     return Sets(pointers(sizes), np.concatenate([np.empty(0, dtype=np.int32), *items]))
+
+
+def refuse_too_large(kernel: Kernel) -> None:
+    """Raise `ParameterError` if the kernel has too many items with partners for exact samples."""
+    whole.refuse_too_many(
+        len(kernel.skew.connected), "exact samples take a dense matrix over the items with partners",
+        "Use method='chain', a Markov chain, instead",
+    )  # fmt: skip
 
 
 def eigenvectors(kernel: Kernel) -> Eigenvectors:

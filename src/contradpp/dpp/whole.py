@@ -1,4 +1,4 @@
-"""The law of a DPP as a whole: its normaliser, marginals and sizes, all of which rest on I + L.
+"""The law of a DPP as a whole: its normaliser, marginals and expected size, all of which rest on I + L.
 
 A symmetric L = D + V Vᵀ needs nothing but the small matrix Vᵀ (I + D)⁻¹ V. In general, with N = I + D + S,
 det(I + L) = Π(1 + d) det(I + S̃) det(I + G Xᵀ N⁻¹ X),  S̃ = (I + D)^-½ S (I + D)^-½,  and
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, eigvals, eigvalsh, lapack, lu_factor, lu_solve, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, lapack, lu_factor, lu_solve, solve_triangular
 
 from contradpp._threads import blas_threads
 from contradpp.dpp import condition
-from contradpp.dpp.linalg import cholesky_threads, log_elementary_symmetric
+from contradpp.dpp.linalg import cholesky_threads
 from contradpp.dpp.probes import FINE, ROUGH, ByProbes, Estimate, Precision
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError
@@ -29,7 +29,6 @@ MOST_DENSE = 4_000  # items; no dense matrix is larger
 _MOST_DENSE_ROUGH = 500  # items up to which a dense matrix is as quick as a rough estimate
 # Up to this norm of S̃, forming I + S̃ᵀS̃ costs at most eight digits, and half the time.
 _MODEST = 1e4
-_NODES_PER_CHUNK = 2**21
 
 
 def log_normalizer(kernel: Kernel, precision: Precision = FINE) -> Estimate:
@@ -65,34 +64,6 @@ def expected_size(kernel: Kernel, precision: Precision = FINE) -> float:
     return float(_inclusion(kernel, precision)[0].sum())
 
 
-def log_size_distribution(kernel: Kernel) -> Array:
-    """log P(|Y| = k) for k = 0..K if L = V Vᵀ, else for k = 0..rank, to an absolute precision of some 1e-15.
-
-    From the eigenvalues of L by E z^|Y| = Π (1 + z λ) / (1 + λ): the elementary symmetric polynomials where they are
-    real, else a Fourier transform over the roots of unity.
-    """
-    values = _eigenvalues(kernel)
-    if kernel.symmetric:
-        most = kernel.rank if kernel.has_diagonal else kernel.n_components
-        sizes = np.full(most + 1, -np.inf)
-        degree = min(len(values), most)
-        sizes[: degree + 1] = log_elementary_symmetric(values.real, degree)[-1]
-        return np.asarray(sizes - np.logaddexp.reduce(sizes), dtype=np.float64)
-    n = kernel.rank + 1
-    roots = np.exp(-2j * np.pi * np.arange(n) / n)
-    transform = np.empty(n, dtype=np.complex128)
-    base = np.log1p(values).sum()
-    step = max(_NODES_PER_CHUNK // max(len(values), 1), 1)
-    for first in range(0, n, step):
-        z = roots[first : first + step, None]
-        with np.errstate(divide="ignore"):
-            transform[first : first + step] = np.exp(np.log1p(z * values).sum(axis=1) - base)
-    shares = np.maximum(np.fft.ifft(transform).real, 0.0)
-    with np.errstate(divide="ignore"):
-        logs: Array = np.log(shares / shares.sum())
-    return logs
-
-
 def _one_plus(R: Array) -> Array:
     """T, upper triangular, with TᵀT = I + RᵀR; no cut and no square, so that small and large values both count."""
     return np.asarray(np.linalg.qr(np.vstack([np.eye(R.shape[1]), R]), mode="r"), dtype=np.float64)
@@ -112,26 +83,6 @@ def _inclusion(kernel: Kernel, precision: Precision = FINE) -> tuple[Array, Arra
     middle = np.linalg.solve(np.eye(len(G)) + G @ (kernel.wide.T @ part.NX), G)
     inside: Array = 1.0 - part.diagonal + np.einsum("ia,ia->i", part.NX @ middle, part.NtX)
     return inside, part.error
-
-
-def _eigenvalues(kernel: Kernel) -> NDArray[Any]:
-    """The eigenvalues of L that can differ from zero."""
-    if not kernel.skew.n_entries and not kernel.has_diagonal:
-        C = kernel.root.T @ kernel.root
-        return kernel.eigen[0] if kernel.symmetric else np.asarray(eigvals(kernel.gain @ C), dtype=np.complex128)
-    refuse_too_many(
-        kernel.n_items, "the distribution of sizes takes the eigenvalues of a dense matrix over all items",
-        "Draw sets by sample(method='chain') and count their sizes instead",
-    )  # fmt: skip
-    L = kernel.left @ kernel.wide.T
-    L[np.diag_indices_from(L)] += kernel.diagonal
-    with blas_threads(kernel.n_jobs):
-        if kernel.symmetric:
-            values: NDArray[Any] = np.maximum(eigvalsh(L, overwrite_a=True, check_finite=False), 0.0)
-        else:
-            L += kernel.skew.matrix().toarray()
-            values = eigvals(L, overwrite_a=True, check_finite=False).astype(np.complex128)
-    return values
 
 
 # -- I + D + S -------------------------------------------------------------------------------------------

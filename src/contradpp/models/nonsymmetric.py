@@ -207,9 +207,9 @@ class NonsymmetricDPP(LearnedDPP):
 
     @classmethod
     def _kernel_of(cls, tensors: persist.Tensors) -> Kernel:
-        factors = checked_factors(tensors["item_factors"])
+        factors = checked_factors(tensors["item_factors"], empty="diagonal" in tensors)
         skew = None
         if "skew.indices" in tensors:
             indptr, indices, values = (tensors[f"skew.{name}"] for name in Skew._fields)
             skew = Skew.of_parts(indptr, indices, values, len(factors))
-        return Kernel(factors, tensors.get("gain"), skew)
+        return Kernel(factors, tensors.get("gain"), skew, tensors.get("diagonal"))

@@ -68,9 +68,8 @@ def partner_share(parts: Parts, squares: Array, i: int, j: int) -> float:
     """The share of j in the squares of row i of S."""
     start, stop = parts.indptr[i], parts.indptr[i + 1]
     place = first_at_least(parts.indices, start, stop, j)
-    if place < stop and parts.indices[place] == j:
-        return parts.values[place] * parts.values[place] / squares[i]
-    return 0.0
+    linked = place < stop and parts.indices[place] == j
+    return float(parts.values[place] * parts.values[place] / squares[i]) if linked else 0.0
 
 
 @helper
@@ -97,7 +96,7 @@ def log_density(parts: Parts, by: Proposals, Z: Codes, items: Codes) -> float:
             i, j = items[a], items[1 - a]
             if by.squares[i] > 0:
                 density += by.weights[i] * partner_share(parts, by.squares, i, j)
-    return np.log(density)
+    return float(np.log(density))
 
 
 @helper
