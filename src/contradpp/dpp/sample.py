@@ -162,7 +162,7 @@ class Chain:
         if len(given):
             condition.refuse_impossible(kernel, given)
         if n_steps is None:
-            n_steps = FEWEST_STEPS + int(STEPS_PER_ITEM * (len(given) + total if size is None else size))
+            n_steps = chain_steps(len(given) + total if size is None else size)
         weights = self.inclusion / total if total else self.inclusion
         by = chains.Proposals(weights, np.cumsum(weights), self.squares, self.shares)
         parts = chains.Parts(kernel.left, kernel.wide, kernel.diagonal, *kernel.skew)
@@ -181,6 +181,11 @@ class Chain:
         if not n or not total:
             return Sets(len(given) * np.arange(n + 1), np.tile(fixed, n))
         return _in_blocks(draw, n, SAMPLES_PER_BLOCK["chain"], seed, kernel.n_jobs)
+
+
+def chain_steps(size: float) -> int:
+    """How many steps a chain makes for sets of about this size, unless it is told."""
+    return FEWEST_STEPS + int(STEPS_PER_ITEM * size)
 
 
 def _by_eigenvectors(vectors: Eigenvectors, size: int | None) -> Draw:
