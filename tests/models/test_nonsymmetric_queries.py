@@ -285,5 +285,5 @@ def test_log_det_does_not_need_the_normaliser(monkeypatch):
     monkeypatch.setattr("contradpp.dpp.whole.log_normalizer", lambda _: 1 / 0)
     assert shop.log_det([0, 1]) == pytest.approx(np.log(1.25))
     assert shop.law_is_cheap_
-    monkeypatch.setattr("contradpp.models.nonsymmetric.MOST_CHEAP", 1)
+    monkeypatch.setattr("contradpp.dpp.whole.MOST_DENSE", 1)
     assert not shop.law_is_cheap_

@@ -158,9 +158,8 @@ def put_in(parts: Parts, Z: Codes, L: Array, items: Codes) -> tuple[Codes, Array
 @helper
 def take_out(Y: Codes, L: Array, gone: NDArray[np.int64]) -> tuple[Codes, Array]:
     """Y without these places, and L of what is left."""
-    n = len(Y) - len(gone)
+    n, count = len(Y) - len(gone), 0
     Z, smaller, places = np.empty(n, dtype=np.int32), np.empty((n, n)), np.empty(n, dtype=np.int64)
-    count = 0
     for a in range(len(Y)):
         stays = True
         for g in gone:
@@ -176,16 +175,78 @@ def take_out(Y: Codes, L: Array, gone: NDArray[np.int64]) -> tuple[Codes, Array]
 
 
 @helper
-def log_det_of(L: Array) -> float:
-    """log det L; −inf where L is singular by the rule of `factor`."""
-    k, log = len(L), 0.0
-    A, scales = L.copy(), np.empty(k)
-    set_scales(A, scales)
+def determinant(A: Array) -> float:
+    """That of a small matrix, whose content is used up."""
+    n, product = len(A), 1.0
+    for c in range(n):
+        best = c
+        for a in range(c + 1, n):
+            if abs(A[a, c]) > abs(A[best, c]):
+                best = a
+        if A[best, c] == 0.0:
+            return 0.0
+        if best != c:
+            product = -product
+            for b in range(n):
+                A[c, b], A[best, b] = A[best, b], A[c, b]
+        product *= A[c, c]
+        for a in range(c + 1, n):
+            factor = A[a, c] / A[c, c]
+            for b in range(c, n):
+                A[a, b] -= factor * A[c, b]
+    return product
+
+
+@helper
+def det_ratio(parts: Parts, Y: Codes, W: Array, gone: NDArray[np.int64], items: Codes) -> float:
+    """det L_Y' / det L_Y for Y' = Y without the places R and with the items Q, from W = L_Y⁻¹:
+
+    the determinant of [[W_RR, W_R: L_YQ], [−L_QY W_:R, L_QQ − L_QY W L_YQ]], of up to four rows.
+    """
+    k, n_out, n_in = len(Y), len(gone), len(items)
+    rows, columns = np.empty((n_in, k)), np.empty((n_in, k))  # L_QY, and W L_YQ transposed
+    small = np.empty((n_out + n_in, n_out + n_in))
+    for q in range(n_in):
+        column = np.empty(k)
+        for a in range(k):
+            rows[q, a], column[a] = entry_of(parts, items[q], Y[a]), entry_of(parts, Y[a], items[q])
+        for a in range(k):
+            total = 0.0
+            for b in range(k):
+                total += W[a, b] * column[b]
+            columns[q, a] = total
+    for i in range(n_out):
+        for j in range(n_out):
+            small[i, j] = W[gone[i], gone[j]]
+        for q in range(n_in):
+            small[i, n_out + q] = columns[q, gone[i]]
+            total = 0.0
+            for a in range(k):
+                total += rows[q, a] * W[a, gone[i]]
+            small[n_out + q, i] = -total
+    for p in range(n_in):
+        for q in range(n_in):
+            total = entry_of(parts, items[p], items[q])
+            for a in range(k):
+                total -= rows[p, a] * columns[q, a]
+            small[n_out + p, n_out + q] = total
+    return determinant(small)
+
+
+@helper
+def inverse_of(L: Array) -> tuple[Array, bool]:
+    """L⁻¹, and whether there is one by the rule of `factor`."""
+    k = len(L)
+    W, scales = L.copy(), np.empty(k)
+    set_scales(W, scales)
     for a in range(k):
-        log += 2.0 * np.log(scales[a])
         for b in range(k):
-            A[a, b] /= scales[a] * scales[b]
-    return log + invert(A)[0]
+            W[a, b] /= scales[a] * scales[b]
+    possible = invert(W)[0] > -np.inf
+    for a in range(k):
+        for b in range(k):
+            W[a, b] /= scales[a] * scales[b]
+    return W, possible
 
 
 # -- The chain -------------------------------------------------------------------------------------------
@@ -221,30 +282,33 @@ def run_chain(
     pairs = PAIRS if len(parts.indices) > 0 else 0.0
     items = np.empty(2, dtype=np.int32)
     Y, L = put_in(parts, items[:0], np.empty((0, 0)), given)
-    log, tries = log_det_of(L), 0
-    while len(Y) < size:  # a set to start from: whatever can join
+    W, possible = inverse_of(L)
+    tries = 0
+    while len(Y) < size and possible:  # a set to start from: whatever can join
         n_in = 2 if rng.random() < pairs and size - len(Y) > 1 else 1
         tries += 1
         if tries > MOST_TRIES:
-            return Y, False
-        if draw_items(parts, by, Y, n_in, rng, items):
+            possible = False
+        elif draw_items(parts, by, Y, n_in, rng, items):
             new_Y, new_L = put_in(parts, Y, L, items[:n_in])
-            new_log = log_det_of(new_L)
-            if new_log > -np.inf:
-                Y, L, log, tries = new_Y, new_L, new_log, 0
-    for _ in range(n_steps):
+            new_W, joins = inverse_of(new_L)
+            if joins:
+                Y, L, W, tries = new_Y, new_L, new_W, 0
+    for _ in range(n_steps if possible else 0):
         n_out, n_in = choose_move(size < 0, pairs, rng)
         m = len(Y) - len(given)
         if n_out > m:
             continue
         gone = choose_places(len(given), len(Y), n_out, rng)
         Z, L_Z = take_out(Y, L, gone)
-        ratio = log_density(parts, by, Z, Y[gone]) + log_choices(m, n_out)
-        if ratio == -np.inf or not draw_items(parts, by, Z, n_in, rng, items):
+        chance = log_density(parts, by, Z, Y[gone]) + log_choices(m, n_out)
+        if chance == -np.inf or not draw_items(parts, by, Z, n_in, rng, items):
             continue
-        ratio -= log_density(parts, by, Z, items[:n_in]) + log_choices(m - n_out + n_in, n_in)
-        new_Y, new_L = put_in(parts, Z, L_Z, items[:n_in])
-        new_log = log_det_of(new_L)
-        if np.log(rng.random()) < new_log - log + ratio:
-            Y, L, log = new_Y, new_L, new_log
-    return Y, True
+        chance -= log_density(parts, by, Z, items[:n_in]) + log_choices(m - n_out + n_in, n_in)
+        ratio = det_ratio(parts, Y, W, gone, items[:n_in])
+        if ratio > 0 and np.log(rng.random()) < np.log(ratio) + chance:
+            new_Y, new_L = put_in(parts, Z, L_Z, items[:n_in])
+            new_W, joins = inverse_of(new_L)  # anew, against rounding
+            if joins:
+                Y, L, W = new_Y, new_L, new_W
+    return Y, possible
