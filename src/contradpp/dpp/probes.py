@@ -32,13 +32,14 @@ class Precision(NamedTuple):
     """How precise answers should be."""
 
     error: float = 0.005  # the standard error of log det(I + S) to aim at
-    fewest: int = 32  # probes
-    most: int = 256  # probes, even if the error is larger then
+    fewest: int = 64  # probes of the determinant; with fewer, its error is not well known itself
+    most: int = 256  # even if the error is larger then
+    of_diagonal: int = 32  # probes
     tolerance: float = 1e-10  # of a residual, relative to the right-hand side
 
 
 FINE = Precision()
-ROUGH = Precision(error=np.inf, fewest=8, most=8, tolerance=1e-3)
+ROUGH = Precision(of_diagonal=8, tolerance=1e-3)
 
 
 class Estimate(NamedTuple):
@@ -86,7 +87,7 @@ class ByProbes:
         """log det(I + S): the exact part, and the mean of the rest over as many probes as the precision asks for."""
         c = self._polynomial(half_log, 2)
         exact = c[0] * self.n + c[1] * self.squares.sum() + c[2] * self.fourth.sum()
-        error, fewest, most, _ = self.precision
+        error, fewest, most = self.precision[:3]
         values, widths = np.empty(0), np.empty(0)
         missing = float(fewest)
         while missing > 0:
@@ -118,7 +119,7 @@ class ByProbes:
         an item with small entries has a small one.
         """
         c = self._polynomial(lambda x: 1.0 / (1.0 + x), 1)
-        n_blocks = -(-self.precision.fewest // COLUMNS_PER_BLOCK)
+        n_blocks = -(-self.precision.of_diagonal // COLUMNS_PER_BLOCK)
         sums, squares = np.empty((n_blocks, self.n)), np.empty((n_blocks, self.n))
 
         def work(block: int) -> None:
