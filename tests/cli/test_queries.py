@@ -222,23 +222,23 @@ def test_control_characters_do_not_reach_a_terminal(call, tmp_path, on_a_termina
     assert "\x1b" not in call("evaluate", tmp_path / "m", "\x1b[31mred").err
 
 
-def test_info_of_a_large_catalogue_needs_no_normaliser(call, model, monkeypatch):
-    def refuse(self, *given):
-        raise MemoryError
-
-    monkeypatch.setattr(cd.NonsymmetricDPP, "law_is_cheap_", False)
-    with monkeypatch.context() as patch:
-        for name in ("marginals", "size_distribution"):
-            patch.setattr(cd.NonsymmetricDPP, name, refuse)
-        shown = call("info", model)
-        assert shown.code == 0, shown.err
-        assert "--all" in shown.err
-        assert "Sugar, white" in shown.out
-        found = json.loads(call("info", model, "--json").out)
-        assert found["expected_basket_size"] is None
-        assert found["most_likely_items"][0] == {"item": "S1", "probability": None}
-        assert len(json.loads(call("info", model, "--items", "--json").out)) == 4
-    assert json.loads(call("info", model, "--all", "--json").out)["expected_basket_size"] > 1
+def test_info_of_a_large_catalogue_makes_no_dense_matrix(call, model, monkeypatch):
+    monkeypatch.setattr("contradpp.dpp.whole.MOST_DENSE", 1)
+    for way in ("ByCholesky", "ByLU"):
+        monkeypatch.setattr(f"contradpp.dpp.whole.{way}", lambda _: 1 / 0)
+    shown = call("info", model)
+    assert shown.code == 0, shown.err
+    assert "Sugar, white" in shown.out
+    found = json.loads(call("info", model, "--json").out)
+    assert found["expected_basket_size"] > 1
+    assert found["format_version"] == 1
+    assert found["most_likely_items"][0]["item"] == "S1"
+    assert len(json.loads(call("info", model, "--items", "--json").out)) == 4
+    refused = call("sample", model, "--seed", "0")
+    assert refused.code != 0
+    assert "the most is 1" in refused.err
+    assert "chain" in refused.err
+    assert call("sample", model, "--seed", "0", "--method", "chain").code == 0
 
 
 @pytest.fixture

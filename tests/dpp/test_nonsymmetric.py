@@ -15,6 +15,7 @@ from contradpp.dpp import condition, whole
 from contradpp.dpp.compiled import kernels
 from contradpp.dpp.grow import greedy_completion
 from contradpp.dpp.kernel import Kernel
+from contradpp.dpp.sample import Samplers
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError, RankError
 from exact import ExactDPP
@@ -297,11 +298,11 @@ def test_both_ways_to_the_resolvent_agree(scale):
     expected = np.linalg.inv(np.eye(8) + S)
     for way in (whole.ByCholesky, whole.ByLU):
         solver = way(skew.matrix())
-        assert solver.log_det() == pytest.approx(np.linalg.slogdet(np.eye(8) + S)[1], abs=1e-9)
+        assert solver.log_det() == (pytest.approx(np.linalg.slogdet(np.eye(8) + S)[1], abs=1e-9), 0.0)
         NX, NtX = solver.solve_both(X[:8])
         np.testing.assert_allclose(NX, expected @ X[:8], atol=1e-8)
         np.testing.assert_allclose(NtX, expected.T @ X[:8], atol=1e-8)
-        np.testing.assert_allclose(solver.inverse_diagonal(), np.diag(expected), atol=1e-8)
+        np.testing.assert_allclose(solver.inverse_diagonal(), [np.diag(expected), np.zeros(8)], atol=1e-8)
 
 
 def test_a_huge_skew_part_keeps_the_identity():
@@ -311,16 +312,19 @@ def test_a_huge_skew_part_keeps_the_identity():
     assert kernel.log_normalizer == pytest.approx(np.log(1 + 14e18), abs=1e-6)
 
 
-def test_too_many_items_for_the_whole_law(monkeypatch):
-    kernel, _ = made("sparse")
-    monkeypatch.setattr(whole, "MOST_CONNECTED", 3)
-    monkeypatch.setattr(whole, "MOST_FOR_EIGENVALUES", 3)
-    with pytest.raises(ParameterError, match=r"6 items that have partners \(0 GiB\)"):
-        _ = kernel.log_normalizer
-    with pytest.raises(ParameterError, match="6 items that have partners"):
+def test_too_many_items_for_exact_samples_and_sizes(monkeypatch):
+    """It is said at once, with the limit and what to do instead; log P is there all the same."""
+    kernel, L = made("sparse")
+    monkeypatch.setattr(whole, "MOST_DENSE", 3)
+    monkeypatch.setattr("contradpp.dpp.condition.condition", lambda *_: 1 / 0)
+    with pytest.raises(ParameterError, match=r"here 6; the most is 3\. Use method='chain'"):
         kernel.sampler()
-    with pytest.raises(ParameterError, match="all 7 items"):
+    with pytest.raises(ParameterError, match="here 6; the most is 3"):
+        Samplers(kernel).given(np.array([0], dtype=np.int32), None)
+    with pytest.raises(ParameterError, match=r"here 6; the most is 3\. Draw sets by sample"):
         _ = kernel.log_size_distribution
+    error = kernel.log_normalizer_error
+    assert kernel.log_normalizer == pytest.approx(np.linalg.slogdet(np.eye(7) + L)[1], abs=max(4 * error, 1e-9))
     assert np.isfinite(all_scores(kernel, as_sets([[0]]))[0, 1:]).all()
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import contradpp as cd
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import persist
+from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ModelFileError
 
 V = np.random.default_rng(0).normal(size=(5, 3))
@@ -209,6 +210,46 @@ def test_someone_elses_safetensors_file(tmp_path):
         cd.load(path)
     save_file({"weight": np.eye(3)}, path, metadata={"format": "pt"})
     with pytest.raises(ModelFileError, match="not a contradpp model"):
+        cd.load(path)
+
+
+def test_a_diagonal_and_categories_survive_and_make_it_version_two(tmp_path):
+    d, S = np.array([0.1, 0.0, 0.3, 0.2, 0.5]), np.zeros((5, 5))
+    S[0, 1], S[1, 0] = 0.4, -0.4
+    items = Vocabulary(["tea", "milk", "bread", "jam", "salt"], categories={"tea": "drinks", "milk": "drinks"})
+    first, second = tmp_path / "a", tmp_path / "b"
+    for factors in (V, np.empty((5, 0))):
+        model = cd.NonsymmetricDPP._of_kernel(Kernel(factors, skew=S, diagonal=d), items)
+        model.save(first)
+        loaded = cd.load(first)
+        np.testing.assert_array_equal(loaded.kernel_.diagonal, d)
+        assert loaded.items_.categories == items.categories
+        assert loaded.items_.names == {}
+        assert loaded.condition(["jam"]).items_.categories == items.categories
+        assert loaded.score_samples(["tea", "milk"]) == model.score_samples(["tea", "milk"])
+        assert persist.format_version(first) == 2
+        loaded.save(second)
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_what_version_one_can_hold_stays_version_one(saved):
+    assert persist.format_version(saved) == 1
+    assert cd.load(saved).items_.categories == {}
+
+
+@pytest.mark.parametrize("d", [np.full(5, -1.0), np.full(5, np.nan), np.ones(4), np.full(5, np.inf)])
+def test_a_diagonal_that_cannot_be(tmp_path, d):
+    path = tmp_path / "m"
+    forge(path, tensors={"item_factors": V, "items.int": np.arange(5), "diagonal": d})
+    with pytest.raises(ModelFileError, match="diagonal"):
+        cd.load(path)
+
+
+def test_categories_that_do_not_fit(tmp_path):
+    path = tmp_path / "m"
+    texts = {"categories.text.bytes": np.frombuffer(b"ab", np.uint8), "categories.text.ends": np.array([1, 2])}
+    forge(path, tensors={"item_factors": V, "items.int": np.arange(5), **texts})
+    with pytest.raises(ModelFileError, match="not as many categories"):
         cd.load(path)
 
 

@@ -271,3 +271,24 @@ def test_small_baskets_can_be_left_out():
     assert larger.metrics == cd.evaluate(model, baskets.subset([2, 3])).metrics
     with pytest.raises(DataError, match="5 or more items"):
         cd.evaluate(model, baskets, min_size=5)
+
+
+def test_a_log_likelihood_that_rests_on_an_estimate_says_so(monkeypatch):
+    """As text, as JSON and beside other models; what is exact has no such thing."""
+    rng = np.random.default_rng(0)
+    S = np.triu(0.3 * rng.normal(size=(8, 8)), 1)
+    parts = 0.4 * rng.normal(size=(8, 3)).astype(np.float32), None, S - S.T
+    test = [[0, 1], [2, 5], [3]]
+    exact = cd.evaluate(cd.NonsymmetricDPP.from_factors(*parts), test)
+    assert exact.log_likelihood_error == 0 == exact.as_dict()["log_likelihood_error"]
+    assert "±" not in str(exact)
+    monkeypatch.setattr("contradpp.dpp.whole.MOST_DENSE", 4)
+    model = cd.NonsymmetricDPP.from_factors(*parts)
+    model.refine_normalizer(0.5 * model.log_normalizer_error_)
+    report = cd.evaluate(model, test)
+    assert report.log_likelihood_error == model.log_normalizer_error_ == report.as_dict()["log_likelihood_error"] > 0
+    assert report.log_likelihood == pytest.approx(exact.log_likelihood, abs=4 * report.log_likelihood_error)
+    assert f" ± {report.log_likelihood_error:.1g}" in str(report)
+    assert f"{report.log_likelihood:.2f} ± {report.log_likelihood_error:.1g}" in str(cd.compare({"one": model}, test))
+    unasked = cd.evaluate(model, test, likelihood=False)
+    assert unasked.log_likelihood_error == 0

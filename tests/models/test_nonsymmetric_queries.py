@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 import contradpp as cd
-from contradpp.dpp import persist
+from contradpp.dpp import persist, sample
 from contradpp.errors import ModelFileError, NotFittedError, ParameterError, RankError, UnknownItemError
 from exact import ExactDPP, chi_square_p_value
 
@@ -285,5 +285,73 @@ def test_log_det_does_not_need_the_normaliser(monkeypatch):
     monkeypatch.setattr("contradpp.dpp.whole.log_normalizer", lambda _: 1 / 0)
     assert shop.log_det([0, 1]) == pytest.approx(np.log(1.25))
     assert shop.law_is_cheap_
-    monkeypatch.setattr("contradpp.models.base.MOST_CHEAP", 1)
+    monkeypatch.setattr("contradpp.dpp.whole.MOST_DENSE", 1)
     assert not shop.law_is_cheap_
+
+
+# -- Beyond the size of a dense matrix -----------------------------------------------------------------
+
+
+@pytest.fixture
+def large(monkeypatch) -> cd.NonsymmetricDPP:
+    """A model that counts as too large for a dense matrix over its items with partners."""
+    rng = np.random.default_rng(0)
+    S = np.triu(0.3 * rng.normal(size=(8, 8)), 1)
+    model = cd.NonsymmetricDPP.from_factors(0.4 * rng.normal(size=(8, 3)), S=S - S.T, items=list("abcdefgh"))
+    monkeypatch.setattr("contradpp.dpp.whole.MOST_DENSE", 4)
+    return model
+
+
+def test_log_probabilities_have_an_error_that_can_be_made_smaller(large):
+    L = large.item_factors_ @ large.item_factors_.T + large.skew_.toarray()
+    exact = np.linalg.slogdet(np.eye(8) + L)[1]
+    before = large.log_normalizer_error_
+    assert 0 < before < 0.1
+    assert abs(large.log_normalizer_ - exact) < 4 * before
+    after = large.refine_normalizer(before / 2)
+    assert after == large.log_normalizer_error_ < 0.6 * before
+    assert abs(large.log_normalizer_ - exact) < 4 * after
+    assert large.score_samples([]) == -large.log_normalizer_
+    found, errors = large.marginals_with_errors(["a"])
+    assert found[0] == 1
+    assert errors[0] == 0 < errors[1:].max()
+    np.testing.assert_array_equal(found, large.marginals(["a"]))
+    with pytest.raises(ParameterError, match="positive"):
+        large.refine_normalizer(-1)
+
+
+def test_exact_samples_say_up_to_which_size_and_what_to_do(large):
+    for ask in (large.sample, lambda: large.sample(size=2, given=["a"]), large.size_distribution):
+        with pytest.raises(ParameterError, match=r"here 8; the most is 4\..*method='chain'"):
+            ask()
+    assert not large.law_is_cheap_
+    drawn = large.sample(50, size=3, given=["c", "a"], method="chain", random_state=0)
+    assert all(basket[:2] == ["c", "a"] and len(set(basket)) == 3 for basket in drawn)
+    assert drawn == large.sample(50, size=3, given=["c", "a"], method="chain", random_state=0)
+    assert len(large.sample(0, method="chain")) == 0
+    assert large.sample(2, given=list("abcdefg"), size=7, method="chain")[1] == list("abcdefg")
+
+
+def test_bad_arguments_of_a_chain(large):
+    for bad in ({"method": "magic"}, {"method": "chain", "n_steps": 0}, {"method": "chain", "size": 9}):
+        with pytest.raises(ParameterError):
+            large.sample(**bad)
+
+
+def test_samplers_are_prepared_once_and_the_last_few_are_kept(monkeypatch):
+    rng = np.random.default_rng(0)
+    S = np.triu(0.3 * rng.normal(size=(8, 8)), 1)
+    model = cd.NonsymmetricDPP.from_factors(0.4 * rng.normal(size=(8, 3)), S=S - S.T)
+    prepared = []
+    plain = sample.eliminate
+    monkeypatch.setattr(sample, "eliminate", lambda kernel: (prepared.append(1), plain(kernel))[1])
+    first = model.sample(5, size=3, given=[1], random_state=0)
+    assert model.sample(5, size=3, given=[1], random_state=0) == first
+    assert len(prepared) == 1
+    model.sample(5, size=2, given=[1])
+    model.sample(5, size=3, given=[1])
+    assert len(prepared) == 2
+    for item in range(sample.MOST_PREPARED):
+        model.sample(5, size=3, given=[item + 2])
+    assert model.sample(5, size=3, given=[1], random_state=0) == first
+    assert len(prepared) == 3 + sample.MOST_PREPARED

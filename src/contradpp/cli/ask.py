@@ -159,19 +159,23 @@ def complete(
 @option("--size", type=click.IntRange(0), help="Only baskets of this size; any size if left out.")
 @option("--given", multiple=True, metavar="ITEM", help="Every basket holds this item; may be repeated.")
 @random_state_option("Seed of the draw; another one each time if left out.", default=None)
+@option(
+    "--method", type=click.Choice(["exact", "chain"]), default="exact",
+    help="chain: a Markov chain, for a model too large for exact samples.",
+)  # fmt: skip
 @unknown_option
 @json_option
 def sample(
-    model: str, n_samples: int, size: int | None, given: tuple[str, ...], random_state: int | None, unknown: str,
-    as_json: bool,
+    model: str, n_samples: int, size: int | None, given: tuple[str, ...], random_state: int | None, method: str,
+    unknown: str, as_json: bool,
 ) -> None:  # fmt: skip
-    """Draw baskets from MODEL, exactly as it says they occur: a line each, with --json an array each.
+    """Draw baskets from MODEL, as it says they occur: a line each, with --json an array each.
 
     \b
     contradpp sample shop.safetensors -n 3 --size 5 --given spaghetti
     """
     loaded, words = opened(model, unknown)
-    for basket in loaded.sample(n_samples, size, words.basket(given), random_state=random_state):
+    for basket in loaded.sample(n_samples, size, words.basket(given), random_state=random_state, method=method):
         if as_json:
             show_json(basket, indent=None)
         else:

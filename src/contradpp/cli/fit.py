@@ -237,7 +237,8 @@ def show_metrics(measured: Measured, *, seconds: dict[str, float] | None = None)
     rows = []
     for name, report in measured.reports.items():
         cells = [f"{report.mpr_fair:.1f}", *(f"{report.precision[k]:.1f} %" for k in KS), f"{report.ndcg:.3f}"]
-        cells.append(f"{report.log_likelihood:.1f}" if math.isfinite(report.log_likelihood) else "–")
+        likely = f"{report.log_likelihood:.1f}{report.plus_minus()}"
+        cells.append(likely if math.isfinite(report.log_likelihood) else "–")
         if seconds:
             cells.append(f"{seconds[name]:.1f}" if name in seconds else "")
         rows.append([name, *cells])

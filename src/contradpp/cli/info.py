@@ -10,8 +10,8 @@ import numpy as np
 
 import contradpp as cd
 from contradpp.cli.inputs import model_argument, option
-from contradpp.cli.output import Column, called, in_bytes, json_option, say, show_json, show_table
-from contradpp.dpp.persist import VERSION
+from contradpp.cli.output import Column, called, in_bytes, json_option, show_json, show_table
+from contradpp.dpp.persist import format_version
 from contradpp.models.base import BaseDPP
 
 N_POPULAR = 5
@@ -20,17 +20,14 @@ N_POPULAR = 5
 @click.command()
 @model_argument
 @option("--items", "with_items", is_flag=True, help="List every item it knows, the most likely first.")
-@option("--all", "everything", is_flag=True, help="Also what takes minutes and much memory for a large catalogue.")
+@option("--all", "everything", is_flag=True, hidden=True, help="Everything is always shown.")
 @json_option
 def info(model: str, with_items: bool, everything: bool, as_json: bool) -> None:
     """Say what MODEL is, what it was learned from, and what it knows."""
+    del everything  # what it once asked for no longer takes minutes
     loaded = cd.load(model)
-    whole = everything or loaded.law_is_cheap_
-    if not whole:
-        say("How likely items and sizes are takes long for so large a catalogue: --all works it out.")
-    marginals = loaded.marginals() if whole else None
-    ranked = marginals if marginals is not None else loaded.predict_next([])  # ∝ L_ii, which is at hand
-    order = np.argsort(-ranked, kind="stable").tolist()
+    marginals = loaded.marginals()
+    order = np.argsort(-marginals, kind="stable").tolist()
     if with_items:
         show_items(loaded.items_, marginals, order, as_json=as_json)
         return
@@ -50,22 +47,21 @@ def info(model: str, with_items: bool, everything: bool, as_json: bool) -> None:
 
 
 def facts_of(model: BaseDPP, path: Path, marginals: Any, order: list[int]) -> dict[str, Any]:
-    """What there is to know about a model, as plain values; None for what was not worked out."""
+    """What there is to know about a model, as plain values."""
     trained = getattr(model, "n_baskets_", None) or None
     return {
         "file": str(path),
         "bytes": path.stat().st_size,
-        "format_version": VERSION,
+        "format_version": format_version(path),
         "model": type(model).__name__,
         "objective": model.get_params().get("objective") if trained is not None else None,
         "items": len(model.items_),
         "named_items": len(model.items_.names),
         "rank": int(model.n_components),
         "learned_from_baskets": None if trained is None else int(trained),
-        "expected_basket_size": None if marginals is None else float(marginals.sum()),
+        "expected_basket_size": float(marginals.sum()),
         "most_likely_items": [
-            {"item": model.items_[code], "probability": None if marginals is None else float(marginals[code])}
-            for code in order[:N_POPULAR]
+            {"item": model.items_[code], "probability": float(marginals[code])} for code in order[:N_POPULAR]
         ],
         "parameters": model.get_params(),
     }
@@ -73,10 +69,9 @@ def facts_of(model: BaseDPP, path: Path, marginals: Any, order: list[int]) -> di
 
 def show_items(items: cd.Vocabulary, marginals: Any, order: list[int], *, as_json: bool) -> None:
     """Every item with its name and the chance that a basket of the model holds it."""
-    chances = [None if marginals is None else float(marginals[code]) for code in order]
-    rows = [(items[code], items.name(items[code]), chance) for code, chance in zip(order, chances, strict=True)]
+    rows = [(items[code], items.name(items[code]), float(marginals[code])) for code in order]
     if as_json:
         show_json([{"item": item, "name": name, "probability": p} for item, name, p in rows])
         return
     columns = [Column("item"), Column("name"), Column("in a basket", right=True)]
-    show_table(columns, [[str(item), name, "–" if p is None else f"{p:.3%}"] for item, name, p in rows])
+    show_table(columns, [[str(item), name, f"{p:.3%}"] for item, name, p in rows])

@@ -19,9 +19,10 @@ from scipy.linalg import eigh, eigvalsh, svd
 
 from contradpp._threads import blas_threads
 from contradpp.data.sets import Sets
-from contradpp.dpp import condition, factor, whole
+from contradpp.dpp import condition, factor, sizes, whole
 from contradpp.dpp.factor import Inverses
 from contradpp.dpp.grow import GrowingSet
+from contradpp.dpp.probes import Estimate, Precision
 from contradpp.dpp.products import triangle
 from contradpp.dpp.sample import Sampler
 from contradpp.dpp.skew import Skew
@@ -237,18 +238,38 @@ class Kernel:
 
     # -- The whole law -----------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def log_normalizer(self) -> float:
-        """log det(I + L)."""
+        """log det(I + L); an estimate where more than `whole.MOST_DENSE` items have partners."""
+        return self._normalizer.value
+
+    @property
+    def log_normalizer_error(self) -> float:
+        """The standard error of `log_normalizer`, 0 where it is exact."""
+        return self._normalizer.error
+
+    def refine_normalizer(self, error: float, *, most: int = 65_536) -> None:
+        """Estimate log det(I + L) anew with this standard error, if so many probes are enough for it."""
+        if not error > 0:
+            raise ParameterError(f"the error must be positive, got {error!r}")
+        if self.log_normalizer_error > error:
+            self._normalizer = whole.log_normalizer(self, Precision(error=error, most=most))
+
+    @cached_property
+    def _normalizer(self) -> Estimate:
         return whole.log_normalizer(self)
 
     @cached_property
     def log_size_distribution(self) -> Array:
         """log P(|Y| = k) for k = 0, 1, ... ."""
-        return whole.log_size_distribution(self)
+        return sizes.log_size_distribution(self)
 
     def marginals(self, given: NDArray[np.int32]) -> Array:
         """P(i ∈ Y | given ⊆ Y) for every item, 1 for the given."""
+        return self.marginals_with_errors(given)[0]
+
+    def marginals_with_errors(self, given: NDArray[np.int32]) -> tuple[Array, Array]:
+        """The marginals and their standard errors, which are 0 where they are exact."""
         return whole.marginals(self, given)
 
     @cached_property

@@ -21,7 +21,8 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ContradppError, ModelFileError
 
 FORMAT = "contradpp"
-VERSION = 1
+VERSION = 2  # the highest that is read
+_SECOND = ("diagonal", "categories.text.bytes")  # what version 1 does not know; a file without it is of version 1
 _HEADER_KEY = "contradpp"  # one key only: safetensors writes several in no fixed order
 _MAX_HEADER = 16 * 1024 * 1024
 Tensors = dict[str, NDArray[Any]]
@@ -32,7 +33,7 @@ def write_model(path: str | os.PathLike[str], tensors: Mapping[str, NDArray[Any]
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    body = {"format": FORMAT, "version": VERSION, **info}
+    body = {"format": FORMAT, "version": 2 if any(name in arrays for name in _SECOND) else 1, **info}
     body["checksum"] = _checksum(arrays, body)
     data = save(arrays, metadata={_HEADER_KEY: json.dumps(body, sort_keys=True)})
     write_atomically(path, data)
@@ -57,6 +58,13 @@ def read_model(path: str | os.PathLike[str]) -> tuple[Tensors, dict[str, Any]]:
     if expected != _checksum(tensors, body):
         raise _damaged(path, "its checksum does not match its contents")
     return tensors, body
+
+
+def format_version(path: str | os.PathLike[str]) -> int:
+    """The version of the format that a model file has."""
+    with open(path, "rb") as file:
+        start = file.read(8)
+        return int(_body(start + file.read(min(int.from_bytes(start, "little"), _MAX_HEADER)), path)["version"])
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
@@ -108,13 +116,8 @@ def decode_items(tensors: Tensors, path: str | os.PathLike[str]) -> Vocabulary:
             ids = list(_unpack("items.text", tensors))
         else:
             ids = [_from_json(json.loads(text)) for text in _unpack("items.json", tensors)]
-        labels = {}
-        for kind in ("names", "categories"):
-            texts = _unpack(f"{kind}.text", tensors) if f"{kind}.text.bytes" in tensors else []
-            if texts and len(texts) != len(ids):
-                raise ValueError(f"there are not as many {kind} as items")
-            labels[kind] = {item: text for item, text in zip(ids, texts, strict=False) if text}
-        return Vocabulary(ids, **labels)
+        names, categories = (_labels(f"{kind}.text", tensors, ids) for kind in ("names", "categories"))
+        return Vocabulary(ids, names=names, categories=categories)
     except (KeyError, TypeError, ValueError, RecursionError, ContradppError) as error:
         raise _damaged(path, f"its item ids are damaged ({error})") from error
 
@@ -160,6 +163,14 @@ def _unpack(name: str, tensors: Tensors) -> list[str]:
         raise ValueError(f"the offsets of {name} are wrong")
     starts = [0, *ends[:-1]]
     return [data[a:b].decode("utf-8", "surrogatepass") for a, b in zip(starts, ends, strict=True)]
+
+
+def _labels(name: str, tensors: Tensors, ids: list[Hashable]) -> dict[Hashable, str]:
+    """The texts by id, of the items that have one."""
+    texts = _unpack(name, tensors) if f"{name}.bytes" in tensors else []
+    if texts and len(texts) != len(ids):
+        raise ValueError(f"there are not as many {name.partition('.')[0]} as items")
+    return {item: text for item, text in zip(ids, texts, strict=False) if text}
 
 
 def _to_json(item: Hashable) -> Any:

@@ -1,14 +1,17 @@
-"""Exact samples of a DPP and of its sets of one size, prepared once and then drawn in milliseconds or less.
+"""Samples of a DPP and of its sets of one size: exact ones, prepared once and then drawn in milliseconds; or a chain's.
 
 L = V Vᵀ is sampled by its eigenvectors, at a cost per sample that does not grow with the catalogue. Any other kernel by
 elimination: items leave I + L one by one, and a sample goes back the same way and decides on each given the ones before
 it (see `compiled.samples`; the idea of sampling along an LU factorisation is Poulson's, 2019). Items without partners
 are eliminated within the r × r gain, so that only those with partners take a dense matrix. No pivoting is needed: the
 symmetric part of I + L, and of whatever is left of it, is at least the identity.
+
+A kernel too large for that is sampled by a Markov chain (`compiled.chains`), whose law only tends to that of the DPP.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,10 +22,10 @@ from scipy.linalg import solve_triangular
 from contradpp._random import stream
 from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.sets import Sets, pointers
-from contradpp.dpp import compiled
+from contradpp.dpp import compiled, condition, whole
 from contradpp.dpp.linalg import log_elementary_symmetric
+from contradpp.dpp.probes import ROUGH
 from contradpp.dpp.products import triangle
-from contradpp.dpp.whole import refuse_too_many
 from contradpp.errors import ParameterError, RankError
 
 if TYPE_CHECKING:
@@ -30,9 +33,12 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, NDArray[np.int64]], NDArray[np.int32]]  # fills in the sizes, returns the items
-SAMPLES_PER_BLOCK = {"eigenvectors": 1024, "elimination": 64}
+SAMPLES_PER_BLOCK = {"eigenvectors": 1024, "elimination": 64, "chain": 4}
 MOST_TRIES = 10_000
+MOST_PREPARED = 4  # samplers that are kept, each with up to a dense matrix over the items with partners
+FEWEST_STEPS, STEPS_PER_ITEM = 1000, 200  # of a chain
 _SMALL_BLOCK = 64
+_NOTHING = np.empty(0, dtype=np.int32)
 
 
 class Eigenvectors(NamedTuple):
@@ -61,10 +67,9 @@ class Sampler:
         self.kernel = kernel
         self.n_jobs = kernel.n_jobs
         self.way = "eigenvectors" if kernel.symmetric and not kernel.has_diagonal else "elimination"
+        refuse_too_large(kernel)
         self._vectors = eigenvectors(kernel) if self.way == "eigenvectors" else None
         self._made: tuple[int | None, Elimination] | None = None  # the last one, and the size that it is for
-        if self.way == "elimination":
-            refuse_too_many(len(kernel.skew.connected), "samples")
 
     @property
     def rank(self) -> int:
@@ -80,18 +85,10 @@ class Sampler:
             raise ParameterError(f"n_samples must not be negative, got {n}")
         if size is not None and not 0 <= size <= self.rank:
             raise RankError(f"size must lie in 0..{self.rank}, the rank of the kernel, got {size}")
-        sizes = np.zeros(n, dtype=np.int64)
-        step = SAMPLES_PER_BLOCK[self.way]
-        n_blocks = -(-n // step) if self.rank and size != 0 else 0
-        items: list[NDArray[np.int32]] = [np.empty(0, dtype=np.int32)] * n_blocks
-        if n_blocks:
-            draw = self._by_elimination(size) if self._vectors is None else _by_eigenvectors(self._vectors, size)
-
-        def work(block: int) -> None:
-            items[block] = draw(stream(seed, block), sizes[block * step : (block + 1) * step])
-
-        run_blocks(work, n_blocks, self.n_jobs)
-        return Sets(pointers(sizes), np.concatenate([np.empty(0, dtype=np.int32), *items]))
+        if not n or not self.rank or size == 0:
+            return Sets(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32))
+        draw = self._by_elimination(size) if self._vectors is None else _by_eigenvectors(self._vectors, size)
+        return _in_blocks(draw, n, SAMPLES_PER_BLOCK[self.way], seed, self.n_jobs)
 
     def _by_elimination(self, size: int | None) -> Draw:
         """The law of sets of one size is that of the kernel at any scale.
@@ -118,6 +115,78 @@ class Sampler:
         return draw
 
 
+class Samplers:
+    """The samplers of a kernel given items, the last few of which are kept."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._kept: OrderedDict[tuple[tuple[int, ...], int | None], tuple[Sampler, NDArray[np.int64]]] = OrderedDict()
+
+    def given(self, items: NDArray[np.int32], size: int | None) -> tuple[Sampler, NDArray[np.int64]]:
+        """A sampler of what may join these items, for sets of this size (it is prepared for one), and their codes."""
+        key = tuple(items.tolist()), None if self.kernel.symmetric and not self.kernel.has_diagonal else size
+        if key not in self._kept:
+            refuse_too_large(self.kernel)
+            kernel, rest = self.kernel.condition(items)
+            self._kept[key] = Sampler(kernel), rest
+            while len(self._kept) > MOST_PREPARED:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+
+class Chain:
+    """A Markov chain over the sets of a kernel, for one that is too large for exact samples.
+
+    Every sample is the last set of a chain of its own, so that samples are independent of each other; how near their
+    law is to the DPP's depends on the number of steps. A step costs O(k³ + k r) for sets of k items.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        skew, norms, r = kernel.skew, kernel.squared_norms, kernel.skew.values**2
+        owner = np.repeat(np.arange(kernel.n_items), np.diff(skew.indptr))
+        self.squares = np.bincount(owner, r, minlength=kernel.n_items).astype(np.float64)
+        running = np.concatenate([[0.0], np.cumsum(r / self.squares[owner])])
+        self.shares: Array = running[1:] - running[skew.indptr[owner]]
+        odds = norms + self.squares / (1.0 + norms)  # P(i ∈ Y) to first order, in S
+        self.inclusion: Array = odds / (1.0 + odds)
+
+    def sample(
+        self, n: int, *, seed: int, size: int | None = None, given: NDArray[np.int32] = _NOTHING,
+        n_steps: int | None = None,
+    ) -> Sets:  # fmt: skip
+        """n sets that hold the given items, which come first; of exactly `size` items if it is given."""
+        kernel, total = self.kernel, float(self.inclusion.sum())
+        if len(given):
+            condition.refuse_impossible(kernel, given)
+        if n_steps is None:
+            n_steps = chain_steps(len(given) + total if size is None else size)
+        weights = self.inclusion / total if total else self.inclusion
+        by = compiled.chains.Proposals(weights, np.cumsum(weights), self.squares, self.shares)
+        parts = compiled.chains.Parts(kernel.left, kernel.wide, kernel.diagonal, *kernel.skew)
+        fixed = np.ascontiguousarray(given, dtype=np.int32)
+
+        def draw(rng: np.random.Generator, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+            drawn = []
+            for s in range(len(sizes)):
+                items, found = compiled.chains.run_chain(parts, by, fixed, -1 if size is None else size, n_steps, rng)
+                if not found:
+                    raise ParameterError(f"no set of {size} items was found: their probability is zero, or nearly")
+                drawn.append(items)
+                sizes[s] = len(items)
+            return np.concatenate(drawn)
+
+        if not n or not total:
+            return Sets(len(given) * np.arange(n + 1), np.tile(fixed, n))
+        return _in_blocks(draw, n, SAMPLES_PER_BLOCK["chain"], seed, kernel.n_jobs)
+
+
+def chain_steps(size: float) -> int:
+    """How many steps a chain makes for sets of about this size, unless it is told."""
+    return FEWEST_STEPS + int(STEPS_PER_ITEM * size)
+
+
 def _by_eigenvectors(vectors: Eigenvectors, size: int | None) -> Draw:
     """A sample picks eigenvectors (Kulesza and Taskar 2012, Algorithms 1 and 8), then items by rejection."""
     values, columns, cumulative = vectors
@@ -131,6 +200,26 @@ def _by_eigenvectors(vectors: Eigenvectors, size: int | None) -> Draw:
         return compiled.samples.sample_k_dpp(columns, cumulative, log_values, table, size, rng, len(sizes))
 
     return draw
+
+
+def _in_blocks(draw: Draw, n: int, step: int, seed: int, n_jobs: int) -> Sets:
+    """n sets, so many at a time, each block by a random stream of its own."""
+    sizes = np.zeros(n, dtype=np.int64)
+    items: list[NDArray[np.int32]] = [np.empty(0, dtype=np.int32)] * -(-n // step)
+
+    def work(block: int) -> None:
+        items[block] = draw(stream(seed, block), sizes[block * step : (block + 1) * step])
+
+    run_blocks(work, len(items), n_jobs)
+    return Sets(pointers(sizes), np.concatenate([np.empty(0, dtype=np.int32), *items]))
+
+
+def refuse_too_large(kernel: Kernel) -> None:
+    """Raise `ParameterError` if the kernel has too many items with partners for exact samples."""
+    whole.refuse_too_many(
+        len(kernel.skew.connected), "exact samples take a dense matrix over the items with partners",
+        "Use method='chain', a Markov chain, instead",
+    )  # fmt: skip
 
 
 def eigenvectors(kernel: Kernel) -> Eigenvectors:
@@ -188,7 +277,7 @@ def scale_for_size(kernel: Kernel, size: int, *, most: int = 12) -> float:
     x, low, high, slope = 0.0, -np.inf, np.inf, 1.0
     before: tuple[float, float] | None = None
     for _ in range(most):
-        expected = kernel.scaled(np.exp(x)).expected_size
+        expected = whole.expected_size(kernel.scaled(np.exp(x)), ROUGH)
         if abs(expected - target) <= 0.2 * np.sqrt(target) or abs(x) > 60:
             break
         low, high = (x, high) if expected < target else (low, x)

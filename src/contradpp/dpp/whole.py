@@ -1,9 +1,9 @@
-"""The law of a DPP as a whole: its normaliser, marginals and sizes, all of which rest on I + L.
+"""The law of a DPP as a whole: its normaliser, marginals and expected size, all of which rest on I + L.
 
 A symmetric L = D + V Vᵀ needs nothing but the small matrix Vᵀ (I + D)⁻¹ V. In general, with N = I + D + S,
 det(I + L) = Π(1 + d) det(I + S̃) det(I + G Xᵀ N⁻¹ X),  S̃ = (I + D)^-½ S (I + D)^-½,  and
-(I + L)⁻¹ = N⁻¹ − N⁻¹ X (I + G Xᵀ N⁻¹ X)⁻¹ G Xᵀ N⁻¹. Only items with partners enter the dense matrix I + S̃: its cost is
-that of one factorisation over those. Rankings never need it.
+(I + L)⁻¹ = N⁻¹ − N⁻¹ X (I + G Xᵀ N⁻¹ X)⁻¹ G Xᵀ N⁻¹. Only items with partners enter I + S̃, which is a dense matrix for
+up to MOST_DENSE of them; beyond, its determinant and diagonal are estimated (`probes`). Rankings never need it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, eigvals, eigvalsh, lapack, lu_factor, lu_solve, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, lapack, lu_factor, lu_solve, solve_triangular
 
 from contradpp._threads import blas_threads
 from contradpp.dpp import condition
-from contradpp.dpp.linalg import cholesky_threads, log_elementary_symmetric
+from contradpp.dpp.linalg import cholesky_threads
+from contradpp.dpp.probes import FINE, ROUGH, ByProbes, Estimate, Precision
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError
 
@@ -24,68 +25,43 @@ if TYPE_CHECKING:
     from contradpp.dpp.kernel import Kernel
 
 Array = NDArray[np.float64]
-MOST_CONNECTED = 20_000
-MOST_FOR_EIGENVALUES = 5_000
+MOST_DENSE = 4_000  # items; no dense matrix is larger
+_MOST_DENSE_ROUGH = 500  # items up to which a dense matrix is as quick as a rough estimate
 # Up to this norm of S̃, forming I + S̃ᵀS̃ costs at most eight digits, and half the time.
 _MODEST = 1e4
-_NODES_PER_CHUNK = 2**21
 
 
-def log_normalizer(kernel: Kernel) -> float:
+def log_normalizer(kernel: Kernel, precision: Precision = FINE) -> Estimate:
     """log det(I + L)."""
     alone = float(np.log1p(kernel.diagonal).sum()) if kernel.has_diagonal else 0.0
     if kernel.symmetric:
-        return alone + 2.0 * float(np.log(np.abs(np.diagonal(_one_plus(kernel.root)))).sum())
-    part = resolvent(kernel)
+        return Estimate(alone + 2.0 * float(np.log(np.abs(np.diagonal(_one_plus(kernel.root)))).sum()), 0.0)
+    part = resolvent(kernel, precision=precision)
     small = np.eye(kernel.n_components) + kernel.gain @ (kernel.wide.T @ part.NX)
-    return alone + part.log_det + float(np.linalg.slogdet(small)[1])
+    return Estimate(alone + part.log_det.value + float(np.linalg.slogdet(small)[1]), part.log_det.error)
 
 
-def marginals(kernel: Kernel, given: NDArray[np.int32]) -> Array:
-    """P(i ∈ Y | given ⊆ Y) = 1 − (I + L')⁻¹_ii for every item, L' the kernel given those; 1 for the given."""
-    inside: Array = np.ones(kernel.n_items)
+def marginals(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Array, Array]:
+    """P(i ∈ Y | given ⊆ Y) = 1 − (I + L')⁻¹_ii for every item, L' the kernel given those; and their standard errors.
+
+    It is 1 for the given. Errors are 0 where no estimate is needed.
+    """
+    inside, errors = np.ones(kernel.n_items), np.zeros(kernel.n_items)
     if len(given) == kernel.n_items:
         condition.refuse_impossible(kernel, given)
-        return inside
+        return inside, errors
     rest_kernel, rest = kernel.condition(given)
-    inside[rest] = np.clip(_inclusion(rest_kernel), 0.0, 1.0)
-    return inside
+    found, errors[rest] = _inclusion(rest_kernel)
+    inside[rest] = np.clip(found, 0.0, 1.0)
+    return inside, errors
 
 
-def expected_size(kernel: Kernel) -> float:
+def expected_size(kernel: Kernel, precision: Precision = FINE) -> float:
     """E|Y|, the sum of the marginals."""
     if kernel.symmetric and not kernel.has_diagonal:
         values = kernel.eigen[0]
         return float((values / (1.0 + values)).sum())
-    return float(_inclusion(kernel).sum())
-
-
-def log_size_distribution(kernel: Kernel) -> Array:
-    """log P(|Y| = k) for k = 0..K if L = V Vᵀ, else for k = 0..rank, to an absolute precision of some 1e-15.
-
-    From the eigenvalues of L by E z^|Y| = Π (1 + z λ) / (1 + λ): the elementary symmetric polynomials where they are
-    real, else a Fourier transform over the roots of unity.
-    """
-    values = _eigenvalues(kernel)
-    if kernel.symmetric:
-        most = kernel.rank if kernel.has_diagonal else kernel.n_components
-        sizes = np.full(most + 1, -np.inf)
-        degree = min(len(values), most)
-        sizes[: degree + 1] = log_elementary_symmetric(values.real, degree)[-1]
-        return np.asarray(sizes - np.logaddexp.reduce(sizes), dtype=np.float64)
-    n = kernel.rank + 1
-    roots = np.exp(-2j * np.pi * np.arange(n) / n)
-    transform = np.empty(n, dtype=np.complex128)
-    base = np.log1p(values).sum()
-    step = max(_NODES_PER_CHUNK // max(len(values), 1), 1)
-    for first in range(0, n, step):
-        z = roots[first : first + step, None]
-        with np.errstate(divide="ignore"):
-            transform[first : first + step] = np.exp(np.log1p(z * values).sum(axis=1) - base)
-    shares = np.maximum(np.fft.ifft(transform).real, 0.0)
-    with np.errstate(divide="ignore"):
-        logs: Array = np.log(shares / shares.sum())
-    return logs
+    return float(_inclusion(kernel, precision)[0].sum())
 
 
 def _one_plus(R: Array) -> Array:
@@ -93,41 +69,20 @@ def _one_plus(R: Array) -> Array:
     return np.asarray(np.linalg.qr(np.vstack([np.eye(R.shape[1]), R]), mode="r"), dtype=np.float64)
 
 
-def _inclusion(kernel: Kernel) -> Array:
-    """P(i ∈ Y) for every item."""
+def _inclusion(kernel: Kernel, precision: Precision = FINE) -> tuple[Array, Array]:
+    """P(i ∈ Y) for every item, and its standard error."""
     d = kernel.diagonal
     if kernel.symmetric:
         V = kernel.vectors / np.sqrt(1.0 + d)[:, None] if kernel.has_diagonal else kernel.vectors
         T = _one_plus(kernel.root)
         inverse = solve_triangular(T, np.eye(len(T))) if len(T) else T
         squares: Array = np.square(V @ inverse.astype(V.dtype)).sum(axis=1, dtype=np.float64)
-        return (d + squares) / (1.0 + d)
-    part = resolvent(kernel, diagonal=True)
+        return (d + squares) / (1.0 + d), np.zeros(len(d))
+    part = resolvent(kernel, diagonal=True, precision=precision)
     G = kernel.gain
     middle = np.linalg.solve(np.eye(len(G)) + G @ (kernel.wide.T @ part.NX), G)
     inside: Array = 1.0 - part.diagonal + np.einsum("ia,ia->i", part.NX @ middle, part.NtX)
-    return inside
-
-
-def _eigenvalues(kernel: Kernel) -> NDArray[Any]:
-    """The eigenvalues of L that can differ from zero."""
-    if not kernel.skew.n_entries and not kernel.has_diagonal:
-        C = kernel.root.T @ kernel.root
-        return kernel.eigen[0] if kernel.symmetric else np.asarray(eigvals(kernel.gain @ C), dtype=np.complex128)
-    if kernel.n_items > MOST_FOR_EIGENVALUES:
-        raise ParameterError(
-            f"the distribution of sizes takes the eigenvalues of a dense matrix over all {kernel.n_items:,} items; the "
-            f"most is {MOST_FOR_EIGENVALUES:,}. Sample sets and count their sizes instead"
-        )
-    L = kernel.left @ kernel.wide.T
-    L[np.diag_indices_from(L)] += kernel.diagonal
-    with blas_threads(kernel.n_jobs):
-        if kernel.symmetric:
-            values: NDArray[Any] = np.maximum(eigvalsh(L, overwrite_a=True, check_finite=False), 0.0)
-        else:
-            L += kernel.skew.matrix().toarray()
-            values = eigvals(L, overwrite_a=True, check_finite=False).astype(np.complex128)
-    return values
+    return inside, part.error
 
 
 # -- I + D + S -------------------------------------------------------------------------------------------
@@ -136,60 +91,59 @@ def _eigenvalues(kernel: Kernel) -> NDArray[Any]:
 class Resolvent(NamedTuple):
     """N⁻¹ = (I + D + S)⁻¹ as far as the low-rank part needs it."""
 
-    log_det: float  # log det(I + S̃)
+    log_det: Estimate  # log det(I + S̃); 0 if the diagonal was asked for
     NX: Array  # N⁻¹ X (M, r)
     NtX: Array  # N⁻ᵀ X (M, r)
     diagonal: Array  # of N⁻¹ (M,); that of (I + D)⁻¹ if it was not asked for
+    error: Array  # the standard error of the diagonal (M,)
 
 
-def resolvent(kernel: Kernel, *, diagonal: bool = False) -> Resolvent:
-    """N⁻¹ X, N⁻ᵀ X, log det(I + S̃) and, if asked, the diagonal of N⁻¹."""
+def resolvent(kernel: Kernel, *, diagonal: bool = False, precision: Precision = FINE) -> Resolvent:
+    """N⁻¹ X, N⁻ᵀ X, and log det(I + S̃) or, if asked, the diagonal of N⁻¹."""
     connected, shift = kernel.skew.connected, 1.0 + kernel.diagonal
-    NX = kernel.wide / shift[:, None]
+    NX, log_det, error = kernel.wide / shift[:, None], Estimate(0.0, 0.0), np.zeros(len(shift))
     if not len(connected):
-        return Resolvent(0.0, NX, NX, 1.0 / shift)
+        return Resolvent(log_det, NX, NX, 1.0 / shift, error)
     root = np.sqrt(shift[connected])
     with blas_threads(kernel.n_jobs):
-        solver = one_plus_skew(kernel.skew.take(connected), 1.0 / root)
+        solver = one_plus_skew(kernel.skew.take(connected), 1.0 / root, kernel.n_jobs, precision)
         right = kernel.wide[connected] / root[:, None]
         NtX, inverse = NX.copy(), 1.0 / shift
         NX[connected], NtX[connected] = (part / root[:, None] for part in solver.solve_both(right))
-        log_det = solver.log_det()
         if diagonal:
-            inverse[connected] = solver.inverse_diagonal() / shift[connected]
-    return Resolvent(log_det, NX, NtX, inverse)
+            inverse[connected], error[connected] = solver.inverse_diagonal() / shift[connected]
+        else:
+            log_det = solver.log_det()
+    return Resolvent(log_det, NX, NtX, inverse, error)
 
 
 class SkewSolver(Protocol):
     """I + S̃ over the items with partners, ready for questions."""
 
-    def log_det(self) -> float:
+    def log_det(self) -> Estimate:
         """log det(I + S̃)."""
 
     def solve_both(self, X: Array) -> tuple[Array, Array]:
         """(I + S̃)⁻¹ X and (I + S̃)⁻ᵀ X."""
 
     def inverse_diagonal(self) -> Array:
-        """The diagonal of (I + S̃)⁻¹; the last question, as it may take the place of the factors."""
+        """The diagonal of (I + S̃)⁻¹ and its standard errors (2, n); the last question, as it may use up the factors."""
 
 
-def one_plus_skew(skew: Skew, scale: Array) -> SkewSolver:
+def one_plus_skew(skew: Skew, scale: Array, n_jobs: int, precision: Precision = FINE) -> SkewSolver:
     """A solver for I + S̃, S̃ = diag(scale) S diag(scale)."""
-    refuse_too_many(skew.n_items, "the normaliser and marginals")
     S = skew.matrix()
     S.data = S.data * scale[S.indices] * np.repeat(scale, np.diff(S.indptr))
+    if skew.n_items > (_MOST_DENSE_ROUGH if precision is ROUGH else MOST_DENSE):
+        return ByProbes(S, n_jobs, precision)
     modest = float(np.abs(S).sum(axis=1).max()) <= _MODEST  # a bound of every eigenvalue
     return ByCholesky(S) if modest else ByLU(S)
 
 
-def refuse_too_many(n_connected: int, what: str) -> None:
-    """Raise `ParameterError` where the dense matrix over the items with partners would be too large."""
-    if n_connected > MOST_CONNECTED:
-        raise ParameterError(
-            f"{what} take a dense matrix over the {n_connected:,} items that have partners "
-            f"({n_connected**2 * 8 / 2**30:.0f} GiB); the most is {MOST_CONNECTED:,} items. Rankings, completion and "
-            "log det L_A need no such matrix"
-        )
+def refuse_too_many(n_items: int, what: str, instead: str) -> None:
+    """Raise `ParameterError` where a dense matrix over so many items would be needed."""
+    if n_items > MOST_DENSE:
+        raise ParameterError(f"{what}, here {n_items:,}; the most is {MOST_DENSE:,}. {instead}")
 
 
 class ByCholesky:
@@ -202,9 +156,9 @@ class ByCholesky:
         with cholesky_threads(len(A)):
             self.factor = cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
 
-    def log_det(self) -> float:
+    def log_det(self) -> Estimate:
         """Half of log det(I + SᵀS)."""
-        return float(np.log(np.diagonal(self.factor[0])).sum())
+        return Estimate(float(np.log(np.diagonal(self.factor[0])).sum()), 0.0)
 
     def solve_both(self, X: Array) -> tuple[Array, Array]:
         """See `SkewSolver`."""
@@ -215,8 +169,7 @@ class ByCholesky:
     def inverse_diagonal(self) -> Array:
         """See `SkewSolver`."""
         with cholesky_threads(len(self.factor[0])):
-            inverse: Array = np.diagonal(lapack.dpotri(self.factor[0], lower=True, overwrite_c=True)[0])
-        return inverse
+            return _exact(np.diagonal(lapack.dpotri(self.factor[0], lower=True, overwrite_c=True)[0]))
 
 
 class ByLU:
@@ -227,9 +180,9 @@ class ByLU:
         A[np.diag_indices_from(A)] += 1.0
         self.factor = lu_factor(A, overwrite_a=True, check_finite=False)
 
-    def log_det(self) -> float:
+    def log_det(self) -> Estimate:
         """log det(I + S)."""
-        return float(np.log(np.abs(np.diagonal(self.factor[0]))).sum())
+        return Estimate(float(np.log(np.abs(np.diagonal(self.factor[0]))).sum()), 0.0)
 
     def solve_both(self, X: Array) -> tuple[Array, Array]:
         """See `SkewSolver`."""
@@ -238,5 +191,9 @@ class ByLU:
 
     def inverse_diagonal(self) -> Array:
         """See `SkewSolver`."""
-        inverse: Array = np.diagonal(lapack.dgetri(*self.factor, overwrite_lu=True)[0])
-        return inverse
+        return _exact(np.diagonal(lapack.dgetri(*self.factor, overwrite_lu=True)[0]))
+
+
+def _exact(values: Array) -> Array:
+    """Values, and standard errors of zero."""
+    return np.stack([values, np.zeros_like(values)])

@@ -125,7 +125,7 @@ class Comparison:
 
     def __str__(self) -> str:
         values = [
-            (label(metric), *(number(report.metrics[metric], digits_of(metric)) for report in self.reports.values()))
+            (label(metric), *(_value(report, metric) for report in self.reports.values()))
             for metric in self.reports[self.baseline].metrics
         ]
         lines = _columns(("", *self.reports), values)
@@ -137,6 +137,10 @@ class Comparison:
             title = f"Difference from {self.baseline}, 95 % interval (the same baskets resampled for both)"
             lines += ["", title, *_columns(("", *self.differences), gains)]
         return "\n".join(lines)
+
+
+def _value(report: Report, metric: str) -> str:
+    return number(report.metrics[metric], digits_of(metric)) + report.plus_minus(metric)
 
 
 def _gain(gain: Difference, digits: int) -> str:

@@ -18,7 +18,6 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import compiled, factor
 from contradpp.dpp.condition import RIDGE, scores_given
 from contradpp.dpp.kernel import Kernel
-from contradpp.errors import ParameterError
 from contradpp.metrics.leave_one_out import TIE, Array, Counts, Outcome, rank_one_by_one, start_lists
 
 # A tile of the products (rows × columns) stays in the cache of one core until it has been compared.
@@ -32,6 +31,7 @@ class KernelScorer:
     """A DPP; always in float64, whatever its factors are."""
 
     def __init__(self, kernel: Kernel, items: Vocabulary) -> None:
+        self.asked = kernel  # it may know its normaliser already, more precisely than a copy would
         if kernel.factors.dtype != np.float64:
             kernel = Kernel.trusted(kernel.wide, kernel.gain, kernel.skew, kernel.diagonal, n_jobs=kernel.n_jobs)
         self.kernel = kernel
@@ -44,11 +44,13 @@ class KernelScorer:
         return (sizes >= 1) & (sizes <= self.kernel.rank)
 
     def log_probability(self, sets: Sets) -> Array | None:
-        """log P(A) of every set; None where the catalogue is too large for its normaliser."""
-        try:
-            return self.kernel.log_probability(sets)
-        except ParameterError:
-            return None
+        """log P(A) of every set."""
+        return self.kernel.log_det(sets) - self.asked.log_normalizer
+
+    @property
+    def log_probability_error(self) -> float:
+        """The standard error that all of them have in common, that of the normaliser."""
+        return self.asked.log_normalizer_error
 
     def leave_one_out(
         self, sets: Sets, held: Counts, n_top: int, n_jobs: int, *, rows: int = ROWS_PER_BLOCK

@@ -54,7 +54,7 @@ def evaluate(
         Threads; None for as many as the model uses, else all cores. Results do not depend on it.
     likelihood : bool
         Whether log-likelihood and AUC are computed; they are NaN otherwise. They take the model's normaliser, which is
-        dear for a nonsymmetric model of many items.
+        an estimate for a nonsymmetric model of many items (see `refine_normalizer`), and seconds to minutes of work.
 
     Examples
     --------
@@ -97,6 +97,7 @@ def evaluate(
         by_popularity=breakdown.by_popularity(entries, part.indices, reference.item_counts, ks),
         by_basket=samples,
         seed=seed,
+        log_likelihood_error=getattr(scorer, "log_probability_error", 0.0) if likelihood else 0.0,
     )
 
 
@@ -118,6 +119,8 @@ class Report:
         their own random set.
     log_likelihood : float
         Mean log P(A) over the baskets that the model holds possible; `n_impossible` others have P(A) = 0.
+    log_likelihood_error : float
+        Its standard error where it rests on an estimate of the model's normaliser, else 0. Intervals do not hold it.
     coverage : float
         The share of the catalogue that is among the ten best items for some basket without its held-out item.
     diversity : float
@@ -151,6 +154,7 @@ class Report:
     by_popularity: breakdown.Breakdown = field(repr=False)
     by_basket: Samples = field(repr=False, compare=False)
     seed: int = field(repr=False)
+    log_likelihood_error: float = 0.0
 
     def interval(self, metric: str, *, level: float = 0.95, n_resamples: int = 1000) -> Interval:
         """A bootstrap interval of a metric: the test baskets are drawn again, with replacement.
@@ -194,6 +198,11 @@ class Report:
             "diversity": self.diversity, "personalization": self.personalization,
         }  # fmt: skip
 
+    def plus_minus(self, metric: str = "log_likelihood") -> str:
+        """ " ± x" for a log-likelihood that rests on an estimate, nothing for anything else."""
+        shown = metric == "log_likelihood" and self.log_likelihood_error > 0
+        return f" ± {self.log_likelihood_error:.1g}" if shown else ""
+
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """The breakdowns as a matplotlib figure, written to `path` if one is given."""
         return breakdown.plot_breakdowns((self.by_size, self.by_popularity), path)
@@ -204,6 +213,7 @@ class Report:
         content: dict[str, Any] = plain(
             {
                 **{name: value for name, value in self.metrics.items() if "@" not in name},
+                "log_likelihood_error": self.log_likelihood_error,
                 "precision": self.precision,
                 **counts,
                 "intervals": self.intervals,
@@ -226,6 +236,7 @@ class Report:
             low, high = self.intervals.get(name, (float("nan"),) * 2)
             digits = digits_of(name)
             bounds = f"   [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else ""
+            bounds += self.plus_minus(name)
             lines.append(f"{label(name):<18}{number(value, digits):>10}{bounds}")
         return "\n".join([*lines, "", str(self.by_size), "", str(self.by_popularity)])
 

@@ -15,17 +15,16 @@ from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets, as_vocabulary
 from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp import persist, slates
+from contradpp.dpp import persist, slates, whole
 from contradpp.dpp.grow import greedy_completion
 from contradpp.dpp.kernel import Array, Kernel
 from contradpp.dpp.rank import best_next, next_shares, next_slates, top_n
-from contradpp.dpp.sample import Sampler
+from contradpp.dpp.sample import Chain, Samplers
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
 from contradpp.models.growing import GrowingBasket
 from contradpp.models.queries import Suggests, as_codes, as_ids, as_queries, check_count
 
 DIVERSITY = 0.3  # of a slate, unless it is asked for
-MOST_CHEAP = 4_000  # items with partners up to which a dense matrix over them is a matter of seconds
 
 
 class BaseDPP(Suggests):
@@ -41,7 +40,7 @@ class BaseDPP(Suggests):
     items_: Vocabulary
     _kernel: Kernel | None = None
     _n_jobs: int | None = None
-    _sampler: Sampler | None = None  # made when first asked for
+    _samplers: Samplers | None = None  # made when first asked for
     _classes: ClassVar[dict[str, type[BaseDPP]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -76,7 +75,7 @@ class BaseDPP(Suggests):
         kernel.n_jobs = resolve_n_jobs(self.n_jobs)
         self.items_ = items
         self._kernel = kernel
-        self._sampler = None
+        self._samplers = None
 
     @property
     def is_fitted(self) -> bool:
@@ -98,8 +97,21 @@ class BaseDPP(Suggests):
 
     @property
     def log_normalizer_(self) -> float:
-        """log det(I + L)."""
+        """log det(I + L); an estimate, with a standard error, where more than 4,000 items have partners."""
         return self.kernel_.log_normalizer
+
+    @property
+    def log_normalizer_error_(self) -> float:
+        """The standard error of `log_normalizer_`, and so of every log P; 0 where it is exact."""
+        return self.kernel_.log_normalizer_error
+
+    def refine_normalizer(self, error: float) -> float:
+        """Estimate `log_normalizer_` again until its standard error is at most this; returns what it is then.
+
+        The time grows with the inverse square of the error. Nothing happens where it is small enough already.
+        """
+        self.kernel_.refine_normalizer(error)
+        return self.log_normalizer_error_
 
     @property
     def n_jobs(self) -> int | None:
@@ -114,8 +126,11 @@ class BaseDPP(Suggests):
 
     @property
     def law_is_cheap_(self) -> bool:
-        """Whether log P, marginals and samples take seconds at most: they need all of L, which rankings do not."""
-        return len(self.kernel_.skew.connected) <= MOST_CHEAP
+        """Whether samples and the distribution of sizes are exact: they take a dense matrix over items with partners.
+
+        Of more than 4,000 such items log P and marginals are estimates, and samples come by `method="chain"`.
+        """
+        return len(self.kernel_.skew.connected) <= whole.MOST_DENSE
 
     # -- Probabilities -----------------------------------------------------------------------------
 
@@ -139,12 +154,16 @@ class BaseDPP(Suggests):
         return float(np.mean(logs))
 
     def size_distribution(self) -> Array:
-        """P(|Y| = k) for k = 0..K."""
+        """P(|Y| = k) for k = 0..K; of a kernel with a skew part for at most 4,000 items with partners."""
         return np.exp(self.kernel_.log_size_distribution)
 
     def marginals(self, given: Iterable[Any] = (), *, unknown: str = "error") -> Array:
         """P(i ∈ Y | given ⊆ Y) for every item i, in the order of `items_`; 1 for the given."""
-        return self.kernel_.marginals(as_codes(given, self.known_items, unknown=unknown))
+        return self.marginals_with_errors(given, unknown=unknown)[0]
+
+    def marginals_with_errors(self, given: Iterable[Any] = (), *, unknown: str = "error") -> tuple[Array, Array]:
+        """The marginals and their standard errors: 0, unless more than 4,000 items have partners."""
+        return self.kernel_.marginals_with_errors(as_codes(given, self.known_items, unknown=unknown))
 
     def condition(self, given: Iterable[Any], *, unknown: str = "error") -> Self:
         """The DPP over the remaining items, given that these are in the set."""
@@ -262,9 +281,11 @@ class BaseDPP(Suggests):
         given: Iterable[Any] = (),
         random_state: RandomState = None,
         *,
+        method: str = "exact",
+        n_steps: int | None = None,
         unknown: str = "error",
     ) -> Baskets:
-        """Exact samples, as `Baskets` over the model's vocabulary.
+        """Samples, as `Baskets` over the model's vocabulary.
 
         Parameters
         ----------
@@ -273,30 +294,46 @@ class BaseDPP(Suggests):
             Only sets of this size (the k-DPP); it counts the given items.
         given : iterable of items
             Items that every set contains; they come first in it.
+        method : {"exact", "chain"}
+            "exact" draws from the very law. It takes a dense matrix over the items with partners, at most 4,000 of
+            them; what is prepared for these `given` and this `size` is kept for the next call. "chain" runs a Markov
+            chain for every sample, whatever the size of the catalogue; its law tends to that of the model.
+        n_steps : int, optional
+            The steps of a chain; 1,000 and 200 for every expected item if left out.
         """
         fixed = as_codes(given, self.known_items, unknown=unknown)
         check_count(n_samples, "n_samples", least=0)
         if size is not None:
             why = " (it counts the given items)" if len(fixed) else ""
             check_count(size, "size", least=len(fixed), why=why)
-        if len(fixed) == 0:
-            if self._sampler is None:
-                self._sampler = self.kernel_.sampler()
-            sampler, rest = self._sampler, np.arange(self.kernel_.n_items)
-        else:
-            kernel, rest = self.kernel_.condition(self._some_left(fixed))
-            sampler = kernel.sampler()
-        if size is not None and size - len(fixed) > sampler.rank:
-            most = sampler.rank + len(fixed)
-            raise RankError(
-                f"size={size} is more than {most}, the most items that a set can have here", parameters=("size",)
-            )
-        sampler.n_jobs = self.kernel_.n_jobs
+        seed = root_seed(random_state)
+        if method == "chain":
+            if n_steps is not None:
+                check_count(n_steps, "n_steps")
+            self._check_size(size, self.kernel_.rank)
+            drawn = Chain(self.kernel_).sample(int(n_samples), seed=seed, size=size, given=fixed, n_steps=n_steps)
+            return Baskets(drawn.indptr, drawn.indices, self.items_)
+        if method != "exact":
+            raise ParameterError(f"method must be 'exact' or 'chain', got {method!r}")
+        return self._sample_exactly(int(n_samples), size, fixed, seed)
+
+    def _sample_exactly(self, n: int, size: int | None, fixed: NDArray[np.int32], seed: int) -> Baskets:
         left = None if size is None else int(size) - len(fixed)
-        drawn = sampler.sample(int(n_samples), seed=root_seed(random_state), size=left)
+        if self._samplers is None:
+            self._samplers = Samplers(self.kernel_)
+        sampler, rest = self._samplers.given(self._some_left(fixed) if len(fixed) else fixed, left)
+        self._check_size(size, sampler.rank + len(fixed))
+        sampler.n_jobs = self.kernel_.n_jobs
+        drawn = sampler.sample(n, seed=seed, size=left)
         codes = np.empty((0,), dtype=np.int32) if not len(drawn.indices) else rest[drawn.indices].astype(np.int32)
         codes = np.insert(codes, np.repeat(drawn.indptr[:-1], len(fixed)), np.tile(fixed, drawn.count))
         return Baskets(drawn.indptr + len(fixed) * np.arange(drawn.count + 1), codes, self.items_)
+
+    @staticmethod
+    def _check_size(size: int | None, most: int) -> None:
+        if size is not None and size > most:
+            message = f"size={size} is more than {most}, the most items that a set can have here"
+            raise RankError(message, parameters=("size",))
 
     # -- Files and parameters ----------------------------------------------------------------------
 
@@ -304,6 +341,8 @@ class BaseDPP(Suggests):
         """Write the model to one safetensors file, atomically. Read it with `contradpp.load`."""
         more, facts = self._extras()
         tensors = {"item_factors": self.kernel_.factors, **persist.encode_items(self.known_items), **more}
+        if self.kernel_.has_diagonal:
+            tensors["diagonal"] = self.kernel_.diagonal
         params = _plain_params(self.get_params())
         persist.write_model(path, tensors, {"model": type(self).__name__, "params": params, **facts})
 
@@ -314,7 +353,7 @@ class BaseDPP(Suggests):
     @classmethod
     def _kernel_of(cls, tensors: persist.Tensors) -> Kernel:
         """The kernel that `save` wrote."""
-        return Kernel(tensors["item_factors"])
+        return Kernel(tensors["item_factors"], diagonal=tensors.get("diagonal"))
 
     def _take_extras(self, tensors: persist.Tensors, info: dict[str, Any]) -> None:
         """Take back what `_extras` gave, if the file has it."""

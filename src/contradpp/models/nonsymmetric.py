@@ -225,8 +225,6 @@ class NonsymmetricDPP(LearnedDPP):
         kernel = self.kernel_
         if not kernel.plain:
             tensors["gain"] = kernel.gain
-        if kernel.has_diagonal:
-            tensors["diagonal"] = kernel.diagonal
         if kernel.skew.n_entries:
             tensors |= {f"skew.{name}": array for name, array in kernel.skew._asdict().items()}
         return tensors, facts

@@ -60,19 +60,14 @@ def measure(models: Mapping[str, Any], train: Baskets, test: Baskets) -> Measure
     """Evaluate fitted models and popularity on the test baskets that every model can hold; None if there are none.
 
     Baskets beyond a model's rank are impossible for it and would not compare; those of one item leave nothing to
-    predict from. Log-likelihood and AUC are left out for a model whose normaliser takes minutes: nobody asked for it.
+    predict from.
     """
     most = min((model.n_components for model in models.values()), default=train.n_items)
     asked = test.subset((test.sizes >= SMALLEST) & (test.sizes <= most))
     if not asked.n_baskets:
         return None
     everyone = {BASELINE: Popularity().fit(train), **models}
-    return Measured(
-        {
-            name: evaluate(model, asked, KS, 0, train=train, likelihood=getattr(model, "law_is_cheap_", True))
-            for name, model in everyone.items()
-        }
-    )
+    return Measured({name: evaluate(model, asked, KS, 0, train=train) for name, model in everyone.items()})
 
 
 class Example(NamedTuple):

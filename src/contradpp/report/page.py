@@ -83,7 +83,7 @@ def _metrics(subject: Subject) -> str:
     heads = ["model", "MPR", *(f"top {k}" for k in KS), "nDCG", "AUC", "log-likelihood", "coverage"]
     rows = [
         [name, f"{r.mpr_fair:.2f}", *(f"{r.precision[k]:.2f} %" for k in KS), f"{r.ndcg:.3f}",
-         _figure(r.auc, 3), _figure(r.log_likelihood, 2), f"{r.coverage:.0%}"]
+         _figure(r.auc, 3), _figure(r.log_likelihood, 2) + r.plus_minus(), f"{r.coverage:.0%}"]
         for name, r in measured.reports.items()
     ]  # fmt: skip
     words = (

@@ -94,9 +94,8 @@ class Reloader:
             self.reloads += 1
             self._tell("model_reloads")
         self.served = served
-        law = "" if served.expected_size is not None else "; log P and samples take too long for a service: refused"
         seconds = time.perf_counter() - started
-        log.info("serving model %s: %s items, ready in %.1f s%s", version, f"{len(served.items):,}", seconds, law)
+        log.info("serving model %s: %s items, ready in %.1f s", version, f"{len(served.items):,}", seconds)
         return True
 
     def _keep_spare(self) -> None:

@@ -112,7 +112,7 @@ async def complete(request: Request, asked: schemas.CompleteRequest) -> Response
 
     def work() -> dict[str, Any]:
         added = served.complete(basket, n, variety=asked.variety, exclude=exclude)
-        score = None if served.expected_size is None else served.scores([[*basket, *added.items]])[0]
+        (score,) = served.scores([[*basket, *added.items]])
         return {"problem": added.problem, "suggestions": _named(served, *added[:2]), "log_probability": score}
 
     answer = await service.run(work, served.ranking_cost([basket], additions=n))
@@ -124,7 +124,6 @@ async def score(request: Request, asked: schemas.ScoreRequest) -> Response:
     """Say how probable baskets are: log P of their known items."""
     service, served = _present(request)
     known = _known(service, served, asked.all)
-    _law_is_cheap(served)
     baskets = [one.items for one in known]
     logs = await service.run(lambda: served.scores(baskets), served.scoring_cost(map(len, baskets)))
     answers = [{"problem": "impossible" if value is None else None, "log_probability": value} for value in logs]
@@ -137,7 +136,6 @@ async def sample(request: Request, asked: schemas.SampleRequest) -> Response:
     service, served = _present(request)
     _at_most("n_samples", asked.n_samples, service.limits.samples)
     (given,) = _known(service, served, [asked.given])
-    _law_is_cheap(served)
     service.afford(served.sampling_cost(asked.n_samples, asked.size))
     answer: dict[str, Any] = {"problem": None, "results": []}
     try:
@@ -285,11 +283,6 @@ def _at_most(what: str, value: int, most: int) -> None:
         raise Refused(422, f"{what} is {value:,}, more than the {most:,} that this server allows")
 
 
-def _law_is_cheap(served: Served) -> None:
-    if served.expected_size is None:
-        raise Refused(422, "log P and samples of this model take minutes: too long for a service")
-
-
 def _known(service: Service, served: Served, baskets: list[list[str | int]]) -> list[Known]:
     _at_most("the number of baskets", len(baskets), service.limits.batch)
     for number, basket in enumerate(baskets):
@@ -316,6 +309,5 @@ def _named(served: Served, items: Iterable[Hashable], shares: Iterable[float | N
 
 
 def _with_probability(served: Served, items: list[Hashable]) -> list[dict[str, Any]]:
-    """Items with P(item in Y), where that is known."""
-    known = served.probabilities
-    return _named(served, items, [None if known is None else served.weight(item) for item in items])
+    """Items with P(item in Y)."""
+    return _named(served, items, map(served.weight, items))

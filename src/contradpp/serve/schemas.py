@@ -185,7 +185,7 @@ class CompleteAnswer(Suggestions):
     """The additions in the order in which they were chosen, and log P of the whole set."""
 
     model: str
-    log_probability: float | None = Field(description="null: the set is impossible, or log P too dear to know.")
+    log_probability: float | None = Field(description="null: the set is impossible.")
 
 
 class Score(BasketAnswer):
@@ -206,7 +206,7 @@ class NamedItem(Answer):
 
     item: str | int
     name: str
-    probability: float | None = Field(ge=0.0, le=1.0, description="null: too dear to know for this model.")
+    probability: float = Field(ge=0.0, le=1.0)
 
 
 class SampleAnswer(BasketAnswer):
@@ -266,7 +266,7 @@ class ModelAnswer(Answer):
     loaded: str = Field(description="When, in UTC.")
     n_items: int
     n_components: int
-    expected_size: float | None = Field(description="The mean size of the model's sets; null: too dear to know.")
+    expected_size: float = Field(description="The mean size of the model's sets.")
     reload: ReloadState
     limits: Limits = Field(description="The most that one request may ask for.")
     feedback: bool = Field(description="Whether feedback is kept.")

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 import contradpp
 from contradpp.atlas import N_LANDMARKS, Atlas
 from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp.sample import chain_steps
 from contradpp.errors import RankError
 from contradpp.models.base import BaseDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.serve.catalogue import Ids, Search
 
 # Multiply-adds of a matrix product in the time that it takes to factorise, or to draw, a set: so many times size³.
-FACTORISED, DRAWN, DRAWN_NONSYMMETRIC = 10.0, 10.0, 1000.0
+FACTORISED, DRAWN, DRAWN_NONSYMMETRIC, CHAINED = 10.0, 10.0, 1000.0, 10.0
 
 
 class Ranked(NamedTuple):
@@ -51,10 +52,8 @@ class Served:
 
     Attributes
     ----------
-    probabilities : array (M,), optional
-        P(i ∈ Y) of every item; None where the whole law is too dear to know it.
-    weights : array (M,)
-        How common each item is: these, or what they would be if items ignored each other.
+    probabilities : array (M,)
+        P(i ∈ Y) of every item.
     """
 
     def __init__(self, model: BaseDPP, version: str) -> None:
@@ -63,9 +62,8 @@ class Served:
         self.loaded = datetime.now(UTC).isoformat(timespec="seconds")
         self.items: Vocabulary = model.items_
         self.ids = Ids(self.items)
-        self.probabilities = np.clip(model.marginals(), 0.0, 1.0) if model.law_is_cheap_ else None
-        self.weights = _alone(model) if self.probabilities is None else self.probabilities
-        self.search = Search([self._labels(item) for item in self.items], self.weights)
+        self.probabilities = np.clip(model.marginals(), 0.0, 1.0)
+        self.search = Search([self._labels(item) for item in self.items], self.probabilities)
         self._drawing = threading.Lock()
 
     def _labels(self, item: Hashable) -> list[str]:
@@ -73,12 +71,12 @@ class Served:
 
     def weight(self, item: Hashable) -> float:
         """How common an item is."""
-        return float(self.weights[self.items.code(item)])
+        return float(self.probabilities[self.items.code(item)])
 
     @property
-    def expected_size(self) -> float | None:
-        """The mean size of the model's sets, None where that is too dear to know."""
-        return None if self.probabilities is None else float(self.probabilities.sum())
+    def expected_size(self) -> float:
+        """The mean size of the model's sets."""
+        return float(self.probabilities.sum())
 
     # -- About how many multiply-adds questions take -----------------------------------------------
 
@@ -93,11 +91,12 @@ class Served:
         return FACTORISED * sum(float(size) ** 3 for size in sizes)
 
     def sampling_cost(self, n: int, size: int | None) -> float:
-        """Of drawing n sets, of this size or of any; infinite where the whole law is too dear."""
-        if self.expected_size is None:
-            return math.inf
+        """Of drawing n sets, of this size or of any."""
+        k = float(self.expected_size if size is None else size)
+        if not self.model.law_is_cheap_:
+            return n * chain_steps(k) * (CHAINED * (k + 1) ** 3 + k * self.model.n_components)
         step = DRAWN_NONSYMMETRIC if isinstance(self.model, NonsymmetricDPP) else DRAWN
-        return step * n * float(self.expected_size if size is None else size) ** 3
+        return step * n * k**3
 
     # -- Questions ---------------------------------------------------------------------------------
 
@@ -183,8 +182,9 @@ class Served:
         return [value if math.isfinite(value) else None for value in logs]
 
     def sample(self, n: int, *, size: int | None, given: list[Hashable], seed: int | None) -> list[list[Hashable]]:
-        """Sets drawn from the model."""
-        return list(self.model.sample(n, size=size, given=given, random_state=seed))
+        """Sets drawn from the model: exactly, or by a Markov chain if it has too many items with partners."""
+        method = "exact" if self.model.law_is_cheap_ else "chain"
+        return list(self.model.sample(n, size=size, given=given, random_state=seed, method=method))
 
     # -- The map -----------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Served:
 
     @cached_property
     def _atlas(self) -> Atlas:
-        return Atlas(self.model, np.argsort(-self.weights, kind="stable")[:N_LANDMARKS])
+        return Atlas(self.model, np.argsort(-self.probabilities, kind="stable")[:N_LANDMARKS])
 
 
 def _ask_for_each(ask: Callable[[Any], tuple[Any, Any]], baskets: Sequence[list[Hashable]]) -> list[Ranked]:
@@ -214,13 +214,6 @@ def _ask_for_each(ask: Callable[[Any], tuple[Any, Any]], baskets: Sequence[list[
             return [Ranked([], [], str(error))]
         return [_ask_for_each(ask, [one])[0] for one in baskets]
     return [_ranked(items.tolist(), shares.tolist()) for items, shares in rows]
-
-
-def _alone(model: BaseDPP) -> NDArray[np.float64]:
-    """P(i ∈ Y) if items ignored each other: L_ii / (1 + L_ii), from the factors alone."""
-    odds = np.exp(model.log_det([[item] for item in model.items_]))
-    alone: NDArray[np.float64] = odds / (1.0 + odds)
-    return alone
 
 
 def _ranked(items: list[Hashable], shares: list[float]) -> Ranked:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from contradpp.dpp.compiled import (
         blocks,
+        chains,
         draws,
         gradients,
         kernels,
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
         ranks,
         samples,
         slates,
+        squares,
         steps,
         votes,
     )
 
-__all__ = ["blocks", "draws", "gradients", "kernels", "neighbours", "ranks", "samples", "slates", "steps", "votes"]
+__all__ = [
+    "blocks", "chains", "draws", "gradients", "kernels", "neighbours", "ranks", "samples", "slates", "squares", "steps",
+    "votes",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
