@@ -38,8 +38,8 @@ browser:         ## Debian's Chromium for the tests of the page, where it may be
 	  || (apt-get update -qq && apt-get install --yes -qq chromium >/dev/null) \
 	  || echo "Chromium could not be installed: the tests of the page will be skipped."
 
-unit: $(STAMP) browser  ## the test suite
-	$(BIN)/pytest
+unit: $(STAMP) browser  ## the test suite, files spread over at most four cores
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 test: lint types unit  ## lint, types and the whole test suite
 

@@ -231,7 +231,7 @@ def test_info_of_a_large_catalogue_makes_no_dense_matrix(call, model, monkeypatc
     assert "Sugar, white" in shown.out
     found = json.loads(call("info", model, "--json").out)
     assert found["expected_basket_size"] > 1
-    assert found["format_version"] == 1
+    assert found["format_version"] == 2
     assert found["most_likely_items"][0]["item"] == "S1"
     assert len(json.loads(call("info", model, "--items", "--json").out)) == 4
     refused = call("sample", model, "--seed", "0")
