@@ -12,6 +12,7 @@ from contradpp.metrics.compare import compare
 from contradpp.metrics.report import evaluate
 from contradpp.models import baselines
 from contradpp.models.base import load
+from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.slates.rerank import rerank
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Baskets",
+    "ConditionalDPP",
     "LowRankDPP",
     "NonsymmetricDPP",
     "Vocabulary",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh, qr
 
 from contradpp._threads import blas_threads
-from contradpp.data.sets import Sets, runs, sums_over_sets, take_sets
+from contradpp.data.sets import Sets, runs, sums_over_sets, take_sets, without_each
 from contradpp.dpp import compiled, factor
 from contradpp.errors import RankError
 
@@ -30,6 +30,10 @@ Candidates = NDArray[np.int64] | None  # codes in ascending order; None for all 
 ROWS_PER_BLOCK = 512
 # A basket of probability zero is ranked as if L_A, scaled to entries of at most 1, had this much more on its diagonal.
 RIDGE = 1e-6
+# Where 1/W_ii is further than this factor from L_ii, the closed form loses more than rounding: leave out one by one.
+NEARLY_DEPENDENT = 1e-6
+# A tile of the products (rows × columns) stays in the cache of one core until it has been used.
+COLUMNS_PER_TILE = 256
 # A sum of scores below this share of its terms is added up score by score.
 _CANCELLED = 1e-6
 
@@ -129,6 +133,42 @@ def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
                 scores[first:last], *products(kernel, part, given), part.indptr, never, never
             )
     return scores
+
+
+def write_scores_without_each(kernel: Kernel, sets: Sets, out: Array) -> None:
+    """Write `scores_given` of every set without each of its entries in turn (nnz, M), on the thread that asks.
+
+    With a skew part or a diagonal one factorisation per set is enough (docs/theory.md), but for sets that are nearly
+    dependent, with or without an entry.
+    """
+    if kernel.symmetric:
+        out[:] = scores_given(kernel, without_each(sets))
+        return
+    n, norms = len(sets.indices), kernel.squared_norms
+    given = factor.inverses(kernel, sets, ridge=RIDGE, n_jobs=1)
+    with np.errstate(divide="ignore"):
+        scores = 1.0 / given.diagonals(sets)
+    rows = np.empty((3 * n, kernel.wide.shape[1]))
+    compiled.kernels.rows_of_sets(kernel.left, kernel.right, sets.indptr, sets.indices, given.offsets, given.W, rows)
+    for offset in range(0, kernel.n_items, COLUMNS_PER_TILE):
+        columns = slice(offset, offset + COLUMNS_PER_TILE)
+        Y = rows @ kernel.wide[columns].T
+        compiled.kernels.add_partners(Y, offset, *kernel.skew, sets.indptr, sets.indices, given.offsets, given.W)
+        compiled.kernels.scores_without_each(Y, norms[columns], scores, sets.indptr, out[:, columns])
+    hard = np.flatnonzero(nearly_dependent(scores, norms[sets.indices], sets))
+    if len(hard):
+        part = take_sets(sets, hard)
+        owner = np.repeat(np.arange(sets.count), sets.sizes)
+        out[np.isin(owner, hard)] = scores_given(kernel, without_each(part))
+
+
+def nearly_dependent(scores: Array, sizes: Array, sets: Sets) -> NDArray[np.bool_]:
+    """Which sets have an entry whose score 1/W_ii is so far from L_ii that closed forms lose more than rounding."""
+    clear = (scores > NEARLY_DEPENDENT * sizes) & (scores * NEARLY_DEPENDENT < sizes)
+    unclear: NDArray[np.bool_] = np.zeros(sets.count, dtype=bool)
+    some = sets.sizes > 0
+    unclear[some] = np.logical_or.reduceat(~clear, sets.indptr[:-1][some]) if some.any() else False
+    return unclear
 
 
 def next_totals(kernel: Kernel, sets: Sets) -> Array:

@@ -91,6 +91,13 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
         raise
 
 
+def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that JSON can hold; a generator as random_state is not among them."""
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
+    kinds = (bool, int, float, str)
+    return {name: value for name, value in plain.items() if value is None or isinstance(value, kinds)}
+
+
 def encode_items(items: Vocabulary) -> Tensors:
     """The vocabulary as tensors: integers as they are, strings as UTF-8, anything else as JSON, a text per id."""
     tensors: Tensors = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +58,7 @@ def next_shares(kernel: Kernel, sets: Sets) -> Iterator[tuple[int, int, Array]]:
 def next_slates(
     kernel: Kernel,
     sets: Sets,
+    shares_of_sets: Iterable[tuple[int, int, Array]],
     trade: slates.Trade,
     allowed: NDArray[np.bool_],
     labels: Sequence[Any] | None = None,
@@ -67,6 +68,8 @@ def next_slates(
 
     Parameters
     ----------
+    shares_of_sets : iterable
+        As `next_shares` gives them; the kernel only says what is alike.
     allowed : bool array (M,)
         Which items may be chosen.
     labels : sequence of M categories, optional
@@ -77,7 +80,7 @@ def next_slates(
     width = min(trade.k, kernel.n_items)
     codes = np.full((sets.count, width), -1, dtype=np.int64)
     probabilities = np.zeros((sets.count, width))
-    for first, last, shares in next_shares(kernel, sets):
+    for first, last, shares in shares_of_sets:
         free = np.tile(allowed, (last - first, 1))
         part = take_sets(sets, np.arange(first, last))
         free[np.repeat(np.arange(part.count), part.sizes), part.indices] = False

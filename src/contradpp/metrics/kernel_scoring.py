@@ -16,15 +16,11 @@ from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import compiled, factor
-from contradpp.dpp.condition import RIDGE, scores_given
+from contradpp.dpp.condition import COLUMNS_PER_TILE, RIDGE, nearly_dependent, scores_given
 from contradpp.dpp.kernel import Kernel
 from contradpp.metrics.leave_one_out import TIE, Array, Counts, Outcome, rank_one_by_one, start_lists
 
-# A tile of the products (rows × columns) stays in the cache of one core until it has been compared.
 ROWS_PER_BLOCK = 512
-COLUMNS_PER_TILE = 256
-# Where 1/W_ii is further than this factor from L_ii, the closed form loses more than rounding: leave out one by one.
-NEARLY_DEPENDENT = 1e-6
 
 
 class KernelScorer:
@@ -97,9 +93,7 @@ class KernelScorer:
                 compiled.ranks.compare_products(Y, *these, scores, slack, own, counts, best, top)
         out.better[start : start + n] = counts[:, 0]
         out.equal[start : start + n] = counts[:, 1] - counts[:, 0]
-        sizes = norms[part.indices]
-        clear = (scores > NEARLY_DEPENDENT * sizes) & (scores * NEARLY_DEPENDENT < sizes)
-        unclear: NDArray[np.bool_] = np.logical_or.reduceat(~clear, part.indptr[:-1])
+        unclear = nearly_dependent(scores, norms[part.indices], part)
         return unclear if kernel.symmetric else unclear & np.isfinite(logs)
 
     def _hard(self, sets: Sets, held: Counts, out: Outcome, which: NDArray[np.int64], n_jobs: int) -> None:

@@ -25,6 +25,7 @@ from contradpp.metrics.leave_one_out import (
     start_lists,
 )
 from contradpp.models.base import BaseDPP
+from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.rows import Rows
 from contradpp.models.scores import SCORES_PER_BLOCK, Baseline
 
@@ -48,6 +49,8 @@ class Scorer(Protocol):
 
 def as_scorer(model: Any) -> Scorer:
     """The scorer of a model: that of its kernel, or of its sums, or one that asks `predict_next`."""
+    if isinstance(model, ConditionalDPP):
+        return ConditionalScorer(model)
     if isinstance(model, BaseDPP):
         return KernelScorer(model.kernel_, model.items_)
     if isinstance(model, Baseline):
@@ -95,10 +98,10 @@ class PredictScorer:
 
 
 class VoiceScorer:
-    """A baseline whose scores are no sums, but which knows them given a basket without each of its items."""
+    """A model whose scores are no sums, but which knows them given a basket without each of its items."""
 
-    def __init__(self, model: Baseline) -> None:
-        self.model = model
+    def __init__(self, model: Baseline | ConditionalDPP) -> None:
+        self.model: Any = model
         self.items = model.known_items
 
     def rankable(self, sizes: Counts) -> NDArray[np.bool_]:
@@ -107,7 +110,8 @@ class VoiceScorer:
 
     def log_probability(self, sets: Sets) -> Array | None:
         """That of the model."""
-        return self.model.log_probability(sets)
+        logs: Array | None = self.model.log_probability(sets)
+        return logs
 
     def leave_one_out(self, sets: Sets, held: Counts, n_top: int, n_jobs: int) -> Outcome:
         """Blocks of baskets on threads of their own."""
@@ -116,8 +120,25 @@ class VoiceScorer:
     def _scores(self, sets: Sets) -> Array:
         scores = np.empty((len(sets.indices), len(self.items)))
         self.model.write_scores_without_each(sets, scores)
-        scores += self.model.bias_
+        scores += getattr(self.model, "bias_", 0.0)
         return scores
+
+
+class ConditionalScorer(VoiceScorer):
+    """A conditional DPP: next items by all its voices, sets by its kernel."""
+
+    def __init__(self, model: ConditionalDPP) -> None:
+        super().__init__(model)
+        self._law = KernelScorer(model.kernel_, model.items_)
+
+    def log_probability(self, sets: Sets) -> Array | None:
+        """That of the kernel."""
+        return self._law.log_probability(sets)
+
+    @property
+    def log_probability_error(self) -> float:
+        """That of the kernel."""
+        return self._law.log_probability_error
 
 
 class LinearScorer:

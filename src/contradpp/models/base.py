@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -183,9 +183,12 @@ class BaseDPP(Suggests):
         """
         queries = as_queries(baskets, self.known_items, unknown=unknown)
         out = np.empty((queries.sets.count, self.kernel_.n_items))
-        for first, last, shares in next_shares(self.kernel_, queries.sets):
+        for first, last, shares in self._next_shares(queries.sets):
             out[first:last] = shares
         return out[0] if queries.single else out
+
+    def _next_shares(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
+        return next_shares(self.kernel_, sets)
 
     def _best(
         self, sets: Sets, n: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]
@@ -237,7 +240,8 @@ class BaseDPP(Suggests):
                 "at_most needs categories, and the model's items have none", parameters=("categories",)
             )
         labels = [shelves.get(item) for item in self.known_items] if at_most is not None else None
-        codes, shares = next_slates(self.kernel_, queries.sets, trade, allowed, labels, at_most)
+        shares_of_sets = self._next_shares(queries.sets)
+        codes, shares = next_slates(self.kernel_, queries.sets, shares_of_sets, trade, allowed, labels, at_most)
         items = as_ids(codes, self.items_)
         return (items[0], shares[0]) if queries.single else (items, shares)
 
@@ -339,12 +343,15 @@ class BaseDPP(Suggests):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to one safetensors file, atomically. Read it with `contradpp.load`."""
+        persist.write_model(path, *self.file_contents())
+
+    def file_contents(self) -> tuple[persist.Tensors, dict[str, Any]]:
+        """What `save` writes: tensors, and a description that JSON can hold."""
         more, facts = self._extras()
         tensors = {"item_factors": self.kernel_.factors, **persist.encode_items(self.known_items), **more}
         if self.kernel_.has_diagonal:
             tensors["diagonal"] = self.kernel_.diagonal
-        params = _plain_params(self.get_params())
-        persist.write_model(path, tensors, {"model": type(self).__name__, "params": params, **facts})
+        return tensors, {"model": type(self).__name__, "params": persist.plain_params(self.get_params()), **facts}
 
     def _extras(self) -> tuple[persist.Tensors, dict[str, Any]]:
         """What a subclass saves besides its factors, items and parameters."""
@@ -357,6 +364,14 @@ class BaseDPP(Suggests):
 
     def _take_extras(self, tensors: persist.Tensors, info: dict[str, Any]) -> None:
         """Take back what `_extras` gave, if the file has it."""
+
+    @staticmethod
+    def restored(tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> BaseDPP:
+        """The model with these `file_contents`, of whatever class it is."""
+        kind = info.get("model")
+        if not isinstance(kind, str) or kind not in BaseDPP._classes:
+            raise ModelFileError(f"{os.fspath(path)} holds a {kind!r}, which this contradpp does not know")
+        return BaseDPP._classes[kind]._restore(tensors, info, path)
 
     @classmethod
     def _restore(cls, tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> Self:
@@ -406,15 +421,4 @@ def load(path: str | os.PathLike[str]) -> BaseDPP:
 
     Nothing from the file is executed or imported; a damaged, truncated or foreign file raises `ModelFileError`.
     """
-    tensors, info = persist.read_model(path)
-    kind = info.get("model")
-    if not isinstance(kind, str) or kind not in BaseDPP._classes:
-        raise ModelFileError(f"{os.fspath(path)} holds a {kind!r}, which this contradpp does not know")
-    return BaseDPP._classes[kind]._restore(tensors, info, path)
-
-
-def _plain_params(params: dict[str, Any]) -> dict[str, Any]:
-    """The parameters that JSON can hold; a generator as random_state is not among them."""
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
-    kinds = (bool, int, float, str)
-    return {name: value for name, value in plain.items() if value is None or isinstance(value, kinds)}
+    return BaseDPP.restored(*persist.read_model(path), path)

@@ -189,8 +189,11 @@ class RidgeNeighbours(Baseline):
             )
 
         run_blocks(work, -(-M // ITEMS_PER_BLOCK), resolve_n_jobs(self.n_jobs))
-        self.rows_ = _transposed(codes, weights, sizes)
-        self.bias_ = tie_break(train, self.rows_.values)
+        self.take_rows(train, _transposed(codes, weights, sizes))
+
+    def take_rows(self, train: Baskets, rows: Rows) -> None:
+        """Take over the rows that these baskets gave once."""
+        self.items_, self.rows_, self.bias_ = train.items, rows, tie_break(train, rows.values)
 
     def sums(self) -> Sums:
         """The rows of B: what each item says about those that it is a neighbour of."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,6 +100,10 @@ class Suggests(ABC):
 
         Only items of `pool` (ascending; all if None) that are not banned; as wide as the longest row.
         """
+
+    @abstractmethod
+    def _next_shares(self, sets: Sets) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
+        """P(next = i | A) of every set and item, block by block: first set, last set (excluded), shares (sets, M)."""
 
     def recommend(
         self,

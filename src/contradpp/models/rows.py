@@ -30,6 +30,17 @@ class Rows(NamedTuple):
         sizes = np.bincount(row[kept], minlength=csr.shape[0])
         return cls(pointers(sizes), csr.indices[kept].astype(np.int32), csr.data[kept].astype(np.float64))
 
+    @classmethod
+    def checked(cls, n_items: int, indptr: NDArray[Any], columns: NDArray[Any], values: NDArray[Any]) -> Rows:
+        """Rows over n items from a file, or ValueError if they are none."""
+        rows = cls(indptr.astype(np.int64), columns.astype(np.int32), values.astype(np.float64))
+        whole = len(indptr) == n_items + 1 and indptr[0] == 0 and indptr[-1] == len(columns) == len(values)
+        if not whole or (np.diff(indptr) < 0).any() or not np.isfinite(rows.values).all():
+            raise ValueError("its rows of weights are damaged")
+        if len(columns) and (columns.min() < 0 or columns.max() >= n_items):
+            raise ValueError("its rows of weights name items that are not there")
+        return rows
+
     @property
     def owners(self) -> NDArray[np.int64]:
         """The row of every entry."""

@@ -22,7 +22,7 @@ package says (`Implicit`, no contributions).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import fields
 from threading import Lock
@@ -48,28 +48,33 @@ SCORES_PER_BLOCK = 2**22
 LeftOut = Callable[[NDArray[np.int64], Array], None]
 
 
-class Baseline(Suggests):
-    """A model that scores what goes with a basket. Subclasses learn in `_learn`, score by `sums` or `write_scores`."""
+class ScoresItems(Suggests):
+    """A model that gives every item a score, from which probabilities are made that keep the order."""
 
     items_: Vocabulary
-    bias_: Array | float = 0.0  # what breaks ties
-    n_jobs: int | None = None
+    n_jobs: Any = None
 
-    def fit(self, baskets: Any, y: Any = None) -> Self:
-        """Learn from baskets: a `Baskets`, or a list of lists of items."""
-        del y
-        train = as_baskets(baskets)
-        if not train.n_baskets or not train.n_items:
-            raise DataError(f"{type(self).__name__} needs at least one basket and one item to learn from")
-        self._learn(train)
-        self.items_ = train.items
-        return self
+    @abstractmethod
+    def scores(self, sets: Sets) -> Array:
+        """A new array (n_sets, M) of scores of every item, those in the set included."""
+
+    @abstractmethod
+    def as_shares(self, scores: Array, sets: Sets) -> Array:
+        """The scores as probabilities, 0 for items in the set; `scores` may be overwritten."""
 
     def predict_next(self, baskets: Any, *, unknown: str = "error") -> Array:
-        """The scores as probabilities: (n, M), 0 for items in the basket, rows sum to 1; (M,) for one basket."""
+        """P(next = i | A) for every basket A and item i: (n, M), 0 for i in A, rows sum to 1; (M,) for one basket."""
         queries = as_queries(baskets, self.known_items, unknown=unknown)
-        shares = _normalised(self.scores(queries.sets), queries.sets)
+        shares = np.empty((queries.sets.count, len(self.known_items)))
+        for first, last, part in self._next_shares(queries.sets):
+            shares[first:last] = part
         return shares[0] if queries.single else shares
+
+    def _next_shares(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
+        step = max(SCORES_PER_BLOCK // len(self.known_items), 1)
+        for first in range(0, sets.count, step):
+            part = take_sets(sets, np.arange(first, min(first + step, sets.count)))
+            yield first, first + part.count, self.as_shares(self.scores(part), part)
 
     def _best(
         self, sets: Sets, n: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]
@@ -85,7 +90,7 @@ class Baseline(Suggests):
             rows = slice(block * step, min((block + 1) * step, sets.count))
             part = take_sets(sets, np.arange(rows.start, rows.stop))
             scores = self.scores(part)
-            normalised = _normalised(scores.copy(), part)
+            normalised = self.as_shares(scores.copy(), part)
             scores[:, ~allowed] = -np.inf
             scores[np.repeat(np.arange(part.count), part.sizes), part.indices] = -np.inf
             best = top_n(scores, n)
@@ -96,6 +101,23 @@ class Baseline(Suggests):
         run_blocks(work, -(-sets.count // step), resolve_n_jobs(self.n_jobs))
         width = int((codes >= 0).sum(axis=1).max(initial=0))
         return codes[:, :width], shares[:, :width]
+
+
+class Baseline(ScoresItems):
+    """A model that scores what goes with a basket. Subclasses learn in `_learn`, score by `sums` or `write_scores`."""
+
+    bias_: Array | float = 0.0  # what breaks ties
+    n_jobs: int | None = None
+
+    def fit(self, baskets: Any, y: Any = None) -> Self:
+        """Learn from baskets: a `Baskets`, or a list of lists of items."""
+        del y
+        train = as_baskets(baskets)
+        if not train.n_baskets or not train.n_items:
+            raise DataError(f"{type(self).__name__} needs at least one basket and one item to learn from")
+        self._learn(train)
+        self.items_ = train.items
+        return self
 
     @property
     def known_items(self) -> Vocabulary:
@@ -114,6 +136,10 @@ class Baseline(Suggests):
         self.write_scores(sets, scores)
         scores += self.bias_
         return scores
+
+    def as_shares(self, scores: Array, sets: Sets) -> Array:
+        """The scores as probabilities, by the module's rule."""
+        return _normalised(scores, sets)
 
     def sums(self) -> Sums | None:
         """What the scores are sums of, if they are: evaluation is faster then."""

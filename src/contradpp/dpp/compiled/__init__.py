@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         kernels,
         neighbours,
         ranks,
+        relevance,
         samples,
         slates,
         squares,
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "blocks", "chains", "draws", "gradients", "kernels", "neighbours", "ranks", "samples", "slates", "squares", "steps",
-    "votes",
+    "blocks", "chains", "draws", "gradients", "kernels", "neighbours", "ranks", "relevance", "samples", "slates",
+    "squares", "steps", "votes",
 ]  # fmt: skip
 
 

@@ -328,6 +328,24 @@ def add_partners(
 
 
 @entry
+def scores_without_each(Y: Array, norms: Array, reciprocals: Array, indptr: Pointers, out: Array) -> None:
+    """out[i, j] = c_j + Q_ij U_ij / W_ii, c_j = L_jj − Σ_a E_aj U_aj: the score of j given entry i's set without i.
+
+    Y holds E = L_:Aᵀ, U = W L_A: and Q = Wᵀ L_:Aᵀ, each with a row per entry; `reciprocals` holds 1/W_ii.
+    """
+    n, width = len(out), Y.shape[1]
+    given = np.empty(width)
+    for s in range(len(indptr) - 1):
+        given[:] = norms
+        for a in range(indptr[s], indptr[s + 1]):
+            for j in range(width):
+                given[j] -= Y[a, j] * Y[n + a, j]
+        for i in range(indptr[s], indptr[s + 1]):
+            for j in range(width):
+                out[i, j] = given[j] + Y[2 * n + i, j] * Y[n + i, j] * reciprocals[i]
+
+
+@entry
 def subtract_products(
     scores: Array, E: NDArray[np.floating], U: NDArray[np.floating], indptr: Pointers, zero: Array, clear: Array
 ) -> int:

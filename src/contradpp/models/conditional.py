@@ -1,0 +1,565 @@
+"""The conditional DPP: a kernel, and a quality of the next item that listens to several voices, the kernel's too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp._random import RandomState, root_seed, stream
+from contradpp._threads import resolve_n_jobs
+from contradpp.data.baskets import Baskets, as_baskets
+from contradpp.data.sets import Sets, pointers
+from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp import compiled, persist
+from contradpp.dpp.kernel import Array
+from contradpp.errors import DataError, ModelFileError, ParameterError
+from contradpp.learn.callbacks import Callback
+from contradpp.models import baselines
+from contradpp.models.base import BaseDPP
+from contradpp.models.learned import LearnedDPP
+from contradpp.models.nonsymmetric import NonsymmetricDPP
+from contradpp.models.queries import as_codes
+from contradpp.models.relevance import (
+    DEFAULT,
+    KERNEL,
+    KINDS,
+    N_QUESTIONS,
+    OF_OTHERS,
+    PLAIN,
+    PRIOR,
+    Feature,
+    KernelVoice,
+    OtherVoice,
+    Relevance,
+    Voice,
+    Weights,
+    ask_questions,
+    choose_sets,
+    learn_weights,
+)
+from contradpp.models.rows import Rows
+from contradpp.models.scores import Baseline, ScoresItems
+
+HELD_OUT = 0.1  # of the baskets: they choose the kernel's last round and the weights of the voices
+_SPLIT, _QUESTIONS = 71, 72  # keys of random streams
+
+
+class Explanation(NamedTuple):
+    """Why an item is suggested, in nats: log P(next = item | basket) is the sum of all parts less `log_normalizer`."""
+
+    item: Hashable
+    basket: list[Hashable]
+    voices: list[str]
+    alone: Array  # (voices,): what each voice says whatever is in the basket
+    parts: Array  # (voices, basket): what it says because of each item
+    log_normalizer: float
+
+    @property
+    def log_probability(self) -> float:
+        """log P(next = item | basket)."""
+        return float(self.alone.sum() + self.parts.sum() - self.log_normalizer)
+
+    @property
+    def by_item(self) -> dict[Hashable, float]:
+        """What speaks for the item because of each item of the basket, over all voices, the most first."""
+        totals = self.parts.sum(axis=0)
+        return {self.basket[k]: float(totals[k]) for k in np.argsort(-totals, kind="stable").tolist()}
+
+    @property
+    def by_voice(self) -> dict[str, float]:
+        """What each voice says because of the basket."""
+        return dict(zip(self.voices, self.parts.sum(axis=1).tolist(), strict=True))
+
+
+class ConditionalDPP(ScoresItems, BaseDPP):
+    """A DPP whose next items are judged by several voices: its own kernel, and what is known from neighbours.
+
+    P(next = j | A) ∝ exp(θ(|A|)ᵀ f_j(A)), with the features f_j of popularity, ridge regressions on neighbouring items,
+    items and baskets that were bought together, and log det L_{A∪j}/det L_A of the kernel. θ is learned on a tenth of
+    the baskets that no voice has seen; then the voices learn from all. Probabilities of sets, samples, completion and
+    the likeness of items are those of the kernel.
+
+    Parameters
+    ----------
+    kernel : LowRankDPP or NonsymmetricDPP, optional
+        How the kernel is learned; None for `NonsymmetricDPP()`.
+    relevance : sequence of str and models
+        The other voices: "popularity", "ridge", "neighbours", "baskets", and models of your own: anything with
+        `predict_next`. Those that are not fitted yet are fitted.
+    n_jobs : int, optional
+        Threads; None for all cores. Results do not depend on it.
+    random_state : int, Generator or None
+    verbose : int
+
+    Attributes
+    ----------
+    estimator_ : the fitted kernel model
+    voices_ : dict of name to voice
+    weights_ : dict of feature name to (θ₀, θ₁)
+    items_ : Vocabulary
+
+    Examples
+    --------
+    >>> import contradpp as cd
+    >>> baskets = [["tea", "milk"], ["tea", "milk", "sugar"], ["pasta", "sauce"], ["pasta", "sauce", "cheese"]] * 20
+    >>> model = cd.ConditionalDPP(random_state=0).fit(baskets)
+    >>> model.recommend(["pasta", "cheese"], N=1)[0].tolist()
+    ['sauce']
+    >>> next(iter(model.explain(["tea"], "milk").by_item))
+    'tea'
+    """
+
+    def __init__(
+        self,
+        kernel: Any = None,
+        relevance: Sequence[Any] = DEFAULT,
+        *,
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.relevance = relevance
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -- Learning ----------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        baskets: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        negatives: Any = None,
+        validation: Any = None,
+        callbacks: Sequence[Callback] = (),
+        **how: Any,
+    ) -> Self:
+        """Learn the kernel, the other voices, and how much each counts.
+
+        Parameters
+        ----------
+        baskets : Baskets, or a list of lists of items
+        sample_weight : array of float, optional
+            Labels of baskets, for the kernel; the other voices learn from those above zero.
+        negatives : optional
+            The user's negative sets, for the kernel.
+        validation : Baskets, list of lists, float or None
+            Baskets, or a share of them, for early stopping and the weights of the voices; None for a tenth.
+        callbacks : sequence of Callback
+        **how
+            `negative_weight`, `checkpoint`, `resume` and `checkpoint_every` of the kernel's `fit`: it takes nearly all
+            of the time, so that a run that was killed loses little besides.
+        """
+        del y
+        if how.get("engine") is not None:
+            raise ParameterError(
+                "a cluster learns kernels, not yet the other voices of ConditionalDPP: fit NonsymmetricDPP with "
+                f"engine={how['engine']!r}, or ConditionalDPP without an engine"
+            )
+        kinds = _kinds(self.relevance)
+        train = as_baskets(baskets)
+        seen, held = self._divided(train, validation)
+        estimator = self._new_kernel()
+        label = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        if label is not None and label.shape != (train.n_baskets,):
+            raise DataError(f"sample_weight needs a number per basket ({train.n_baskets:,}), got {label.shape}")
+        given = None if label is None else label[seen]
+        estimator.fit(train.subset(seen), None, given, negatives, held, callbacks, **how)
+        learned_from = seen if label is None else seen[label[seen] > 0]
+        voices = _fitted(kinds, train.subset(learned_from))
+        relevance = self._relevance(estimator, voices, held.items)
+        weights = self._learn_weights(relevance, held.sets, estimator)
+        everything = train if label is None else train.subset(np.flatnonzero(label > 0))
+        if isinstance(validation, Baskets) or not (validation is None or np.isscalar(validation)):
+            everything = Baskets.concat([everything, held]).recode(held.items)
+        self._take(estimator, _fitted(kinds, everything), weights, everything, n_updates=0)
+        return self
+
+    def partial_fit(
+        self, baskets: Any = (), y: Any = None, sample_weight: Any = None, negatives: Any = None,
+        callbacks: Sequence[Callback] = (), **how: Any,
+    ) -> Self:  # fmt: skip
+        """Go on with new baskets: θ from them before any voice has seen them, then the kernel and the voices.
+
+        What was known of θ counts as much as the baskets it came from. `how` is that of the kernel's `partial_fit`.
+        """
+        del y
+        estimator = deepcopy(self.estimator_)
+        estimator.n_jobs = self.n_jobs
+        news = as_baskets(baskets)
+        estimator.partial_fit(baskets, None, sample_weight, negatives, callbacks, **how)
+        known = news.recode(self.known_items, unknown="ignore")
+        weights = self.relevance_.weights
+        if (known.sizes >= 2).any():
+            asked = choose_sets(known.sets, N_QUESTIONS, self._seed(_QUESTIONS))
+            weights = learn_weights(
+                ask_questions(self.relevance_, asked, known.n_items, self._seed(), self._threads), weights
+            )
+        label = np.ones(news.n_baskets) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        fresh = news.subset(np.flatnonzero(label > 0))
+        everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_) if len(fresh) else self.baskets_
+        voices = _fitted(_kinds(self.relevance), everything)
+        self._take(estimator, voices, weights, everything, n_updates=self.n_updates_ + 1)
+        return self
+
+    def _divided(self, train: Baskets, validation: Any) -> tuple[NDArray[np.int64], Baskets]:
+        """Which baskets the voices see, and those that are held out."""
+        if validation is not None and not np.isscalar(validation):
+            held = as_baskets(validation, "validation")
+            return np.arange(train.n_baskets), held.recode(train.items, unknown="ignore")
+        share: Any = HELD_OUT if validation is None else validation
+        if isinstance(share, (bool, str)) or not 0 < float(share) < 1:
+            raise ParameterError(f"validation must be baskets, or a share between 0 and 1, got {validation!r}")
+        if not train.n_baskets or not train.n_items:
+            raise DataError("ConditionalDPP needs at least one basket and one item to learn from")
+        order = stream(self._seed(_SPLIT)).permutation(train.n_baskets)
+        n_held = min(max(round(float(share) * train.n_baskets), 1), train.n_baskets - 1)
+        out = np.sort(order[:n_held]) if n_held else order  # a single basket is both seen and held out
+        return np.sort(order[n_held:]), train.subset(out)
+
+    def _new_kernel(self) -> LearnedDPP:
+        """The estimator of the kernel, unfitted, with this model's threads and, unless it has its own, seed."""
+        given = NonsymmetricDPP() if self.kernel is None else self.kernel
+        if not isinstance(given, LearnedDPP):
+            raise ParameterError(f"kernel must be a LowRankDPP or a NonsymmetricDPP, got {given!r}")
+        own: dict[str, Any] = {"n_jobs": self.n_jobs, "verbose": self.verbose or given.verbose}
+        if given.random_state is None:
+            own["random_state"] = self.random_state
+        return type(given)(**(given.get_params() | own))
+
+    def _relevance(
+        self, estimator: LearnedDPP, voices: dict[str, Any], items: Vocabulary, weights: Weights | None = None
+    ) -> Relevance:
+        kernel = KernelVoice(estimator.kernel_)
+        asked: dict[str, Voice] = {}
+        features: dict[str, tuple[Feature, ...]] = {}
+        for name, voice in voices.items():
+            asked[name] = voice if isinstance(voice, Baseline) else OtherVoice(voice, items)
+            features[name] = KINDS[name].features if name in KINDS else OF_OTHERS
+        relevance = Relevance(asked | {KERNEL: kernel}, features | {KERNEL: kernel.features})
+        if weights is not None:
+            relevance.weights = weights
+        return relevance
+
+    def _learn_weights(self, relevance: Relevance, held: Sets, estimator: LearnedDPP) -> Weights:
+        """θ from the held-out baskets; the kernel alone counts where none has two items."""
+        asked = choose_sets(held, N_QUESTIONS, self._seed(_QUESTIONS))
+        if not asked.count or len(estimator.items_) < 2:
+            return relevance.weights
+        questions = ask_questions(relevance, asked, len(estimator.items_), self._seed(), self._threads)
+        precision = np.diag(np.tile(np.square(questions.spread), 2)) * PRIOR
+        return learn_weights(questions, Weights(relevance.kernel_alone(), precision))
+
+    def _take(
+        self, estimator: LearnedDPP, voices: dict[str, Any], weights: Weights, baskets: Baskets, n_updates: int
+    ) -> None:
+        """Make what was learned the model's own."""
+        self._adopt(estimator.kernel_, estimator.items_)
+        self.n_components = estimator.kernel_.n_components
+        self.estimator_, self.voices_, self.baskets_, self.n_updates_ = estimator, voices, baskets, n_updates
+        self.relevance_ = self._relevance(estimator, voices, estimator.items_, weights)
+
+    def _seed(self, *key: int) -> int:
+        """A seed that does not depend on luck: without a random state the same baskets are held out every time."""
+        fixed = 0 if self.random_state is None else root_seed(deepcopy(self.random_state))
+        return root_seed(stream(fixed, *key)) if key else fixed
+
+    @property
+    def _threads(self) -> int:
+        return resolve_n_jobs(self.n_jobs)
+
+    # -- Questions ---------------------------------------------------------------------------------
+
+    @property
+    def weights_(self) -> dict[str, tuple[float, float]]:
+        """θ₀ and θ₁ of every feature."""
+        names, theta = self.relevance_.names, self.relevance_.weights.theta
+        counted = [f"{name}:{names[:k].count(name)}" if names.count(name) > 1 else name for k, name in enumerate(names)]
+        return {name: (float(a), float(b)) for name, a, b in zip(counted, *theta, strict=True)}
+
+    @property
+    def history_(self) -> list[dict[str, Any]]:
+        """What the kernel's training said, round by round."""
+        return self.estimator_.history_
+
+    @property
+    def n_iter_(self) -> int:
+        """The rounds of the kernel's training."""
+        return self.estimator_.n_iter_
+
+    @property
+    def item_counts_(self) -> Array:
+        """In how many training baskets each item was."""
+        return self.baskets_.item_counts.astype(np.float64)
+
+    @property
+    def n_baskets_(self) -> float:
+        """How many training baskets there were."""
+        return float(self.baskets_.n_baskets)
+
+    def scores(self, sets: Sets) -> Array:
+        """The logits of every set and item."""
+        logits = np.empty((sets.count, len(self.known_items)))
+        self.relevance_.write_logits(sets, logits)
+        self._by_kernel(sets.sizes == 0, logits)
+        return logits
+
+    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
+        """Write the logits given every set without each of its entries in turn."""
+        self.relevance_.write_logits(sets, out, each=True)
+        self._by_kernel(np.repeat(sets.sizes, sets.sizes) == 1, out)
+
+    def _by_kernel(self, empty: NDArray[np.bool_], logits: Array) -> None:
+        """Of an empty basket nothing was learned but the kernel: P(next = j) ∝ L_jj."""
+        with np.errstate(divide="ignore"):
+            logits[empty] = np.log(self.kernel_.squared_norms)
+
+    def as_shares(self, scores: Array, sets: Sets) -> Array:
+        """The probabilities of the logits, 0 for items in the set."""
+        scores[np.repeat(np.arange(sets.count), sets.sizes), sets.indices] = -np.inf
+        compiled.relevance.softmax(scores)
+        return scores
+
+    def condition(self, given: Iterable[Any], *, unknown: str = "error") -> Any:
+        """The DPP over the remaining items, given that these are in the set: that of the kernel."""
+        return self.estimator_.condition(given, unknown=unknown)
+
+    def complements(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
+        """As `NonsymmetricDPP.complements`."""
+        if not isinstance(self.estimator_, NonsymmetricDPP):
+            raise ParameterError("complements needs a kernel with attraction: kernel=NonsymmetricDPP()")
+        return self.estimator_.complements(item, N)
+
+    def grow(self, basket: Iterable[Any] = ()) -> Any:
+        """A basket to which items are added one by one, with suggestions after each."""
+        return ListeningBasket(self, basket)
+
+    def explain(self, basket: Iterable[Any], item: Any, *, unknown: str = "error") -> Explanation:
+        """What speaks for an item given a basket: parts by voice and basket item that add up to log P(next = item).
+
+        A voice that is a sum over the basket's items is divided in the proportion of their terms. What the kernel, or a
+        model of the user's, says is divided by adding the items one after the other, in this order and in the reverse
+        one, of which the mean is taken.
+        """
+        codes, code = as_codes(basket, self.known_items, unknown=unknown), self.known_items.code(item)
+        if code in codes:
+            raise DataError(f"{item!r} is in the basket: only items outside of it can come next")
+        logits = self.scores(Sets.one(codes))
+        shares = self.as_shares(logits.copy(), Sets.one(codes))
+        theta = self.relevance_.theta(np.array([len(codes)]))[0]
+        names = list(self.relevance_.features)
+        alone, parts = np.zeros(len(names)), np.zeros((len(names), len(codes)))
+        if len(codes):
+            f = 0
+            for row, name in enumerate(names):
+                for feature in self.relevance_.features[name]:
+                    nothing, told = self._told(name, feature, codes, code)
+                    alone[row] += theta[f] * nothing
+                    parts[row] += theta[f] * told
+                    f += 1
+        else:
+            alone[names.index(KERNEL)] = logits[0, code]
+        log_normalizer = float(alone.sum() + parts.sum() - np.log(shares[0, code]))
+        ids = [self.items_[c] for c in codes.tolist()]
+        return Explanation(item, ids, names, alone, parts, log_normalizer)
+
+    def _told(self, name: str, feature: Feature, codes: NDArray[np.int32], code: int) -> tuple[float, Array]:
+        """A feature without the basket, and how each item of the basket changes it."""
+        voice, rate = self.relevance_.voices[name], 1.0 / len(codes) if feature.mean else 1.0
+        n = len(codes)
+        if isinstance(voice, baselines.Popularity):
+            return _shape(np.array(voice.probabilities_[code]), feature), np.zeros(n)
+        if isinstance(voice, Baseline) and not isinstance(voice, baselines.Implicit):
+            terms = rate * voice.contributions(codes, code)
+            if feature.shape == PLAIN:
+                return 0.0, terms
+            nothing, whole = _shape(np.array(0.0), feature), _shape(terms.sum(), feature)
+            total, size = float(terms.sum()), float(np.abs(terms).sum())
+            cancelled = abs(total) <= 0.1 * size  # then a term's part of the total says little
+            shares = np.abs(terms) / (size or 1.0) if cancelled else terms / total
+            return nothing, (whole - nothing) * shares
+        changes, nothing = np.zeros(n), 0.0
+        for order in (1, -1):
+            scores = np.empty((n + 1, len(self.items_)))
+            voice.write_scores(Sets(pointers(np.arange(n + 1)), _prefixes(codes[::order])), scores)
+            told = _shape(rate * scores[:, code], feature)
+            nothing = float(told[0])
+            changes += np.diff(told)[::order] / 2
+        return nothing, changes
+
+    # -- Parameters and files ----------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments, as scikit-learn asks for them; with `deep` those of the kernel, too."""
+        params = super().get_params()
+        if deep and isinstance(self.kernel, LearnedDPP):
+            params |= {f"kernel__{name}": value for name, value in self.kernel.get_params().items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Change constructor arguments, as scikit-learn does; `kernel__x` is that of the kernel."""
+        inner = {
+            name.removeprefix("kernel__"): params.pop(name) for name in list(params) if name.startswith("kernel__")
+        }
+        super().set_params(**params)
+        if inner:
+            if not isinstance(self.kernel, LearnedDPP):
+                self.kernel = NonsymmetricDPP()
+            self.kernel.set_params(**inner)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks of an estimator; only it ever calls this."""
+        return LearnedDPP.__sklearn_tags__(self)  # type: ignore[arg-type]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model, its training baskets included, to one safetensors file, atomically.
+
+        Voices of your own cannot be saved: pickle the model instead, if they can be pickled.
+        """
+        _ = self.kernel_
+        told = []
+        for name, voice in self.voices_.items():
+            if type(voice).__name__ not in _SAVED:
+                raise ModelFileError(f"the voice {name!r} ({type(voice).__name__}) cannot be written to a model file")
+            told.append({"name": name, "model": type(voice).__name__, "params": persist.plain_params(asdict(voice))})
+        tensors, facts = self.estimator_.file_contents()
+        tensors |= {"baskets.indptr": self.baskets_.indptr, "baskets.indices": self.baskets_.indices}
+        weights = self.relevance_.weights
+        tensors |= {"theta": weights.theta, "theta.precision": weights.precision}
+        for name, voice in self.voices_.items():
+            if isinstance(voice, baselines.RidgeNeighbours):
+                rows = voice.rows_
+                tensors |= {f"voice.{name}.indptr": rows.indptr, f"voice.{name}.columns": rows.columns}
+                tensors[f"voice.{name}.values"] = rows.values.astype(np.float32)
+        params = persist.plain_params(super().get_params())
+        info = {"model": type(self).__name__, "params": params, "kernel": facts, "voices": told}
+        persist.write_model(path, tensors, info | {"n_updates": int(self.n_updates_)})
+
+    @classmethod
+    def _restore(cls, tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> Self:
+        try:
+            inner = info["kernel"]
+            estimator = BaseDPP.restored(tensors, inner, path)
+            if not isinstance(estimator, LearnedDPP):
+                raise ParameterError(f"its kernel is a {type(estimator).__name__}")
+            kernel = type(estimator)(**estimator.get_params())
+            params = {name: info["params"].get(name) for name in ("n_jobs", "random_state")}
+            voices, relevance = {}, []
+            baskets = Baskets(tensors["baskets.indptr"], tensors["baskets.indices"], estimator.items_)
+            for told in info["voices"]:
+                name, voice = str(told["name"]), _SAVED[told["model"]](**told["params"])
+                if f"voice.{name}.values" in tensors:
+                    parts = (tensors[f"voice.{name}.{part}"] for part in Rows._fields)
+                    voice.take_rows(baskets, Rows.checked(len(estimator.items_), *parts))  # type: ignore[attr-defined]
+                else:
+                    voice.fit(baskets)
+                voices[name] = voice
+                word = KINDS[name].part_of if name in KINDS else voice
+                if word not in relevance:
+                    relevance.append(word)
+            model = cls(kernel, tuple(relevance), **params)
+            theta, precision = tensors["theta"], tensors["theta.precision"]
+            F = sum(len(KINDS[name].features) if name in KINDS else 1 for name in voices) + 1
+            if theta.shape != (2, F) or precision.shape != (2 * F, 2 * F) or not np.isfinite(theta).all():
+                raise ParameterError("its weights do not fit its voices")
+            model._take(estimator, voices, Weights(theta, precision), baskets, int(info["n_updates"]))
+        except (KeyError, TypeError, AttributeError, ValueError, DataError, ParameterError) as error:
+            raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
+        return model
+
+
+class ListeningBasket:
+    """What `ConditionalDPP.grow` returns: add items, ask for suggestions."""
+
+    def __init__(self, model: ConditionalDPP, basket: Iterable[Any]) -> None:
+        self._model = model
+        self._codes = as_codes(basket, model.known_items).tolist()
+
+    @property
+    def items(self) -> list[Hashable]:
+        """The items of the basket, in the order in which they came."""
+        return [self._model.items_[code] for code in self._codes]
+
+    def add(self, item: Any) -> ListeningBasket:
+        """Put an item into the basket; one that is there already changes nothing."""
+        code = self._model.items_.code(item)
+        if code not in self._codes:
+            self._codes.append(code)
+        return self
+
+    def probabilities(self) -> Array:
+        """P(next = i | basket) for every item, 0 for those in it."""
+        return self._model.predict_next(self.items)
+
+    def recommend(self, N: int = 10) -> tuple[NDArray[Any], Array]:
+        """The N most probable next items and their probabilities, best first."""
+        return self._model.recommend(self.items, N)
+
+
+_SAVED: dict[str, type[Baseline]] = {
+    kind.__name__: kind
+    for kind in (baselines.Popularity, baselines.RidgeNeighbours, baselines.ItemKNN, baselines.BasketNeighbours,
+                 baselines.EASE)
+}  # fmt: skip
+
+
+def _kinds(relevance: Sequence[Any]) -> dict[str, Any]:
+    """The voices by name: a row of the table, or a model of the user's."""
+    if isinstance(relevance, str) or not isinstance(relevance, Iterable):
+        raise ParameterError(f"relevance must be a sequence of names and models, got {relevance!r}")
+    words = list(dict.fromkeys(kind.part_of for kind in KINDS.values()))
+    kinds: dict[str, Any] = {}
+    for voice in relevance:
+        if isinstance(voice, str):
+            if voice not in words:
+                raise ParameterError(f"relevance knows {', '.join(map(repr, words))}, and models; got {voice!r}")
+            kinds |= {name: kind for name, kind in KINDS.items() if kind.part_of == voice}
+        elif hasattr(voice, "predict_next") and not isinstance(voice, type):
+            name = base = type(voice).__name__
+            count = 1
+            while name in kinds:
+                count += 1
+                name = f"{base}{count}"
+            kinds[name] = voice
+        else:
+            raise ParameterError(f"a voice needs predict_next, which {voice!r} lacks")
+    return kinds
+
+
+def _fitted(kinds: Mapping[str, Any], train: Baskets) -> dict[str, Any]:
+    """The voices, fitted to these baskets; a model of the user's that is fitted already stays as it is."""
+    voices: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        if name in KINDS:
+            voices[name] = kind.make().fit(train)
+        elif not isinstance(kind, Baseline) and (hasattr(kind, "items_") or not hasattr(kind, "fit")):
+            voices[name] = kind
+        else:
+            voices[name] = deepcopy(kind).fit(train)
+        if isinstance(voices[name], baselines.RidgeNeighbours):  # a file holds float32: no other answers after loading
+            rows = voices[name].rows_
+            voices[name].rows_ = rows._replace(values=rows.values.astype(np.float32).astype(np.float64))
+    return voices
+
+
+def _shape(x: Any, feature: Feature) -> Any:
+    """A feature of scores, as `compiled.relevance` has it."""
+    out = np.empty((1, np.size(x)))
+    compiled.relevance.write_feature(
+        np.atleast_2d(np.asarray(x, dtype=np.float64)), feature.shape, feature.floor, np.ones(1), out
+    )
+    return float(out[0, 0]) if np.ndim(x) == 0 else out[0]
+
+
+def _prefixes(codes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The first 0, 1, ..., n of the codes, one after the other."""
+    return np.concatenate([codes[:k] for k in range(len(codes) + 1)]).astype(np.int32)

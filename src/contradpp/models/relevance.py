@@ -1,0 +1,352 @@
+"""Quality that depends on the basket: what several voices say of the next item, and how much each of them counts.
+
+    P(next = j | A) ∝ exp(Σ_f θ_f(|A|) f_j(A)),        θ(n) = θ₀ + θ₁ log n.
+
+A voice scores items given a basket (`models/scores.py` has the interface); a feature f is such a score in one of a few
+shapes. θ maximises the likelihood of held-out items given the rest of their baskets, which no voice has seen. This is
+concave in θ: the contrastive objective of the kernel, in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp._random import stream
+from contradpp._threads import blas_threads, run_blocks
+from contradpp.data.baskets import Baskets
+from contradpp.data.sets import Sets, runs, take_sets, without_each
+from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp import compiled, condition
+from contradpp.dpp.kernel import Kernel
+from contradpp.errors import NumericalError
+from contradpp.models.baselines import BasketNeighbours, ItemKNN, Popularity, RidgeNeighbours
+from contradpp.models.scores import Baseline
+
+Array = NDArray[np.float64]
+Entries = NDArray[np.int64]
+
+PLAIN, ROOT, LOG = 0, 1, 2  # as in compiled.relevance
+N_QUESTIONS = 4000  # held-out items from which θ is learned
+N_BEST, N_RANDOM = 60, 240  # competitors of each: the best of every voice, and a sample that stands for the rest
+ALL_UP_TO = 600  # items: all of them compete
+SCORES_PER_BLOCK = 2**20
+PRIOR = 1.0  # the precision of θ before any data, in units of a feature's spread
+
+
+class Feature(NamedTuple):
+    """A shape of a voice's score x: x, its signed root, or log(x + floor)."""
+
+    shape: int
+    floor: float = 0.0
+    mean: bool = False  # x is divided by the size of the basket first
+
+
+class Voice(Protocol):
+    """What is asked of a voice: see `models/scores.py`."""
+
+    def write_scores(self, sets: Sets, out: Array) -> None:
+        """Write the scores of all items given every set."""
+
+    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
+        """Write the scores of all items given every set without each of its entries."""
+
+
+class Kind(NamedTuple):
+    """A voice by name: how it is made, and its features. `part_of` is the word by which a user asks for it."""
+
+    make: Callable[[], Baseline]
+    features: tuple[Feature, ...]
+    part_of: str
+
+
+# Settings were chosen on validation parts of amazon, uk and belgian (docs/beyond.md).
+KINDS = {
+    "popularity": Kind(Popularity, (Feature(LOG),), "popularity"),
+    "ridge": Kind(lambda: RidgeNeighbours(ridge=20.0), (Feature(PLAIN), Feature(ROOT)), "ridge"),
+    "share": Kind(lambda: ItemKNN(weights="share"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
+    "cosine": Kind(lambda: ItemKNN(weights="cosine"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
+    "baskets": Kind(BasketNeighbours, (Feature(LOG, 1e-4),), "baskets"),
+}
+DEFAULT = ("popularity", "ridge", "neighbours", "baskets")
+KERNEL = "kernel"  # the name of the DPP among the voices
+OF_OTHERS = (Feature(LOG, 1e-6),)  # of a model of the user's: its probabilities
+
+
+@dataclass
+class KernelVoice:
+    """The DPP: det L_{A∪j} / det L_A."""
+
+    kernel: Kernel
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The logarithm, of at least 1e-9 of what a mean item has on its own."""
+        return (Feature(LOG, 1e-9 * float(self.kernel.squared_norms.mean())),)
+
+    def write_scores(self, sets: Sets, out: Array) -> None:
+        """See `Voice`."""
+        with blas_threads(1):
+            out[:] = condition.scores_given(self.kernel, sets)
+
+    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
+        """See `Voice`."""
+        with blas_threads(1):
+            condition.write_scores_without_each(self.kernel, sets, out)
+
+
+@dataclass
+class OtherVoice:
+    """A model of the user's with `predict_next`, whose catalogue may be another."""
+
+    model: Any
+    items: Vocabulary
+
+    def write_scores(self, sets: Sets, out: Array) -> None:
+        """See `Voice`."""
+        asked = Baskets(sets.indptr, sets.indices, self.items)
+        known: Any = getattr(self.model, "items_", self.items)
+        if list(known) == list(self.items):
+            out[:] = self.model.predict_next(asked)
+            return
+        mine = np.array([self.items.code(item) if item in self.items else -1 for item in known])
+        told = np.asarray(self.model.predict_next(asked.recode(Vocabulary(known), unknown="ignore")))
+        out[:] = 0.0
+        out[:, mine[mine >= 0]] = told[:, mine >= 0]
+
+    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
+        """See `Voice`."""
+        self.write_scores(without_each(sets), out)
+
+
+class Weights(NamedTuple):
+    """θ, and how sure of it the data are."""
+
+    theta: Array  # (2, F): θ₀ and θ₁
+    precision: Array  # (2F, 2F): minus the second derivatives of the log-likelihood, and the prior's
+
+
+@dataclass
+class Relevance:
+    """Voices and their weights.
+
+    Parameters
+    ----------
+    voices : mapping of name to voice
+    features : mapping of name to the features of that voice
+    weights : Weights, optional
+        The kernel alone, if left out.
+    """
+
+    voices: Mapping[str, Voice]
+    features: Mapping[str, tuple[Feature, ...]]
+    weights: Weights = field(default_factory=lambda: Weights(np.empty((2, 0)), np.empty((0, 0))))
+
+    def __post_init__(self) -> None:
+        if not self.weights.theta.size:
+            self.weights = Weights(self.kernel_alone(), np.eye(2 * self.n_features) * PRIOR)
+        self._static = {  # log p does not depend on the basket
+            name: voice.probabilities_ for name, voice in self.voices.items() if isinstance(voice, Popularity)
+        }
+
+    @property
+    def n_features(self) -> int:
+        """F."""
+        return sum(map(len, self.features.values()))
+
+    @property
+    def names(self) -> list[str]:
+        """The voice of every feature."""
+        return [name for name, features in self.features.items() for _ in features]
+
+    def kernel_alone(self) -> Array:
+        """The θ under which only the kernel counts; popularity if there is none."""
+        names = self.names
+        theta = np.zeros((2, len(names)))
+        theta[0, names.index(KERNEL) if KERNEL in names else 0] = 1.0
+        return theta
+
+    def theta(self, sizes: NDArray[np.int64]) -> Array:
+        """θ(n) for baskets of these sizes (n_baskets, F)."""
+        theta: Array = self.weights.theta[0] + log_sizes(sizes)[:, None] * self.weights.theta[1]
+        return theta
+
+    def write_logits(self, sets: Sets, out: Array, *, each: bool = False) -> None:
+        """Write Σ_f θ_f f_j for every set, or with `each` every set without each of its entries, and every item j."""
+        sizes = np.repeat(sets.sizes - 1, sets.sizes) if each else sets.sizes
+        theta, scores = self.theta(sizes), np.empty_like(out)
+        out[:] = 0.0
+        f = 0
+        for name, features in self.features.items():
+            if name in self._static:
+                out += theta[:, f, None] * np.log(self._static[name])
+                f += 1
+                continue
+            _ask(self.voices[name], sets, scores, each=each)
+            for feature in features:
+                weights = np.ascontiguousarray(theta[:, f])
+                compiled.relevance.add_feature(
+                    scores, feature.shape, feature.floor, _rates(feature, sizes), weights, out
+                )
+                f += 1
+
+    def write_features(self, sets: Sets, out: NDArray[np.floating]) -> None:
+        """Write the features of all items given every set without each of its entries (F, nnz, M)."""
+        sizes, scores = np.repeat(sets.sizes - 1, sets.sizes), np.empty(out.shape[1:])
+        f = 0
+        for name, features in self.features.items():
+            _ask(self.voices[name], sets, scores, each=True)
+            for feature in features:
+                compiled.relevance.write_feature(scores, feature.shape, feature.floor, _rates(feature, sizes), out[f])
+                f += 1
+
+
+def _ask(voice: Voice, sets: Sets, out: Array, *, each: bool) -> None:
+    (voice.write_scores_without_each if each else voice.write_scores)(sets, out)
+
+
+def _rates(feature: Feature, sizes: NDArray[np.int64]) -> Array:
+    """What scores are multiplied by before they are shaped."""
+    rates: Array = 1.0 / np.maximum(sizes, 1) if feature.mean else np.ones(len(sizes))
+    return rates
+
+
+def log_sizes(sizes: NDArray[np.int64]) -> Array:
+    """log n as θ takes it."""
+    logs: Array = np.log(np.maximum(sizes, 1))
+    return logs
+
+
+# -- Learning θ ------------------------------------------------------------------------------------------
+
+
+class Questions(NamedTuple):
+    """Held-out items, each with those that it competes with; it comes first itself."""
+
+    features: NDArray[np.floating]  # (N, C, F)
+    log_counts: NDArray[np.floating]  # (N, C): for how many items a competitor stands; −inf where there is none
+    log_sizes: Array  # (N,): log n of what is left of the basket
+
+    @property
+    def spread(self) -> Array:
+        """The standard deviation of every feature within a question, on average, 1 where there is none."""
+        real = np.isfinite(self.log_counts)[..., None]
+        count = np.maximum(real.sum(axis=1), 1)
+        features = np.where(real, self.features, 0.0).astype(np.float64)
+        mean = features.sum(axis=1) / count
+        variance = np.square(np.where(real, features - mean[:, None], 0.0)).sum(axis=1) / count
+        spread = np.sqrt(variance.mean(axis=0))
+        return np.where(spread > 0, spread, 1.0)
+
+
+def choose_sets(sets: Sets, n: int, seed: int) -> Sets:
+    """Whole baskets of two items and more, at random, until they hold n items."""
+    eligible = stream(seed, 0).permutation(np.flatnonzero(sets.sizes >= 2))
+    enough = int(np.searchsorted(np.cumsum(sets.sizes[eligible]), n)) + 1
+    return take_sets(sets, np.sort(eligible[:enough]))
+
+
+def ask_questions(relevance: Relevance, sets: Sets, n_items: int, seed: int, n_jobs: int) -> Questions:
+    """A question for every entry of the sets."""
+    everything = n_items <= ALL_UP_TO
+    n_voices = len(relevance.features)
+    width = n_items if everything else min(1 + n_voices * N_BEST + N_RANDOM, n_items)
+    N, F = len(sets.indices), relevance.n_features
+    features = np.zeros((N, width, F), dtype=np.float32)
+    log_counts = np.full((N, width), -np.inf, dtype=np.float32)
+    first_of_voice = [relevance.names.index(name) for name in relevance.features]
+    blocks = list(runs(sets.indptr, max(SCORES_PER_BLOCK // (n_items * max(F // 2, 1)), 1)))
+
+    def work(block: int) -> None:
+        first, last = blocks[block]
+        part, start = take_sets(sets, np.arange(first, last)), int(sets.indptr[first])
+        told = np.empty((F, len(part.indices), n_items), dtype=np.float32)
+        relevance.write_features(part, told)
+        rng = stream(seed, 1, block)
+        owner = np.repeat(np.arange(part.count), part.sizes)
+        for entry, item in enumerate(part.indices.tolist()):
+            ruled_out = np.zeros(n_items, dtype=bool)
+            ruled_out[part.indices[part.indptr[owner[entry]] : part.indptr[owner[entry] + 1]]] = True
+            if everything:
+                codes, stands_for = np.flatnonzero(~ruled_out), np.empty(0, dtype=np.int64)
+                share = 1.0
+            else:
+                codes, stands_for, share = _competitors(told[first_of_voice, entry], ruled_out, rng)
+            chosen = np.concatenate([[item], codes, stands_for])
+            features[start + entry, : len(chosen)] = told[:, entry, chosen].T
+            log_counts[start + entry, : len(chosen)] = 0.0
+            log_counts[start + entry, len(chosen) - len(stands_for) : len(chosen)] = np.log(share)
+
+    run_blocks(work, len(blocks), n_jobs)
+    return Questions(features, log_counts, log_sizes(np.repeat(sets.sizes - 1, sets.sizes)))
+
+
+def _competitors(
+    told: NDArray[np.floating], ruled_out: NDArray[np.bool_], rng: np.random.Generator
+) -> tuple[Entries, Entries, float]:
+    """The best items of every voice, a sample of the others, and for how many each of the sample stands."""
+    allowed = np.where(ruled_out, -np.inf, told)
+    cut = told.shape[1] - N_BEST
+    best = np.unique(np.argpartition(allowed, cut, axis=1)[:, cut:])
+    best = best[~ruled_out[best]]
+    left = ~ruled_out
+    left[best] = False
+    rest = np.flatnonzero(left)
+    sample = rest if len(rest) <= N_RANDOM else rng.choice(rest, N_RANDOM, replace=False)
+    return best, sample, len(rest) / max(len(sample), 1)
+
+
+def log_likelihood(questions: Questions, theta: Array) -> tuple[float, Array, Array]:
+    """Σ log P(held-out item) over the questions, its gradient (2, F), and minus its second derivatives (2F, 2F)."""
+    X, L = questions.features, questions.log_sizes
+    W = (theta[0] + L[:, None] * theta[1]).astype(X.dtype)
+    logits = np.matmul(X, W[:, :, None])[..., 0] + questions.log_counts
+    logits -= logits.max(axis=1, keepdims=True)
+    P = np.exp(logits)
+    totals = P.sum(axis=1, keepdims=True)
+    value = float((logits[:, 0] - np.log(totals[:, 0])).sum(dtype=np.float64))
+    P /= totals
+    mean = np.matmul(P[:, None], X)[:, 0]
+    rise = (X[:, 0] - mean).astype(np.float64)
+    gradient = np.stack([rise.sum(axis=0), (rise * L[:, None]).sum(axis=0)])
+    second = np.matmul((X * P[..., None]).transpose(0, 2, 1), X) - mean[:, :, None] * mean[:, None, :]
+    blocks = [np.tensordot(L**power, second.astype(np.float64), axes=1) for power in (0, 1, 2)]
+    return value, gradient, np.block([[blocks[0], blocks[1]], [blocks[1], blocks[2]]])
+
+
+def learn_weights(questions: Questions, before: Weights) -> Weights:
+    """The θ that the questions favour, starting from what is known: its mean and precision are a Gaussian prior.
+
+    Newton's method with halved steps: the function is concave, and has few parameters.
+    """
+    F = before.theta.shape[1]
+    theta, centre, K = before.theta.ravel().copy(), before.theta.ravel(), before.precision
+
+    def posterior(t: Array) -> tuple[float, Array, Array]:
+        value, gradient, curvature = log_likelihood(questions, t.reshape(2, F))
+        away = t - centre
+        return value - 0.5 * float(away @ K @ away), gradient.ravel() - K @ away, curvature + K
+
+    here, slope, H = posterior(theta)
+    for _ in range(100):
+        step = np.linalg.lstsq(H, slope, rcond=1e-12)[0]
+        rise = float(slope @ step)
+        if rise < 1e-5:  # twice what is left to gain, in nats over all questions
+            break
+        size = 1.0
+        while size > 1e-6:
+            there = posterior(theta + size * step)
+            if there[0] >= here + 1e-4 * size * rise:
+                break
+            size /= 2
+        else:
+            break  # rounding
+        theta = theta + size * step
+        here, slope, H = there
+    if not np.isfinite(theta).all():
+        raise NumericalError("the weights of the voices did not converge: a voice gives numbers that are too large")
+    return Weights(theta.reshape(2, F), H)
