@@ -200,6 +200,8 @@ def test_conditioning_is_dividing_by_the_probability_of_the_given(name):
     base = model.score_samples(["r1"]) - rest.score_samples([])
     for s in (["b0"], ["b1", "r2"], ["r0", "b2", "b3"]):
         assert rest.score_samples(s) + base == pytest.approx(model.score_samples([*s, "r1"]), abs=1e-6)
+    if "listens" in ROWS[name].can:
+        return
     np.testing.assert_allclose(
         rest.predict_next(["b0"]),
         np.delete(model.predict_next(["b0", "r1"]), ITEMS.index("r1")),
@@ -400,7 +402,7 @@ def test_other_names_give_the_same_answers(name):
         assert renamed.recommend(theirs, N=3)[0].tolist() == [code[item] for item in items]
 
 
-@every_model
+@pytest.mark.parametrize("name", [name for name in ROWS if "listens" not in ROWS[name].can])
 def test_another_order_of_the_vocabulary_permutes_the_answers(name):
     """A learned kernel starts from other factors then, so its rows are permuted instead."""
     order = np.array([5, 2, 7, 0, 3, 6, 1, 4])

@@ -399,7 +399,7 @@ class BaseDPP(Suggests):
         return self
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.get_params(deep=False).items())
         return f"{type(self).__name__}({shown})"
 
     # -- Helpers -----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import compiled, persist
 from contradpp.dpp.kernel import Array
 from contradpp.errors import DataError, ModelFileError, ParameterError
+from contradpp.learn import fit as learning
 from contradpp.learn.callbacks import Callback
 from contradpp.models import baselines
 from contradpp.models.base import BaseDPP
@@ -168,16 +169,13 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         train = as_baskets(baskets)
         seen, held = self._divided(train, validation)
         estimator = self._new_kernel()
-        label = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        if label is not None and label.shape != (train.n_baskets,):
-            raise DataError(f"sample_weight needs a number per basket ({train.n_baskets:,}), got {label.shape}")
-        given = None if label is None else label[seen]
+        label = learning.checked_weights(sample_weight, train.n_baskets, "sample_weight")
+        given = None if sample_weight is None else label[seen]
         estimator.fit(train.subset(seen), None, given, negatives, held, callbacks, **how)
-        learned_from = seen if label is None else seen[label[seen] > 0]
-        voices = _fitted(kinds, train.subset(learned_from))
+        voices = _fitted(kinds, train.subset(seen[label[seen] > 0]))
         relevance = self._relevance(estimator, voices, held.items)
         weights = self._learn_weights(relevance, held.sets, estimator)
-        everything = train if label is None else train.subset(np.flatnonzero(label > 0))
+        everything = train.subset(np.flatnonzero(label > 0))
         if isinstance(validation, Baskets) or not (validation is None or np.isscalar(validation)):
             everything = Baskets.concat([everything, held]).recode(held.items)
         self._take(estimator, _fitted(kinds, everything), weights, everything, n_updates=0)
@@ -192,6 +190,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         What was known of θ counts as much as the baskets it came from. `how` is that of the kernel's `partial_fit`.
         """
         del y
+        _ = self.kernel_  # raises NotFittedError before fit
         estimator = deepcopy(self.estimator_)
         estimator.n_jobs = self.n_jobs
         news = as_baskets(baskets)
@@ -203,7 +202,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             weights = learn_weights(
                 ask_questions(self.relevance_, asked, known.n_items, self._seed(), self._threads), weights
             )
-        label = np.ones(news.n_baskets) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        label = learning.checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_) if len(fresh) else self.baskets_
         voices = _fitted(_kinds(self.relevance), everything)
@@ -330,10 +329,12 @@ class ConditionalDPP(ScoresItems, BaseDPP):
 
     def condition(self, given: Iterable[Any], *, unknown: str = "error") -> Any:
         """The DPP over the remaining items, given that these are in the set: that of the kernel."""
+        _ = self.kernel_
         return self.estimator_.condition(given, unknown=unknown)
 
     def complements(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
         """As `NonsymmetricDPP.complements`."""
+        _ = self.kernel_
         if not isinstance(self.estimator_, NonsymmetricDPP):
             raise ParameterError("complements needs a kernel with attraction: kernel=NonsymmetricDPP()")
         return self.estimator_.complements(item, N)
