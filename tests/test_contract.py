@@ -116,6 +116,26 @@ def test_the_next_item_has_a_law(name):
 
 
 @every_model
+def test_ranking_by_lift_is_its_definition(name):
+    model = fitted(name)
+    law, p = model.predict_next(["r0", "b1"]), model.item_shares()
+    assert p.sum() == pytest.approx(1)
+    for rank_by, damping in (("lift", 1.0), (0.3, 0.3)):
+        lift = np.log(law + damping / 8, where=law > 0, out=np.full(8, -np.inf)) - damping * np.log(p + 1 / 8)
+        items, shares = model.recommend(["r0", "b1"], N=8, rank_by=rank_by)
+        order = [code for code in np.argsort(-lift, kind="stable").tolist() if law[code] > 0]
+        np.testing.assert_allclose(lift[[ITEMS.index(item) for item in items]], lift[order], rtol=1e-9)
+        np.testing.assert_allclose(shares, law[[ITEMS.index(item) for item in items]], rtol=1e-9)
+        assert model.recommend(["r0"], N=2, rank_by=rank_by, candidates=["b0", "b1"], exclude=["b1"])[0].tolist() == [
+            "b0"
+        ]
+    assert model.recommend(["r0"], rank_by=0)[0].tolist() == model.recommend(["r0"])[0].tolist()
+    for wrong in ("magic", 1.5, True, None):
+        with pytest.raises(ParameterError, match="rank_by"):
+            model.recommend(["r0"], rank_by=wrong)
+
+
+@every_model
 def test_the_empty_basket(name):
     law = fitted(name).predict_next([])
     assert law.shape == (8,)

@@ -245,6 +245,15 @@ class BaseDPP(Suggests):
         items = as_ids(codes, self.items_)
         return (items[0], shares[0]) if queries.single else (items, shares)
 
+    def item_shares(self) -> Array:
+        """The share of every item in all that was sold; of a model without data, in its own baskets by L_ii alone."""
+        counts = getattr(self, "item_counts_", None)
+        if counts is None or not counts.sum() > 0:
+            norms = self.kernel_.squared_norms
+            counts = norms / (1.0 + norms)
+        shares: Array = counts / max(counts.sum(), 1e-300)
+        return shares
+
     def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
         """A basket to which items are added one by one, with suggestions after each at the cost of one pass over V."""
         return GrowingBasket(self.kernel_, self.known_items, basket)

@@ -18,7 +18,7 @@ from contradpp.data.sets import Sets, pointers
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import compiled, persist
 from contradpp.dpp.kernel import Array
-from contradpp.errors import DataError, ModelFileError, ParameterError
+from contradpp.errors import ConvergenceError, DataError, ModelFileError, ParameterError
 from contradpp.learn import fit as learning
 from contradpp.learn.callbacks import Callback
 from contradpp.models import baselines
@@ -48,6 +48,8 @@ from contradpp.models.rows import Rows
 from contradpp.models.scores import Baseline, ScoresItems
 
 HELD_OUT = 0.1  # of the baskets: they choose the kernel's last round and the weights of the voices
+POPULAR = 0.02  # of all items: the most sold
+LEAST_REASON = 0.1  # nats
 _SPLIT, _QUESTIONS = 71, 72  # keys of random streams
 
 
@@ -60,6 +62,7 @@ class Explanation(NamedTuple):
     alone: Array  # (voices,): what each voice says whatever is in the basket
     parts: Array  # (voices, basket): what it says because of each item
     log_normalizer: float
+    popular: bool  # whether the item is among those that sell most
 
     @property
     def log_probability(self) -> float:
@@ -71,6 +74,10 @@ class Explanation(NamedTuple):
         """What speaks for the item because of each item of the basket, over all voices, the most first."""
         totals = self.parts.sum(axis=0)
         return {self.basket[k]: float(totals[k]) for k in np.argsort(-totals, kind="stable").tolist()}
+
+    def reasons(self, most: int = 2) -> list[Hashable]:
+        """The items of the basket that speak for it, by at least a tenth of a nat, the strongest first."""
+        return [item for item, nats in self.by_item.items() if nats >= LEAST_REASON][:most]
 
     @property
     def by_voice(self) -> dict[str, float]:
@@ -171,14 +178,22 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         estimator = self._new_kernel()
         label = learning.checked_weights(sample_weight, train.n_baskets, "sample_weight")
         given = None if sample_weight is None else label[seen]
-        estimator.fit(train.subset(seen), None, given, negatives, held, callbacks, **how)
-        voices = _fitted(kinds, train.subset(seen[label[seen] > 0]))
-        relevance = self._relevance(estimator, voices, held.items)
-        weights = self._learn_weights(relevance, held.sets, estimator)
         everything = train.subset(np.flatnonzero(label > 0))
-        if isinstance(validation, Baskets) or not (validation is None or np.isscalar(validation)):
+        if not (validation is None or np.isscalar(validation)):
             everything = Baskets.concat([everything, held]).recode(held.items)
-        self._take(estimator, _fitted(kinds, everything), weights, everything, n_updates=0)
+
+        def finish() -> None:
+            voices = _fitted(kinds, train.subset(seen[label[seen] > 0]))
+            weights = self._learn_weights(self._relevance(estimator, voices, held.items), held.sets, estimator)
+            self._take(estimator, _fitted(kinds, everything), weights, everything, n_updates=0)
+
+        try:
+            estimator.fit(train.subset(seen), None, given, negatives, held, callbacks, **how)
+        except (KeyboardInterrupt, ConvergenceError):
+            if estimator.is_fitted:  # its best round so far; the rest takes seconds
+                finish()
+            raise
+        finish()
         return self
 
     def partial_fit(
@@ -370,7 +385,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             alone[names.index(KERNEL)] = logits[0, code]
         log_normalizer = float(alone.sum() + parts.sum() - np.log(shares[0, code]))
         ids = [self.items_[c] for c in codes.tolist()]
-        return Explanation(item, ids, names, alone, parts, log_normalizer)
+        rank = int((self.item_counts_ > self.item_counts_[code]).sum())
+        popular = rank < max(POPULAR * len(self.items_), 3)
+        return Explanation(item, ids, names, alone, parts, log_normalizer, popular)
 
     def _told(self, name: str, feature: Feature, codes: NDArray[np.int32], code: int) -> tuple[float, Array]:
         """A feature without the basket, and how each item of the basket changes it."""
