@@ -25,7 +25,9 @@ LABELS = {
 }  # fmt: skip
 BEYOND_LABELS = {
     "popularity": "Popularity", "itemknn-cosine": "ItemKNN, cosine", "itemknn": "ItemKNN, BM25", "ease": "EASE",
-    "symmetric": "symmetric DPP (mle)", "symmetric-exact": "symmetric DPP (exact)", "nonsymmetric": "nonsymmetric DPP",
+    "ridge": "RidgeNeighbours", "baskets": "BasketNeighbours", "symmetric": "symmetric DPP (mle)",
+    "nonsymmetric": "nonsymmetric DPP", "conditional-no-kernel": "conditional, no kernel",
+    "conditional": "conditional DPP",
 }  # fmt: skip
 COMPARED = ("mle", "explicit", "dynamic", "nce")  # the paper's methods
 COUNTED = "-counted"  # contrast = |A⁻|/|A⁺|, the form of the paper's appendix
@@ -141,7 +143,11 @@ DATA = {
     "uk": DataPlan(100, 20.0, paper_rounds=150),
     "belgian": DataPlan(76, 60.0, paper_rounds=30),
     **{name: DataPlan(30) for name in AMAZON},
+    "groceries": DataPlan(30, 3.0),
+    "tafeng": DataPlan(100, 60.0),
+    "instacart": DataPlan(100, 100.0),
 }
+TOO_LARGE_FOR_EASE = ("tafeng", "instacart")  # more than 20,000 items
 
 
 @dataclass(frozen=True)
@@ -234,11 +240,9 @@ class Task:
     @property
     def estimator(self) -> dict[str, Any]:
         """The arguments of `LowRankDPP`; empty for a baseline."""
-        if self.method == "popularity":
+        if self.method == "popularity" or self.kind == BEYOND:
             return {}
         common = {"n_components": self.plan.n_components, "random_state": self.trial}
-        if self.kind == BEYOND:
-            return common
         return {
             **common,
             "objective": self.method.removesuffix(COUNTED),
@@ -287,9 +291,11 @@ def _tasks(target: str, protocol: Protocol) -> Iterator[Task]:
             yield Task(kind, data, method, trial, settings, overrides=overrides, **fixed)
 
     n, own, both = protocol.n_trials, (protocol.settings,), ("default", "paper")
-    if target == BEYOND:  # one split: the comparison is between methods on the same baskets
-        data = (*AMAZON, "uk", "belgian")
-        yield from (Task(BEYOND, name, method, 0) for name in data for method in BEYOND_LABELS)
+    if target == BEYOND:
+        data = (*AMAZON, "groceries", "uk", "belgian", "tafeng", "instacart")
+        for trial, name, method in product(range(n), data, BEYOND_LABELS):
+            if method != "ease" or name not in TOO_LARGE_FOR_EASE:
+                yield Task(BEYOND, name, method, trial)
     elif target == "figure1":
         yield from grid("toy", protocol.toy_runs, ("toy",), TRIO, both)
     elif target == "table-runtimes":
