@@ -70,7 +70,7 @@ KINDS = {
     "ridge": Kind(lambda: RidgeNeighbours(ridge=20.0), (Feature(PLAIN), Feature(ROOT)), "ridge"),
     "share": Kind(lambda: ItemKNN(weights="share"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
     "cosine": Kind(lambda: ItemKNN(weights="cosine"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
-    "baskets": Kind(BasketNeighbours, (Feature(LOG, 1e-4),), "baskets"),
+    "baskets": Kind(lambda: BasketNeighbours(shrinkage=3.0), (Feature(LOG, 1e-4),), "baskets"),
 }
 DEFAULT = ("popularity", "ridge", "neighbours", "baskets")
 KERNEL = "kernel"  # the name of the DPP among the voices
