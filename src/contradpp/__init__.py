@@ -10,6 +10,7 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.learn import callbacks
 from contradpp.metrics.compare import compare
 from contradpp.metrics.report import evaluate
+from contradpp.metrics.slates import evaluate_slates
 from contradpp.models import baselines
 from contradpp.models.base import load
 from contradpp.models.conditional import ConditionalDPP
@@ -32,6 +33,7 @@ __all__ = [
     "datasets",
     "errors",
     "evaluate",
+    "evaluate_slates",
     "load",
     "read_baskets",
     "rerank",

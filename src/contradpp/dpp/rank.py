@@ -56,28 +56,31 @@ def next_shares(kernel: Kernel, sets: Sets) -> Iterator[tuple[int, int, Array]]:
 
 
 def next_slates(
-    kernel: Kernel,
+    vectors: slates.Vectors,
     sets: Sets,
     shares_of_sets: Iterable[tuple[int, int, Array]],
     trade: slates.Trade,
     allowed: NDArray[np.bool_],
     labels: Sequence[Any] | None = None,
     at_most: int | Mapping[Any, int] | None = None,
+    *,
+    n_jobs: int = 1,
 ) -> tuple[NDArray[np.int64], Array]:
     """A slate of next items for every set: codes, −1 where fewer are left, and P(next = i | A).
 
     Parameters
     ----------
+    vectors : Vectors
+        What is alike, a row per item.
     shares_of_sets : iterable
-        As `next_shares` gives them; the kernel only says what is alike.
+        As `next_shares` gives them.
     allowed : bool array (M,)
         Which items may be chosen.
     labels : sequence of M categories, optional
         What `at_most` counts; None for an item that has none.
     """
-    vectors = slates.Vectors.of_kernel(kernel)
-    rules = slates.Rules.of(labels, kernel.n_items, trade.k, at_most=at_most)
-    width = min(trade.k, kernel.n_items)
+    rules = slates.Rules.of(labels, len(allowed), trade.k, at_most=at_most)
+    width = min(trade.k, len(allowed))
     codes = np.full((sets.count, width), -1, dtype=np.int64)
     probabilities = np.zeros((sets.count, width))
     for first, last, shares in shares_of_sets:
@@ -87,7 +90,7 @@ def next_slates(
         rows = np.nonzero(free)[1]
         lists = slates.Lists.plain(pointers(free.sum(axis=1)), shares[free], rows)
         own = rules._replace(groups=rules.groups[rows])
-        found = slates.choose(vectors, lists, trade, own, n_jobs=kernel.n_jobs)
+        found = slates.choose(vectors, lists, trade, own, n_jobs=n_jobs)
         there = found.positions >= 0
         places = np.where(there, found.positions + lists.indptr[:-1, None], 0)
         if len(rows):

@@ -13,8 +13,8 @@ from contradpp._random import RandomState, root_seed
 from contradpp.errors import ParameterError
 from contradpp.learn.calibrate import auc
 from contradpp.metrics.bootstrap import mean_interval, percentiles, resampled_aucs
-from contradpp.metrics.metrics import digits_of, label, mean, number, present
-from contradpp.metrics.report import Report, evaluate, plain
+from contradpp.metrics.metrics import digits_of, mean, number, present
+from contradpp.metrics.report import Resampled, evaluate, plain
 from contradpp.models.baselines import Popularity
 
 
@@ -77,11 +77,33 @@ class Difference(NamedTuple):
     n_baskets: int
 
 
+def paired_difference(
+    ours: Resampled, theirs: Resampled, metric: str, *, level: float = 0.95, n_resamples: int = 1000
+) -> Difference:
+    """What one report of the same baskets gains over another; all values are NaN where one has no such metric."""
+    ours.check_resampled(metric)
+    theirs.check_resampled(metric)
+    if metric == "auc":
+        keys = ("score", "random_score")
+        score, random, other, other_random = present(*(one.by_basket[key] for one in (ours, theirs) for key in keys))
+        one = resampled_aucs(score, random, n_resamples, ours.seed)
+        two = resampled_aucs(other, other_random, n_resamples, ours.seed)
+        interval = percentiles([a - b for a, b in zip(one, two, strict=True)], level)
+        value = auc(score, random) - auc(other, other_random) if len(score) else float("nan")
+        return Difference(value, *interval, len(score))
+    (gain,) = present(ours.by_basket[metric] - theirs.by_basket[metric])
+    interval = mean_interval(gain, level=level, n_resamples=n_resamples, seed=ours.seed)
+    return Difference(mean(gain), *interval, len(gain))
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """The reports of several models by name, and which of them the others are compared with."""
+    """The reports of several models by name, and which of them the others are compared with.
 
-    reports: dict[str, Report]
+    Those of `evaluate`, or those of `evaluate_slates`, on the same test baskets and with the same seed.
+    """
+
+    reports: dict[str, Any]
     baseline: str
 
     def difference(
@@ -93,21 +115,7 @@ class Comparison:
         any of which `Report.interval` knows; all values are NaN where one of the models has no such metric.
         """
         ours, theirs = (self.reports[one] for one in (name, over or self.baseline))
-        ours.check_resampled(metric)
-        theirs.check_resampled(metric)
-        if metric == "auc":
-            keys = ("score", "random_score")
-            score, random, other, other_random = present(
-                *(one.by_basket[key] for one in (ours, theirs) for key in keys)
-            )
-            one = resampled_aucs(score, random, n_resamples, ours.seed)
-            two = resampled_aucs(other, other_random, n_resamples, ours.seed)
-            interval = percentiles([a - b for a, b in zip(one, two, strict=True)], level)
-            value = auc(score, random) - auc(other, other_random) if len(score) else float("nan")
-            return Difference(value, *interval, len(score))
-        (gain,) = present(ours.by_basket[metric] - theirs.by_basket[metric])
-        interval = mean_interval(gain, level=level, n_resamples=n_resamples, seed=ours.seed)
-        return Difference(mean(gain), *interval, len(gain))
+        return paired_difference(ours, theirs, metric, level=level, n_resamples=n_resamples)
 
     @cached_property
     def differences(self) -> dict[str, dict[str, Difference]]:
@@ -124,14 +132,15 @@ class Comparison:
         return content
 
     def __str__(self) -> str:
+        base = self.reports[self.baseline]
         values = [
-            (label(metric), *(_value(report, metric) for report in self.reports.values()))
-            for metric in self.reports[self.baseline].metrics
+            (base.label(metric), *(_value(report, metric) for report in self.reports.values()))
+            for metric in base.metrics
         ]
         lines = _columns(("", *self.reports), values)
         if self.differences:
             gains = [
-                (label(metric), *(_gain(one[metric], digits_of(metric)) for one in self.differences.values()))
+                (base.label(metric), *(_gain(one[metric], digits_of(metric)) for one in self.differences.values()))
                 for metric in next(iter(self.differences.values()))
             ]
             title = f"Difference from {self.baseline}, 95 % interval (the same baskets resampled for both)"
@@ -139,7 +148,7 @@ class Comparison:
         return "\n".join(lines)
 
 
-def _value(report: Report, metric: str) -> str:
+def _value(report: Resampled, metric: str) -> str:
     return number(report.metrics[metric], digits_of(metric)) + report.plus_minus(metric)
 
 

@@ -34,7 +34,10 @@ N_TOP = 10  # the length of the lists behind ndcg, coverage, diversity and perso
 LABELS = {
     "mpr": "MPR", "mpr_fair": "MPR, ties half", "ndcg": "nDCG@10", "auc": "AUC", "auc_paired": "AUC, paired",
     "log_likelihood": "log-likelihood", "coverage": "coverage@10", "diversity": "diversity@10",
-    "personalization": "personalization",
+    "personalization": "personalization", "hit": "any hit", "alpha_ndcg": "α-nDCG", "categories_hit": "categories hit",
+    "categories_found": "categories found", "distance_categories": "category dist.",
+    "distance_vectors": "vector distance", "distance_baskets": "basket distance",
+    "log_likelihood_gain": "likelihood gain",
 }  # fmt: skip
 
 

@@ -101,8 +101,69 @@ def evaluate(
     )
 
 
+class Resampled:
+    """Metrics that are means over test baskets, and how far they would move with others: what reports share."""
+
+    by_basket: Samples
+    seed: int
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every metric by name."""
+        raise NotImplementedError
+
+    def interval(self, metric: str, *, level: float = 0.95, n_resamples: int = 1000) -> Interval:
+        """A bootstrap interval of a metric: the test baskets are drawn again, with replacement.
+
+        Metrics that are no means over baskets have none; `resampled` lists those that have one.
+        """
+        self.check_resampled(metric)
+        settings: dict[str, Any] = {"level": level, "n_resamples": n_resamples, "seed": self.seed}
+        if metric == "auc":
+            return auc_interval(self.samples["score"], self.samples["random_score"], **settings)
+        return mean_interval(self.samples[metric], **settings)
+
+    @cached_property
+    def intervals(self) -> dict[str, Interval]:
+        """The 95 % interval of every metric that has one."""
+        return {name: self.interval(name) for name in self.resampled}
+
+    @cached_property
+    def samples(self) -> Samples:
+        """The values of `by_basket` that are there, in the order of the baskets."""
+        return {name: metrics.present(values)[0] for name, values in self.by_basket.items()}
+
+    @property
+    def resampled(self) -> tuple[str, ...]:
+        """The metrics that can be computed again on resampled baskets."""
+        return tuple(name for name in self.metrics if name == "auc" or name in self.by_basket)
+
+    def check_resampled(self, metric: str) -> None:
+        """Raise `ParameterError` if the metric cannot be computed on resampled baskets."""
+        if metric not in self.resampled:
+            raise ParameterError(f"no interval for {metric!r}; there is one for {', '.join(self.resampled)}")
+
+    def label(self, metric: str) -> str:
+        """What a table calls a metric."""
+        return label(metric)
+
+    def plus_minus(self, metric: str) -> str:  # noqa: ARG002
+        """What a table adds to a value that is an estimate."""
+        return ""
+
+    def table(self) -> list[str]:
+        """Lines of text with every metric, its value and its interval."""
+        lines = [f"{'metric':<18}{'value':>10}   95 % interval"]
+        for name, value in self.metrics.items():
+            low, high = self.intervals.get(name, (float("nan"),) * 2)
+            digits = digits_of(name)
+            bounds = f"   [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else ""
+            lines.append(f"{self.label(name):<18}{number(value, digits):>10}{bounds}{self.plus_minus(name)}")
+        return lines
+
+
 @dataclass(frozen=True)
-class Report:
+class Report(Resampled):
     """What `evaluate` found. Percentages run from 0 to 100, shares from 0 to 1; NaN where a model has no such thing.
 
     Attributes
@@ -156,38 +217,6 @@ class Report:
     seed: int = field(repr=False)
     log_likelihood_error: float = 0.0
 
-    def interval(self, metric: str, *, level: float = 0.95, n_resamples: int = 1000) -> Interval:
-        """A bootstrap interval of a metric: the test baskets are drawn again, with replacement.
-
-        `metric` is "mpr", "mpr_fair", "precision@10" (any of the ks), "ndcg", "auc", "auc_paired",
-        "log_likelihood" or "diversity". Coverage and personalization are no means over baskets and have none.
-        """
-        self.check_resampled(metric)
-        settings: dict[str, Any] = {"level": level, "n_resamples": n_resamples, "seed": self.seed}
-        if metric == "auc":
-            return auc_interval(self.samples["score"], self.samples["random_score"], **settings)
-        return mean_interval(self.samples[metric], **settings)
-
-    @cached_property
-    def intervals(self) -> dict[str, Interval]:
-        """The 95 % interval of every metric that has one."""
-        return {name: self.interval(name) for name in self.resampled}
-
-    @cached_property
-    def samples(self) -> Samples:
-        """The values of `by_basket` that are there, in the order of the baskets."""
-        return {name: metrics.present(values)[0] for name, values in self.by_basket.items()}
-
-    @property
-    def resampled(self) -> tuple[str, ...]:
-        """The metrics that can be computed again on resampled baskets."""
-        return tuple(name for name in self.metrics if name == "auc" or name in self.by_basket)
-
-    def check_resampled(self, metric: str) -> None:
-        """Raise `ParameterError` if the metric cannot be computed on resampled baskets."""
-        if metric not in self.resampled:
-            raise ParameterError(f"no interval for {metric!r}; there is one for {', '.join(self.resampled)}")
-
     @property
     def metrics(self) -> dict[str, float]:
         """Every metric by name; p@k as "precision@k"."""
@@ -231,13 +260,7 @@ class Report:
             (self.n_unknown, "with unknown items, which were ignored"),
         ):
             notes += [f"{count:,} baskets {what}"] if count else []
-        lines = ["\n".join(notes), "", f"{'metric':<18}{'value':>10}   95 % interval"]
-        for name, value in self.metrics.items():
-            low, high = self.intervals.get(name, (float("nan"),) * 2)
-            digits = digits_of(name)
-            bounds = f"   [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else ""
-            bounds += self.plus_minus(name)
-            lines.append(f"{label(name):<18}{number(value, digits):>10}{bounds}")
+        lines = ["\n".join(notes), "", *self.table()]
         return "\n".join([*lines, "", str(self.by_size), "", str(self.by_popularity)])
 
 

@@ -15,7 +15,8 @@ from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets, as_vocabulary
 from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp import persist, slates, whole
+from contradpp.dpp import persist, slate_law, whole
+from contradpp.dpp import slates as slates_
 from contradpp.dpp.grow import greedy_completion
 from contradpp.dpp.kernel import Array, Kernel
 from contradpp.dpp.rank import best_next, next_shares, next_slates, top_n
@@ -228,7 +229,8 @@ class BaseDPP(Suggests):
             Choose only from these; never choose those.
         """
         check_count(N)
-        trade = slates.Trade(k=int(N), diversity=DIVERSITY if diversity is None else diversity, scale="log")
+        chosen = self.default_diversity if diversity is None else diversity
+        trade = slates_.Trade(k=int(N), diversity=chosen, scale="log")
         queries = as_queries(basket, self.known_items, unknown=unknown)
         allowed = np.full(self.kernel_.n_items, candidates is None)
         if candidates is not None:
@@ -241,7 +243,9 @@ class BaseDPP(Suggests):
             )
         labels = [shelves.get(item) for item in self.known_items] if at_most is not None else None
         shares_of_sets = self._next_shares(queries.sets)
-        codes, shares = next_slates(self.kernel_, queries.sets, shares_of_sets, trade, allowed, labels, at_most)
+        codes, shares = next_slates(
+            self.likeness_, queries.sets, shares_of_sets, trade, allowed, labels, at_most, n_jobs=self.kernel_.n_jobs
+        )
         items = as_ids(codes, self.items_)
         return (items[0], shares[0]) if queries.single else (items, shares)
 
@@ -253,6 +257,43 @@ class BaseDPP(Suggests):
             counts = norms / (1.0 + norms)
         shares: Array = counts / max(counts.sum(), 1e-300)
         return shares
+
+    def score_slates(
+        self, baskets: Any, slates: Any, *, diversity: float | None = None, alike: bool = True, unknown: str = "error"
+    ) -> Array:
+        """log P(Y) of a slate Y for every basket, among all slates of its length: of the k-DPP that `slate` maximises.
+
+        Parameters
+        ----------
+        baskets : a basket, or many
+        slates : as many slates
+        diversity : float, optional
+            Above 0: it sets τ = (1 − diversity)/diversity. At 0 all but the most probable items are impossible.
+        alike : bool
+            Whether the likeness of items counts; without it Φ = I, and slates are likely by relevance alone.
+        """
+        trade = slates_.Trade(k=1, diversity=self.default_diversity if diversity is None else diversity)
+        if not trade.diversity:
+            raise ParameterError("score_slates needs a diversity above 0", parameters=("diversity",))
+        queries = as_queries(baskets, self.known_items, unknown=unknown)
+        wanted = as_queries(slates, self.known_items, unknown=unknown)
+        if queries.single != wanted.single or queries.sets.count != wanted.sets.count:
+            raise DataError(f"there are {queries.sets.count} baskets but {wanted.sets.count} slates")
+        logs = slate_law.next_log_likelihoods(
+            self.likeness_ if alike else slates_.Vectors.none(), queries.sets, self._next_shares(queries.sets),
+            wanted.sets, trade, n_jobs=self.kernel_.n_jobs,
+        )  # fmt: skip
+        return logs[0] if queries.single else logs
+
+    @property
+    def default_diversity(self) -> float:
+        """The diversity of a slate, unless one is asked for."""
+        return DIVERSITY
+
+    @property
+    def likeness_(self) -> slates_.Vectors:
+        """What is alike in a slate: vectors whose products are the correlations Φ."""
+        return slates_.Vectors.of_kernel(self.kernel_)
 
     def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
         """A basket to which items are added one by one, with suggestions after each at the cost of one pass over V."""

@@ -1,0 +1,392 @@
+"""`evaluate_slates`: half of every test basket is hidden, and a slate is judged by what it has of that half.
+
+Beside relevance (what of the hidden half is on the slate) stands variety (how unlike its items are). A category counts
+as hit if the slate and the hidden half both have an item of it, as found if an item of it is on both. An item without a
+category is one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from contradpp._random import RandomState, root_seed, stream
+from contradpp.data.baskets import Baskets, as_baskets
+from contradpp.data.sets import Sets, pointers
+from contradpp.data.vocabulary import Vocabulary
+from contradpp.errors import DataError, ParameterError
+from contradpp.metrics.compare import Difference, paired_difference
+from contradpp.metrics.metrics import Samples, coverage, intra_list, mean
+from contradpp.metrics.report import Resampled, plain
+from contradpp.models.base import BaseDPP
+from contradpp.models.conditional import ConditionalDPP
+from contradpp.models.queries import check_count
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+Found = NDArray[np.bool_]
+
+ALPHA = 0.5  # of α-nDCG: what a further item of a category is worth
+ROWS_PER_BLOCK = 4096
+_HIDE = 73  # the key of a random stream
+
+
+class Halves(NamedTuple):
+    """Test baskets cut in two, basket by basket over one catalogue."""
+
+    given: Baskets
+    hidden: Baskets
+
+
+def hide(test: Any, given: float = 0.5, *, min_size: int = 4, random_state: RandomState = 0) -> Halves:
+    """Cut every test basket of at least `min_size` items in two: a share `given` of it is shown, the rest hidden.
+
+    Which items are hidden depends on the seed and the baskets alone, so that all methods are asked the same. At least
+    one item is shown and one hidden; a share that is no whole number is rounded down.
+    """
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < 1:
+        raise ParameterError(f"given must be a share between 0 and 1, got {given!r}", parameters=("given",))
+    check_count(min_size, "min_size", least=2)
+    baskets = as_baskets(test)
+    baskets = baskets.subset(baskets.sizes >= min_size)
+    if not baskets.n_baskets:
+        raise DataError(f"slates need at least one test basket of {min_size} or more items: lower min_size")
+    sizes, owner = baskets.sizes, np.repeat(np.arange(baskets.n_baskets), baskets.sizes)
+    order = np.lexsort((stream(root_seed(random_state), _HIDE).random(len(owner)), owner))
+    n_shown = np.clip(np.floor(given * sizes + 1e-9).astype(np.int64), 1, sizes - 1)
+    shown = np.empty(len(owner), dtype=bool)
+    shown[order] = np.arange(len(owner)) - np.repeat(baskets.indptr[:-1], sizes) < np.repeat(n_shown, sizes)
+    return Halves(
+        Baskets(pointers(n_shown), baskets.indices[shown], baskets.items),
+        Baskets(pointers(sizes - n_shown), baskets.indices[~shown], baskets.items),
+    )
+
+
+def evaluate_slates(
+    model: Any,
+    test: Any,
+    k: int = 10,
+    given: float = 0.5,
+    categories: Mapping[Any, Any] | None = None,
+    *,
+    vectors: Mapping[Any, ArrayLike] | None = None,
+    train: Any = None,
+    diversity: float | None = None,
+    min_size: int = 4,
+    likelihood: bool = False,
+    random_state: RandomState = 0,
+) -> SlateReport:
+    """Hide a part of every test basket, ask for a slate given the rest, and measure what it has of the hidden part.
+
+    Parameters
+    ----------
+    model : a fitted model, a function, or slates
+        Anything with `slate` or `recommend`; a function of (Baskets, k) that gives a row of items for every basket; or
+        such rows themselves, in the order of `hide(test, given, ...).given`, which `contradpp.metrics.slates` has.
+    test : Baskets or list of lists
+    k : int
+        The length of a slate.
+    given : float
+        The share of a basket that is shown.
+    categories : mapping of item to category, optional
+        Those of the test baskets' vocabulary if left out.
+    vectors : mapping of item to vector, optional
+        How alike items are, by cosine, for one of the distances; zeros for items without one.
+    train : Baskets or list of lists, optional
+        Where it is counted how often items meet, for another of them; the test baskets if left out.
+    diversity : float, optional
+        That of `slate`.
+    min_size : int
+        Test baskets with fewer items are left out.
+    likelihood : bool
+        Whether to compute how likely the hidden half is among all sets of its size, under the k-DPP that the model's
+        slates come from; it takes some 10 ms a basket for 40,000 items.
+    random_state : int, Generator or None
+        Chooses what is hidden, and the bootstrap samples: the same for every model.
+
+    Examples
+    --------
+    >>> import contradpp as cd
+    >>> shop = cd.Baskets.from_lists([["tea", "milk", "pasta", "sauce"], ["tea", "milk", "jam", "bread"]] * 20)
+    >>> best = cd.evaluate_slates(cd.baselines.ItemKNN().fit(shop), shop, k=2)
+    >>> sellers = cd.evaluate_slates(lambda baskets, k: [["tea", "milk"]] * len(baskets), shop, k=2)
+    >>> best.recall > sellers.recall
+    True
+    """
+    check_count(k, "k")
+    seed = root_seed(random_state)
+    halves = hide(test, given, min_size=min_size, random_state=seed)
+    known = _catalogue(model, halves.hidden.items, train)
+    hidden, asked = halves.hidden.recode(known), _answerable(model, halves.given)
+    slates = np.full((hidden.n_baskets, k), -1, dtype=np.int64)
+    told = _slates(model, halves.given.subset(asked), k, diversity)
+    if len(told) != len(asked):
+        raise DataError(f"there are {len(asked):,} baskets to complete, but {len(told):,} slates")
+    slates[asked, : told.shape[1]] = _codes(told, known)
+    slates[_held(slates, halves.given.recode(known).sets)] = -1  # what is in the basket already is no suggestion
+    shelves = known.categories if categories is None else categories
+    groups = _groups(shelves, known) if shelves else None
+    samples = relevance_samples(slates, hidden.sets, groups) | variety_samples(slates, groups)
+    samples["distance_vectors"] = (
+        np.full(len(slates), np.nan) if vectors is None else vector_distance(slates, _table(vectors, known))
+    )
+    counted = halves.given.recode(known) if train is None else as_baskets(train).recode(known)
+    samples["distance_baskets"] = intra_list(slates.astype(np.int32), counted)
+    samples |= _likelihoods(model, halves, asked, diversity) if likelihood else {}
+    unanswered = np.setdiff1d(np.arange(len(slates)), asked)
+    for values in samples.values():
+        values[unanswered] = np.nan
+    return SlateReport(
+        k=k, coverage=coverage(slates, len(known)), n_baskets=len(slates), n_items=len(known),
+        n_skipped=len(unanswered), slates=slates, by_basket=samples, seed=seed,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SlateReport(Resampled):
+    """What `evaluate_slates` found: means over the test baskets, by name in `metrics`; NaN where there is none.
+
+    | metric | of a slate |
+    |---|---|
+    | `recall` | the share of the hidden items that are on it |
+    | `hit` | whether any is |
+    | `ndcg` | hits further up count more; 1 if the hidden items stand first |
+    | `alpha_ndcg` | likewise, and the n-th hit of a category counts 2¹⁻ⁿ |
+    | `categories_hit` | of how many categories of the hidden half it has an item |
+    | `categories_found` | of how many categories it has a hidden item |
+    | `categories` | how many it has items of |
+    | `distance_categories` | the share of its pairs that are of different categories |
+    | `distance_vectors` | 1 − cosine, the mean over its pairs |
+    | `distance_baskets` | 1 − Jaccard index of the baskets of two of its items, the mean over its pairs |
+    | `log_likelihood` | log P(hidden half) among sets of its size, under the k-DPP of the model's slates |
+    | `log_likelihood_gain` | that less the same with Φ = I: what the likeness of items adds |
+
+    `coverage` is the share of the catalogue that is on any slate.
+    """
+
+    k: int
+    coverage: float
+    n_baskets: int
+    n_items: int
+    n_skipped: int
+    slates: Codes = field(repr=False, compare=False)  # (n_baskets, k): codes, −1 for none
+    by_basket: Samples = field(repr=False, compare=False)
+    seed: int = field(repr=False)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every metric by name."""
+        return {name: mean(values) for name, values in self.by_basket.items()} | {"coverage": self.coverage}
+
+    def label(self, metric: str) -> str:
+        """What a table calls a metric."""
+        return f"nDCG@{self.k}" if metric == "ndcg" else super().label(metric)
+
+    def __getattr__(self, name: str) -> float:
+        if name.startswith("_") or name not in self.by_basket:
+            raise AttributeError(f"a SlateReport has no {name!r}; it has {', '.join(self.by_basket)}")
+        return mean(self.by_basket[name])
+
+    def difference(self, other: SlateReport, metric: str, *, level: float = 0.95) -> Difference:
+        """What is gained over another report on the same hidden halves, with a paired bootstrap interval."""
+        if (self.n_baskets, self.seed) != (other.n_baskets, other.seed):
+            raise ParameterError("the reports are of other baskets or hidden halves: use the same test and seed")
+        return paired_difference(self, other, metric, level=level)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain values for JSON."""
+        counts = {name: getattr(self, name) for name in ("k", "n_baskets", "n_items", "n_skipped")}
+        content: dict[str, Any] = plain({**self.metrics, **counts, "intervals": self.intervals})
+        return content
+
+    def __str__(self) -> str:
+        notes = [f"slates of {self.k} for {self.n_baskets:,} baskets, {self.n_items:,} items"]
+        if self.n_skipped:
+            notes.append(f"{self.n_skipped:,} baskets could not be answered: they are as large as the model's rank")
+        return "\n".join([*notes, "", *self.table()])
+
+
+# -- What the model says -------------------------------------------------------------------------------
+
+
+def _catalogue(model: Any, items: Vocabulary, train: Any) -> Vocabulary:
+    """All items that may come up: those of the test baskets, the model and the training baskets."""
+    known = getattr(model, "items_", None)
+    items = items if known is None else items.merge(known if isinstance(known, Vocabulary) else Vocabulary(known))
+    return items if train is None else items.merge(as_baskets(train).items)
+
+
+def _answerable(model: Any, given: Baskets) -> Codes:
+    """The baskets that the model can add to: fewer items than a low-rank kernel has rank."""
+    if not isinstance(model, BaseDPP) or isinstance(model, ConditionalDPP):
+        return np.arange(given.n_baskets)
+    return np.flatnonzero(given.recode(model.known_items, unknown="ignore").sizes < model.kernel_.rank)
+
+
+def _slates(model: Any, given: Baskets, k: int, diversity: float | None) -> NDArray[Any]:
+    """A row of items for every basket, None where there are fewer than k."""
+    if hasattr(model, "slate"):
+        told = model.slate(given, k, diversity=diversity, unknown="ignore") if given.n_baskets else []
+    elif diversity is not None:
+        raise ParameterError("diversity is for models with `slate`", parameters=("diversity",))
+    elif hasattr(model, "recommend"):
+        told = model.recommend(given, k, unknown="ignore") if given.n_baskets else []
+    else:
+        told = model(given, k) if callable(model) else model
+    rows = told[0] if isinstance(told, tuple) and len(told) == 2 else told
+    if isinstance(rows, np.ndarray) and rows.ndim == 2:
+        return rows[:, :k]
+    lists = [list(row)[:k] for row in rows]
+    out = np.full((len(lists), max(map(len, lists), default=0)), None, dtype=object)
+    for number, row in enumerate(lists):
+        for place, item in enumerate(row):
+            out[number, place] = item
+    return out
+
+
+def _codes(items: NDArray[Any], known: Vocabulary) -> Codes:
+    """The codes of slates, −1 for None; an item that nobody knows or that comes twice is an error."""
+    codes = known.find(items.ravel()).reshape(items.shape)
+    lost = codes < 0
+    if items.dtype == object:
+        lost &= np.array([item is not None for item in items.ravel().tolist()], dtype=bool).reshape(items.shape)
+    if lost.any():
+        raise DataError(f"a slate has {items[lost][0]!r}, which is not in the catalogue: pass train=, too")
+    ordered = np.sort(codes, axis=1)
+    doubled = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+    if doubled.any():
+        row = int(np.flatnonzero(doubled.any(axis=1))[0])
+        raise DataError(f"slate {row} has {known[int(ordered[row, 1:][doubled[row]][0])]!r} twice")
+    return codes
+
+
+def _groups(shelves: Mapping[Any, Any], known: Vocabulary) -> Codes:
+    """A number for the category of every item; one of its own for an item without."""
+    numbers: dict[Any, int] = {}
+    labels = ((item, shelves.get(item)) for item in known)
+    named = [("item", item) if label is None else ("category", label) for item, label in labels]
+    return np.array([numbers.setdefault(name, len(numbers)) for name in named], dtype=np.int64)
+
+
+def _table(vectors: Mapping[Any, ArrayLike], known: Vocabulary) -> Array:
+    """Vectors of length 1, a row per item, zeros where there is none."""
+    rows = {code: np.asarray(vectors[item], dtype=np.float64) for code, item in enumerate(known) if item in vectors}
+    table = np.zeros((len(known), max((len(row) for row in rows.values()), default=1)))
+    for code, row in rows.items():
+        length = float(np.linalg.norm(row))
+        table[code] = row / length if length > 0 else 0.0
+    return table
+
+
+def _likelihoods(model: Any, halves: Halves, asked: Codes, diversity: float | None) -> Samples:
+    logs, gains = np.full((2, halves.given.n_baskets), np.nan)
+    if isinstance(model, BaseDPP):
+        given, hidden = halves.given.subset(asked), halves.hidden.subset(asked)
+        logs[asked] = model.score_slates(given, hidden, diversity=diversity, unknown="ignore")
+        gains[asked] = logs[asked] - model.score_slates(
+            given, hidden, diversity=diversity, unknown="ignore", alike=False
+        )
+    return {"log_likelihood": logs, "log_likelihood_gain": gains}
+
+
+# -- The metrics, slate by slate -------------------------------------------------------------------------
+
+
+def relevance_samples(slates: Codes, hidden: Sets, groups: Codes | None) -> Samples:
+    """Recall, any hit, nDCG and, with categories, α-nDCG and the categories hit and found."""
+    n, k = slates.shape
+    found, sizes = _held(slates, hidden), hidden.sizes
+    discounts = 1.0 / np.log2(np.arange(2, k + 2))
+    ideal = np.concatenate([[0.0], np.cumsum(discounts)])[np.minimum(sizes, k)]
+    samples = {"recall": found.sum(axis=1) / sizes, "hit": found.any(axis=1).astype(np.float64),
+               "ndcg": found @ discounts / ideal}  # fmt: skip
+    names = ("alpha_ndcg", "categories_hit", "categories_found")
+    if groups is None:
+        return samples | {name: np.full(n, np.nan) for name in names}
+    shelves = np.where(slates >= 0, groups[slates], -1)
+    owner, wanted = np.repeat(np.arange(n), sizes), groups[hidden.indices]
+    values = (
+        (found * ALPHA ** _earlier(shelves, found)) @ discounts / _ideal_alpha(owner, wanted, n, discounts),
+        _distinct(shelves, _among(shelves, owner, wanted)),
+        _distinct(shelves, found),
+    )
+    return samples | dict(zip(names, values, strict=True))
+
+
+def variety_samples(slates: Codes, groups: Codes | None) -> Samples:
+    """How many categories a slate has, and how many of its pairs are of two."""
+    n = len(slates)
+    if groups is None:
+        return {"categories": np.full(n, np.nan), "distance_categories": np.full(n, np.nan)}
+    there = slates >= 0
+    shelves = np.where(there, groups[slates], -1)
+    same, m = _earlier(shelves, there)[there], there.sum(axis=1)
+    owner = np.nonzero(there)[0]
+    alike = np.bincount(owner, weights=same, minlength=n)
+    pairs = m * (m - 1) / 2
+    distance = np.divide(pairs - alike, pairs, out=np.full(n, np.nan), where=pairs > 0)
+    return {"categories": _distinct(shelves, there), "distance_categories": distance}
+
+
+def vector_distance(slates: Codes, table: Array) -> Array:
+    """The mean of 1 − cosine over the pairs of every slate, from the length of the sum of its unit vectors."""
+    out = np.full(len(slates), np.nan)
+    for first in range(0, len(slates), ROWS_PER_BLOCK):
+        part = slates[first : first + ROWS_PER_BLOCK]
+        units = np.where((part >= 0)[:, :, None], table[part], 0.0)
+        m = (part >= 0).sum(axis=1)
+        products = (np.square(units.sum(axis=1)).sum(axis=1) - np.square(units).sum(axis=(1, 2))) / 2
+        pairs = m * (m - 1) / 2
+        np.divide(pairs - products, pairs, out=out[first : first + ROWS_PER_BLOCK], where=pairs > 0)
+    return out
+
+
+def _held(slates: Codes, sets: Sets) -> Found:
+    """Which items of the slates are in the set of the same row."""
+    return _among(slates, np.repeat(np.arange(sets.count), sets.sizes), sets.indices)
+
+
+def _among(table: Codes, owner: Codes, values: NDArray[np.integer[Any]]) -> Found:
+    """Which entries of the rows are among the values that belong to their row; −1 never is."""
+    width = int(max(table.max(initial=0), values.max(initial=0))) + 1
+    keys = np.arange(len(table))[:, None] * width + table
+    return np.isin(keys, owner * width + values) & (table >= 0)
+
+
+def _earlier(shelves: Codes, counted: Found) -> Codes:
+    """For every place, how many earlier places that count have the same category."""
+    earlier = np.zeros(shelves.shape, dtype=np.int64)
+    for place in range(1, shelves.shape[1]):
+        earlier[:, place] = ((shelves[:, :place] == shelves[:, [place]]) & counted[:, :place]).sum(axis=1)
+    return earlier
+
+
+def _distinct(shelves: Codes, counted: Found) -> Array:
+    """How many different categories each row has at the places that count."""
+    width = int(shelves.max(initial=0)) + 1
+    rows, places = np.nonzero(counted)
+    keys = np.unique(rows * width + shelves[rows, places])
+    return np.bincount(keys // width, minlength=len(shelves)).astype(np.float64)
+
+
+def _ideal_alpha(owner: Codes, wanted: Codes, n: int, discounts: Array) -> Array:
+    """The α-DCG of the best order: first an item of every category, then a second of those that have one, ..."""
+    gains = np.power(ALPHA, _rank_within(owner, wanted))
+    order = np.lexsort((-gains, owner))
+    place = np.arange(len(order)) - np.searchsorted(owner, owner)
+    kept = place < len(discounts)
+    values = gains[order][kept] * discounts[place[kept]]
+    return np.bincount(owner[kept], weights=values, minlength=n).astype(np.float64)
+
+
+def _rank_within(owner: Codes, wanted: Codes) -> Codes:
+    """Of every entry, how many entries before it have its owner and category."""
+    order = np.lexsort((wanted, owner))
+    keys = owner[order] * (int(wanted.max(initial=0)) + 1) + wanted[order]
+    out = np.empty(len(order), dtype=np.int64)
+    out[order] = np.arange(len(order)) - np.searchsorted(keys, keys)
+    return out
