@@ -65,7 +65,7 @@ def test_search_add_and_remove(live, visit, shop_model):
     page.get_by_role("option", name="spaghetti", exact=True).click()
     expect(page.locator("#chips .chip")).to_have_text([re.compile("spaghetti")])
     expect(page.locator("#basket-count")).to_have_text("1 item")
-    expected = shop_model.complete(["spaghetti"], 11)[1:]
+    expected = shop_model.slate(["spaghetti"], N=10)[0].tolist()
     expect(page.locator(".suggestion-name")).to_have_text(expected)
     assert suggested(page) != before
     page.get_by_role("button", name="Remove spaghetti").click()
@@ -164,6 +164,14 @@ def test_the_variety_control_changes_the_suggestions(live, visit, shop_model):
     expect(slider).to_have_attribute("aria-valuetext", "more like this, 0 of 100")
     page.keyboard.press("End")
     expect(page.locator(".suggestion-name")).not_to_have_text(alike.tolist())
+
+
+def test_suggestions_say_why(start, visit):
+    lists = [["tea", "milk"], ["tea", "milk", "sugar"], ["pasta", "sauce"], ["pasta", "sauce", "cheese"]] * 20
+    page = visit(start(cd.ConditionalDPP(random_state=0, n_jobs=1).fit(lists)))
+    search(page, "pasta")
+    page.get_by_role("option", name="pasta", exact=True).click()
+    expect(page.locator(".suggestion").first).to_contain_text("because of pasta")
 
 
 def test_a_surprise_can_be_taken(live, visit):

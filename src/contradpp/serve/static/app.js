@@ -69,8 +69,9 @@ async function suggest() {
   const { signal } = state.asking;
   $("suggestions").setAttribute("aria-busy", "true");
   try {
-    const answer = await post("/v1/complete", {
-      basket: ids(state.basket), n: SUGGESTIONS, variety: Number($("variety").value) / 100, exclude: ids(state.rejected),
+    const { results: [answer] } = await post("/v1/slate", {
+      basket: ids(state.basket), n: SUGGESTIONS, diversity: Number($("variety").value) / 100,
+      exclude: ids(state.rejected), why: true,
     }, signal);
     if (signal.aborted) return;
     state.suggestions = answer.suggestions;
@@ -102,9 +103,18 @@ function suggestionRow(one, most) {
   bar.style.setProperty("--share", String(one.probability / most));
   const accept = action("accept", "✓", `Accept ${one.name}`, () => judge("accepted", one));
   const reject = action("reject", "×", `Reject ${one.name}`, () => judge("rejected", one));
-  const text = element("span", "suggestion-name", one.name);
+  const text = element("span", "suggestion-text");
+  text.append(element("span", "suggestion-name", one.name));
+  const why = reason(one);
+  if (why) text.append(element("span", "suggestion-why", why));
   row.append(bar, text, element("span", "probability", percent(one.probability)), accept, reject);
   return row;
+}
+
+// The items of the basket that speak for a suggestion by a tenth of a nat or more, two at most.
+function reason({ because, popular }) {
+  const names = (because ?? []).filter((one) => one.nats >= 0.1).slice(0, 2).map((one) => one.name);
+  return [names.length ? `because of ${names.join(" and ")}` : "", popular ? "popular" : ""].filter(Boolean).join("; ");
 }
 
 function action(kind, sign, label, act) {
