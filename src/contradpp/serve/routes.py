@@ -45,17 +45,13 @@ Token = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 @router.post("/v1/recommend", response_model=schemas.RecommendAnswer, responses=ERRORS)
 async def recommend(request: Request, asked: schemas.RecommendRequest) -> Response:
     """Say what goes with a basket, or with many."""
-    service, served = _present(request)
-    _at_most("n", asked.n, service.limits.suggestions)
-    known = _known(service, served, asked.all)
+    service, served, known, among = _suggesting(request, asked)
     baskets = [one.items for one in known]
-    exclude = _listed(service, served, "exclude", asked.exclude)
-    candidates = None if asked.candidates is None else _listed(service, served, "candidates", asked.candidates)
-    plain = candidates is None and not exclude and asked.rank_by == "probability"
+    plain = among == {"candidates": None, "exclude": []} and asked.rank_by == "probability"
     if len(baskets) == 1 and plain:
         found = [await service.batches.recommend(served, baskets[0], asked.n)]
     else:
-        told: dict[str, Any] = {"candidates": candidates, "exclude": exclude, "rank_by": asked.rank_by}
+        told = {**among, "rank_by": asked.rank_by}
         found = await service.run(lambda: served.recommend(baskets, asked.n, **told), served.ranking_cost(baskets))
     return _each(served, known, await _suggestions(service, served, baskets, found, why=asked.why))
 
@@ -63,13 +59,9 @@ async def recommend(request: Request, asked: schemas.RecommendRequest) -> Respon
 @router.post("/v1/slate", response_model=schemas.RecommendAnswer, responses=ERRORS)
 async def slate(request: Request, asked: schemas.SlateRequest) -> Response:
     """Say what goes with a basket, or with many, without more of the same."""
-    service, served = _present(request)
-    _at_most("n", asked.n, service.limits.suggestions)
-    known = _known(service, served, asked.all)
+    service, served, known, among = _suggesting(request, asked)
     baskets = [one.items for one in known]
-    exclude = _listed(service, served, "exclude", asked.exclude)
-    candidates = None if asked.candidates is None else _listed(service, served, "candidates", asked.candidates)
-    told = {"diversity": asked.diversity, "at_most": asked.at_most, "candidates": candidates, "exclude": exclude}
+    told = {**among, "diversity": asked.diversity, "at_most": asked.at_most}
     found = await service.run(
         lambda: served.slate(baskets, asked.n, **told), served.ranking_cost(baskets, additions=asked.n)
     )
@@ -305,6 +297,18 @@ def _named(served: Served, items: Iterable[Hashable], shares: Iterable[float | N
         {"item": served.ids.public(item), "name": served.items.name(item), "probability": share}
         for item, share in zip(items, shares, strict=True)
     ]
+
+
+def _suggesting(
+    request: Request, asked: schemas.RecommendRequest | schemas.SlateRequest
+) -> tuple[Service, Served, list[Known], dict[str, Any]]:
+    """Who answers, the baskets, and which items may be suggested."""
+    service, served = _present(request)
+    _at_most("n", asked.n, service.limits.suggestions)
+    known = _known(service, served, asked.all)
+    exclude = _listed(service, served, "exclude", asked.exclude)
+    candidates = None if asked.candidates is None else _listed(service, served, "candidates", asked.candidates)
+    return service, served, known, {"candidates": candidates, "exclude": exclude}
 
 
 async def _suggestions(
