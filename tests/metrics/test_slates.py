@@ -11,9 +11,9 @@ import pytest
 
 import contradpp as cd
 from contract import fitted
+from contradpp.data.halves import hide
 from contradpp.errors import DataError, ParameterError
 from contradpp.metrics.compare import Comparison
-from contradpp.metrics.slates import hide
 
 RNG = np.random.default_rng(0)
 ITEMS = [f"i{number}" for number in range(14)]

@@ -34,7 +34,7 @@ def test_it_is_the_greedy_slate_of_its_kernel(name):
         for diversity in (None, 0.5, 1.0):
             open_to = [i for i, item in enumerate(items) if item not in basket]
             chances = model.predict_next(basket)[open_to]
-            delta = 0.3 if diversity is None else diversity
+            delta = model.default_diversity if diversity is None else diversity
             expected = define(chances, phi[np.ix_(open_to, open_to)], 4, delta, scale="log")
             found, shares = model.slate(basket, N=4, diversity=diversity)
             assert found.tolist() == [items[open_to[position]] for position in expected]

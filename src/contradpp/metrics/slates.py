@@ -1,7 +1,6 @@
 """`evaluate_slates`: half of every test basket is hidden, and a slate is judged by what it has of that half.
 
-Beside relevance (what of the hidden half is on the slate) stands variety (how unlike its items are). A category counts
-as hit if the slate and the hidden half both have an item of it, as found if an item of it is on both. An item without a
+Beside relevance (what of the hidden half is on the slate) stands variety (how unlike its items are). An item without a
 category is one of its own.
 """
 
@@ -9,61 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from contradpp._random import RandomState, root_seed, stream
+from contradpp._random import RandomState, root_seed
 from contradpp.data.baskets import Baskets, as_baskets
-from contradpp.data.sets import Sets, pointers
+from contradpp.data.halves import (
+    Array,
+    Codes,
+    Halves,
+    count_distinct,
+    earlier_alike,
+    group_numbers,
+    held,
+    hide,
+    relevance_samples,
+)
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
 from contradpp.metrics.compare import Difference, paired_difference
 from contradpp.metrics.metrics import Samples, coverage, intra_list, mean
 from contradpp.metrics.report import Resampled, plain
 from contradpp.models.base import BaseDPP
-from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.queries import check_count
 
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
-Found = NDArray[np.bool_]
-
-ALPHA = 0.5  # of α-nDCG: what a further item of a category is worth
 ROWS_PER_BLOCK = 4096
-_HIDE = 73  # the key of a random stream
-
-
-class Halves(NamedTuple):
-    """Test baskets cut in two, basket by basket over one catalogue."""
-
-    given: Baskets
-    hidden: Baskets
-
-
-def hide(test: Any, given: float = 0.5, *, min_size: int = 4, random_state: RandomState = 0) -> Halves:
-    """Cut every test basket of at least `min_size` items in two: a share `given` of it is shown, the rest hidden.
-
-    Which items are hidden depends on the seed and the baskets alone, so that all methods are asked the same. At least
-    one item is shown and one hidden; a share that is no whole number is rounded down.
-    """
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < 1:
-        raise ParameterError(f"given must be a share between 0 and 1, got {given!r}", parameters=("given",))
-    check_count(min_size, "min_size", least=2)
-    baskets = as_baskets(test)
-    baskets = baskets.subset(baskets.sizes >= min_size)
-    if not baskets.n_baskets:
-        raise DataError(f"slates need at least one test basket of {min_size} or more items: lower min_size")
-    sizes, owner = baskets.sizes, np.repeat(np.arange(baskets.n_baskets), baskets.sizes)
-    order = np.lexsort((stream(root_seed(random_state), _HIDE).random(len(owner)), owner))
-    n_shown = np.clip(np.floor(given * sizes + 1e-9).astype(np.int64), 1, sizes - 1)
-    shown = np.empty(len(owner), dtype=bool)
-    shown[order] = np.arange(len(owner)) - np.repeat(baskets.indptr[:-1], sizes) < np.repeat(n_shown, sizes)
-    return Halves(
-        Baskets(pointers(n_shown), baskets.indices[shown], baskets.items),
-        Baskets(pointers(sizes - n_shown), baskets.indices[~shown], baskets.items),
-    )
 
 
 def evaluate_slates(
@@ -86,7 +57,7 @@ def evaluate_slates(
     ----------
     model : a fitted model, a function, or slates
         Anything with `slate` or `recommend`; a function of (Baskets, k) that gives a row of items for every basket; or
-        such rows themselves, in the order of `hide(test, given, ...).given`, which `contradpp.metrics.slates` has.
+        such rows themselves, in the order of `hide(test, given, ...).given`, which `contradpp.data.halves` has.
     test : Baskets or list of lists
     k : int
         The length of a slate.
@@ -127,9 +98,9 @@ def evaluate_slates(
     if len(told) != len(asked):
         raise DataError(f"there are {len(asked):,} baskets to complete, but {len(told):,} slates")
     slates[asked, : told.shape[1]] = _codes(told, known)
-    slates[_held(slates, halves.given.recode(known).sets)] = -1  # what is in the basket already is no suggestion
+    slates[held(slates, halves.given.recode(known).sets)] = -1  # what is in the basket already is no suggestion
     shelves = known.categories if categories is None else categories
-    groups = _groups(shelves, known) if shelves else None
+    groups = group_numbers(shelves, known) if shelves else None
     samples = relevance_samples(slates, hidden.sets, groups) | variety_samples(slates, groups)
     samples["distance_vectors"] = (
         np.full(len(slates), np.nan) if vectors is None else vector_distance(slates, _table(vectors, known))
@@ -222,9 +193,9 @@ def _catalogue(model: Any, items: Vocabulary, train: Any) -> Vocabulary:
 
 def _answerable(model: Any, given: Baskets) -> Codes:
     """The baskets that the model can add to: fewer items than a low-rank kernel has rank."""
-    if not isinstance(model, BaseDPP) or isinstance(model, ConditionalDPP):
+    if not isinstance(model, BaseDPP):
         return np.arange(given.n_baskets)
-    return np.flatnonzero(given.recode(model.known_items, unknown="ignore").sizes < model.kernel_.rank)
+    return np.flatnonzero(model.can_grow(given.recode(model.known_items, unknown="ignore").sets))
 
 
 def _slates(model: Any, given: Baskets, k: int, diversity: float | None) -> NDArray[Any]:
@@ -264,14 +235,6 @@ def _codes(items: NDArray[Any], known: Vocabulary) -> Codes:
     return codes
 
 
-def _groups(shelves: Mapping[Any, Any], known: Vocabulary) -> Codes:
-    """A number for the category of every item; one of its own for an item without."""
-    numbers: dict[Any, int] = {}
-    labels = ((item, shelves.get(item)) for item in known)
-    named = [("item", item) if label is None else ("category", label) for item, label in labels]
-    return np.array([numbers.setdefault(name, len(numbers)) for name in named], dtype=np.int64)
-
-
 def _table(vectors: Mapping[Any, ArrayLike], known: Vocabulary) -> Array:
     """Vectors of length 1, a row per item, zeros where there is none."""
     rows = {code: np.asarray(vectors[item], dtype=np.float64) for code, item in enumerate(known) if item in vectors}
@@ -296,27 +259,6 @@ def _likelihoods(model: Any, halves: Halves, asked: Codes, diversity: float | No
 # -- The metrics, slate by slate -------------------------------------------------------------------------
 
 
-def relevance_samples(slates: Codes, hidden: Sets, groups: Codes | None) -> Samples:
-    """Recall, any hit, nDCG and, with categories, α-nDCG and the categories hit and found."""
-    n, k = slates.shape
-    found, sizes = _held(slates, hidden), hidden.sizes
-    discounts = 1.0 / np.log2(np.arange(2, k + 2))
-    ideal = np.concatenate([[0.0], np.cumsum(discounts)])[np.minimum(sizes, k)]
-    samples = {"recall": found.sum(axis=1) / sizes, "hit": found.any(axis=1).astype(np.float64),
-               "ndcg": found @ discounts / ideal}  # fmt: skip
-    names = ("alpha_ndcg", "categories_hit", "categories_found")
-    if groups is None:
-        return samples | {name: np.full(n, np.nan) for name in names}
-    shelves = np.where(slates >= 0, groups[slates], -1)
-    owner, wanted = np.repeat(np.arange(n), sizes), groups[hidden.indices]
-    values = (
-        (found * ALPHA ** _earlier(shelves, found)) @ discounts / _ideal_alpha(owner, wanted, n, discounts),
-        _distinct(shelves, _among(shelves, owner, wanted)),
-        _distinct(shelves, found),
-    )
-    return samples | dict(zip(names, values, strict=True))
-
-
 def variety_samples(slates: Codes, groups: Codes | None) -> Samples:
     """How many categories a slate has, and how many of its pairs are of two."""
     n = len(slates)
@@ -324,12 +266,12 @@ def variety_samples(slates: Codes, groups: Codes | None) -> Samples:
         return {"categories": np.full(n, np.nan), "distance_categories": np.full(n, np.nan)}
     there = slates >= 0
     shelves = np.where(there, groups[slates], -1)
-    same, m = _earlier(shelves, there)[there], there.sum(axis=1)
+    same, m = earlier_alike(shelves, there)[there], there.sum(axis=1)
     owner = np.nonzero(there)[0]
     alike = np.bincount(owner, weights=same, minlength=n)
     pairs = m * (m - 1) / 2
     distance = np.divide(pairs - alike, pairs, out=np.full(n, np.nan), where=pairs > 0)
-    return {"categories": _distinct(shelves, there), "distance_categories": distance}
+    return {"categories": count_distinct(shelves, there), "distance_categories": distance}
 
 
 def vector_distance(slates: Codes, table: Array) -> Array:
@@ -342,51 +284,4 @@ def vector_distance(slates: Codes, table: Array) -> Array:
         products = (np.square(units.sum(axis=1)).sum(axis=1) - np.square(units).sum(axis=(1, 2))) / 2
         pairs = m * (m - 1) / 2
         np.divide(pairs - products, pairs, out=out[first : first + ROWS_PER_BLOCK], where=pairs > 0)
-    return out
-
-
-def _held(slates: Codes, sets: Sets) -> Found:
-    """Which items of the slates are in the set of the same row."""
-    return _among(slates, np.repeat(np.arange(sets.count), sets.sizes), sets.indices)
-
-
-def _among(table: Codes, owner: Codes, values: NDArray[np.integer[Any]]) -> Found:
-    """Which entries of the rows are among the values that belong to their row; −1 never is."""
-    width = int(max(table.max(initial=0), values.max(initial=0))) + 1
-    keys = np.arange(len(table))[:, None] * width + table
-    return np.isin(keys, owner * width + values) & (table >= 0)
-
-
-def _earlier(shelves: Codes, counted: Found) -> Codes:
-    """For every place, how many earlier places that count have the same category."""
-    earlier = np.zeros(shelves.shape, dtype=np.int64)
-    for place in range(1, shelves.shape[1]):
-        earlier[:, place] = ((shelves[:, :place] == shelves[:, [place]]) & counted[:, :place]).sum(axis=1)
-    return earlier
-
-
-def _distinct(shelves: Codes, counted: Found) -> Array:
-    """How many different categories each row has at the places that count."""
-    width = int(shelves.max(initial=0)) + 1
-    rows, places = np.nonzero(counted)
-    keys = np.unique(rows * width + shelves[rows, places])
-    return np.bincount(keys // width, minlength=len(shelves)).astype(np.float64)
-
-
-def _ideal_alpha(owner: Codes, wanted: Codes, n: int, discounts: Array) -> Array:
-    """The α-DCG of the best order: first an item of every category, then a second of those that have one, ..."""
-    gains = np.power(ALPHA, _rank_within(owner, wanted))
-    order = np.lexsort((-gains, owner))
-    place = np.arange(len(order)) - np.searchsorted(owner, owner)
-    kept = place < len(discounts)
-    values = gains[order][kept] * discounts[place[kept]]
-    return np.bincount(owner[kept], weights=values, minlength=n).astype(np.float64)
-
-
-def _rank_within(owner: Codes, wanted: Codes) -> Codes:
-    """Of every entry, how many entries before it have its owner and category."""
-    order = np.lexsort((wanted, owner))
-    keys = owner[order] * (int(wanted.max(initial=0)) + 1) + wanted[order]
-    out = np.empty(len(order), dtype=np.int64)
-    out[order] = np.arange(len(order)) - np.searchsorted(keys, keys)
     return out

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState, root_seed
 from contradpp._threads import resolve_n_jobs
-from contradpp.data.baskets import Baskets, as_vocabulary
+from contradpp.data.baskets import Baskets, as_baskets, as_vocabulary
+from contradpp.data.halves import Halves, hide
 from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import persist, slate_law, whole
@@ -23,6 +24,7 @@ from contradpp.dpp.rank import best_next, next_shares, next_slates, top_n
 from contradpp.dpp.sample import Chain, Samplers
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
 from contradpp.models.growing import GrowingBasket
+from contradpp.models.likeness import Likeness, learn_likeness
 from contradpp.models.queries import Suggests, as_codes, as_ids, as_queries, check_count
 
 DIVERSITY = 0.3  # of a slate, unless it is asked for
@@ -42,6 +44,8 @@ class BaseDPP(Suggests):
     _kernel: Kernel | None = None
     _n_jobs: int | None = None
     _samplers: Samplers | None = None  # made when first asked for
+    _likeness: Likeness | None = None  # as `learn_slates` found it
+    _vectors: slates_.Vectors | None = None  # those of it, made when first asked for
     _classes: ClassVar[dict[str, type[BaseDPP]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -77,6 +81,7 @@ class BaseDPP(Suggests):
         self.items_ = items
         self._kernel = kernel
         self._samplers = None
+        self._take_likeness(None)
 
     @property
     def is_fitted(self) -> bool:
@@ -211,8 +216,9 @@ class BaseDPP(Suggests):
         """N items that go with the basket and are unlike each other, in the order of choice, and P(next = i | A).
 
         The greedy most likely slate of the DPP with kernel diag(q) Φ diag(q), q_i² = P(next = i | A)^τ,
-        τ = (1 − diversity)/diversity. Φ holds the correlations of the symmetric part of L, so that items only repel
-        each other in it: what attracts is in P. `contradpp.rerank` has more rules, and takes candidates of any model.
+        τ = (1 − diversity)/diversity. Φ is what `learn_slates` found, or else holds the correlations of the symmetric
+        part of L. Items only repel each other in it: what attracts is in P. `contradpp.rerank` has more rules, and
+        takes candidates of any model.
 
         Parameters
         ----------
@@ -220,7 +226,8 @@ class BaseDPP(Suggests):
         N : int
             How many; if the catalogue or `at_most` allows fewer, exactly those. Shapes are those of `recommend`.
         diversity : float, optional
-            From 0, the most probable items as `recommend` gives them, to 1, variety only; 0.3 if left out.
+            From 0, the most probable items as `recommend` gives them, to 1, variety only. Left out, it is as learned
+            (`learn_slates`, which a `ConditionalDPP` does when it is fitted), else 0.3.
         categories : mapping of item to category, optional
             Those of the vocabulary if left out.
         at_most : int or mapping of category to int, optional
@@ -285,15 +292,71 @@ class BaseDPP(Suggests):
         )  # fmt: skip
         return logs[0] if queries.single else logs
 
+    def learn_slates(
+        self,
+        baskets: Any,
+        *,
+        train: Any = None,
+        k: int = 10,
+        given: float = 0.5,
+        min_size: int = 4,
+        criterion: str = "hits",
+    ) -> Self:
+        """Learn what is alike in a slate from baskets that the model has not seen, half of each hidden.
+
+        Φ becomes a mix of the kernel's factors, of rivals (items that share fewer baskets than their sales let expect)
+        and of categories, if the items have any; see `slate_settings_`. With fewer than 50 baskets nothing changes.
+
+        Parameters
+        ----------
+        baskets : Baskets or list of lists
+            At most 4,000 of them are used, 200 for "likelihood".
+        train : Baskets or list of lists, optional
+            Where rivals are found: the training baskets. Without them there are none.
+        k, given, min_size
+            As for `contradpp.evaluate_slates`.
+        criterion : {"hits", "likelihood"}
+            "hits": slates reach as many categories of the hidden half as possible (without categories: have any item of
+            it as often as possible), at no more than 0.5 % less recall than the most probable items have. "likelihood":
+            the hidden half is as likely as possible among sets of its size; this leaves categories out.
+        """
+        check_count(k, "k")
+        items = self.known_items
+        halves = hide(baskets, given, min_size=min_size, random_state=0)
+        shown, hidden = (half.recode(items, unknown="ignore") for half in halves)
+        open_to_more = self.can_grow(shown.sets)
+        halves = Halves(shown.subset(open_to_more), hidden.subset(open_to_more))
+        known = None if train is None else as_baskets(train).recode(items, unknown="ignore").sets
+        learned = learn_likeness(self.kernel_, items, known, halves, self._next_shares, k=int(k), criterion=criterion)
+        self._take_likeness(learned)
+        return self
+
+    def can_grow(self, sets: Sets) -> NDArray[np.bool_]:
+        """Which sets the model can add an item to: those with fewer items than the kernel has rank."""
+        return sets.sizes < self.kernel_.rank
+
+    def _take_likeness(self, likeness: Likeness | None) -> None:
+        self._likeness = likeness
+        self._vectors = None
+
     @property
     def default_diversity(self) -> float:
-        """The diversity of a slate, unless one is asked for."""
-        return DIVERSITY
+        """The diversity of a slate, unless one is asked for: as learned, or 0.3."""
+        return DIVERSITY if self._likeness is None else self._likeness.diversity
+
+    @property
+    def slate_settings_(self) -> dict[str, float] | None:
+        """How much each source counts in what is alike, and the diversity; None if that was not learned."""
+        return None if self._likeness is None else self._likeness.settings
 
     @property
     def likeness_(self) -> slates_.Vectors:
         """What is alike in a slate: vectors whose products are the correlations Φ."""
-        return slates_.Vectors.of_kernel(self.kernel_)
+        if self._likeness is None:
+            return slates_.Vectors.of_kernel(self.kernel_)
+        if self._vectors is None:
+            self._vectors = self._likeness.vectors(self.kernel_, self.items_)
+        return self._vectors
 
     def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
         """A basket to which items are added one by one, with suggestions after each at the cost of one pass over V."""
@@ -401,7 +464,22 @@ class BaseDPP(Suggests):
         tensors = {"item_factors": self.kernel_.factors, **persist.encode_items(self.known_items), **more}
         if self.kernel_.has_diagonal:
             tensors["diagonal"] = self.kernel_.diagonal
-        return tensors, {"model": type(self).__name__, "params": persist.plain_params(self.get_params()), **facts}
+        own, told = self._slate_contents()
+        facts |= {"params": persist.plain_params(self.get_params()), **told}
+        return tensors | own, {"model": type(self).__name__, **facts}
+
+    def _slate_contents(self) -> tuple[persist.Tensors, dict[str, Any]]:
+        """What `save` writes of the learned likeness."""
+        if self._likeness is None:
+            return {}, {}
+        found = self._likeness
+        return {"slates.codes": found.codes, "slates.vectors": found.table}, {"slates": found.settings}
+
+    def _take_slates(self, tensors: persist.Tensors, info: dict[str, Any]) -> None:
+        """Take back what `_slate_contents` gave, if the file has it."""
+        if info.get("slates") is not None:
+            parts = (tensors["slates.codes"], tensors["slates.vectors"])
+            self._take_likeness(Likeness.checked(info["slates"], *parts, len(self.items_)))
 
     def _extras(self) -> tuple[persist.Tensors, dict[str, Any]]:
         """What a subclass saves besides its factors, items and parameters."""
@@ -431,7 +509,8 @@ class BaseDPP(Suggests):
             model = cls(**{name: value for name, value in info["params"].items() if name in names})
             model._adopt(cls._kernel_of(tensors), persist.decode_items(tensors, path))
             model._take_extras(tensors, info)
-        except (KeyError, TypeError, AttributeError, ParameterError) as error:
+            model._take_slates(tensors, info)
+        except (KeyError, TypeError, AttributeError, ValueError, ParameterError) as error:
             raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
         return model
 

@@ -24,6 +24,7 @@ from contradpp.learn.callbacks import Callback
 from contradpp.models import baselines
 from contradpp.models.base import BaseDPP
 from contradpp.models.learned import LearnedDPP
+from contradpp.models.likeness import Likeness
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.models.queries import as_codes
 from contradpp.models.relevance import (
@@ -47,6 +48,7 @@ from contradpp.models.relevance import (
 from contradpp.models.rows import Rows
 from contradpp.models.scores import Baseline, ScoresItems
 
+HALVED = 4  # items that a held-out basket needs to say what belongs on a slate
 HELD_OUT = 0.1  # of the baskets: they choose the kernel's last round and the weights of the voices
 POPULAR = 0.02  # of all items: the most sold
 LEAST_REASON = 0.1  # nats
@@ -90,8 +92,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
 
     P(next = j | A) ∝ exp(θ(|A|)ᵀ f_j(A)), with the features f_j of popularity, ridge regressions on neighbouring items,
     items and baskets that were bought together, and log det L_{A∪j}/det L_A of the kernel. θ is learned on a tenth of
-    the baskets that no voice has seen; then the voices learn from all. Probabilities of sets, samples, completion and
-    the likeness of items are those of the kernel.
+    the baskets that no voice has seen; then the voices learn from all. What is alike in a slate is learned from the
+    same tenth, half of each basket hidden. Probabilities of sets, samples, completion and the likeness of items are
+    those of the kernel.
 
     Parameters
     ----------
@@ -183,9 +186,13 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             everything = Baskets.concat([everything, held]).recode(held.items)
 
         def finish() -> None:
-            voices = _fitted(kinds, train.subset(seen[label[seen] > 0]))
+            part = train.subset(seen[label[seen] > 0])
+            voices = _fitted(kinds, part)
             weights = self._learn_weights(self._relevance(estimator, voices, held.items), held.sets, estimator)
+            self._take(estimator, voices, weights, part, n_updates=0)
+            likeness = self._learn_likeness(held)
             self._take(estimator, _fitted(kinds, everything), weights, everything, n_updates=0)
+            self._take_likeness(likeness)
 
         try:
             estimator.fit(train.subset(seen), None, given, negatives, held, callbacks, **how)
@@ -272,11 +279,19 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         precision = np.diag(np.tile(np.square(questions.spread), 2)) * PRIOR
         return learn_weights(questions, Weights(relevance.kernel_alone(), precision))
 
+    def _learn_likeness(self, held: Baskets) -> Likeness | None:
+        """What is alike in slates, from held-out baskets that no voice has seen yet."""
+        if (held.sizes >= HALVED).any():
+            self.learn_slates(held, train=self.baskets_, min_size=HALVED)
+        return self._likeness
+
     def _take(
         self, estimator: LearnedDPP, voices: dict[str, Any], weights: Weights, baskets: Baskets, n_updates: int
     ) -> None:
         """Make what was learned the model's own."""
+        likeness = self._likeness if n_updates else None
         self._adopt(estimator.kernel_, estimator.items_)
+        self._take_likeness(likeness)
         self.n_components = estimator.kernel_.n_components
         self.estimator_, self.voices_, self.baskets_, self.n_updates_ = estimator, voices, baskets, n_updates
         self.relevance_ = self._relevance(estimator, voices, estimator.items_, weights)
@@ -341,6 +356,10 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         scores[np.repeat(np.arange(sets.count), sets.sizes), sets.indices] = -np.inf
         compiled.relevance.softmax(scores)
         return scores
+
+    def can_grow(self, sets: Sets) -> NDArray[np.bool_]:
+        """All of them: other voices speak where the kernel has nothing to say."""
+        return np.ones(sets.count, dtype=bool)
 
     def condition(self, given: Iterable[Any], *, unknown: str = "error") -> Any:
         """The DPP over the remaining items, given that these are in the set: that of the kernel."""
@@ -450,6 +469,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
                 raise ModelFileError(f"the voice {name!r} ({type(voice).__name__}) cannot be written to a model file")
             told.append({"name": name, "model": type(voice).__name__, "params": persist.plain_params(asdict(voice))})
         tensors, facts = self.estimator_.file_contents()
+        own, slates = self._slate_contents()
+        tensors |= own
         tensors |= {"baskets.indptr": self.baskets_.indptr, "baskets.indices": self.baskets_.indices}
         weights = self.relevance_.weights
         tensors |= {"theta": weights.theta, "theta.precision": weights.precision}
@@ -460,7 +481,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
                 tensors[f"voice.{name}.values"] = rows.values.astype(np.float32)
         params = persist.plain_params(super().get_params())
         info = {"model": type(self).__name__, "params": params, "kernel": facts, "voices": told}
-        persist.write_model(path, tensors, info | {"n_updates": int(self.n_updates_)})
+        persist.write_model(path, tensors, info | slates | {"n_updates": int(self.n_updates_)})
 
     @classmethod
     def _restore(cls, tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> Self:
@@ -490,6 +511,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             if theta.shape != (2, F) or precision.shape != (2 * F, 2 * F) or not np.isfinite(theta).all():
                 raise ParameterError("its weights do not fit its voices")
             model._take(estimator, voices, Weights(theta, precision), baskets, int(info["n_updates"]))
+            model._take_slates(tensors, info)
         except (KeyError, TypeError, AttributeError, ValueError, DataError, ParameterError) as error:
             raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
         return model

@@ -137,7 +137,9 @@ class LearnedDPP(BaseDPP):
 
     def take(self, learned: learning.Learned, n_updates: int = 0) -> None:
         """Make what was learned the model's own."""
+        likeness = self._likeness if n_updates else None  # an update leaves the codes of the items as they are
         self._adopt(learned.kernel, learned.items)
+        self._take_likeness(likeness)
         self.item_counts_, self.n_baskets_ = learned.counts, learned.n_baskets
         self.history_, self.n_iter_, self.n_updates_ = learned.history, learned.n_iter, n_updates
 
