@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contradpp.dpp.linalg import log_elementary_symmetric
-from contradpp.dpp.products import triangle
+from contradpp.dpp.linalg import inverse_and_log_det, log_elementary_symmetric, triangle
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 3), (50, 1), (7000, 5), (10_000, 0)])
@@ -53,3 +52,17 @@ def test_huge_and_many_values_do_not_overflow():
 def test_tiny_values_do_not_underflow():
     table = log_elementary_symmetric(np.full(200, 1e-300), 200)
     assert table[-1, 200] == pytest.approx(200 * np.log(1e-300))
+
+
+@pytest.mark.parametrize("n", [0, 1, 7])
+def test_inverse_and_log_det(n):
+    X = np.random.default_rng(0).normal(size=(n, n + 2))
+    inverse, log = inverse_and_log_det(X @ X.T)
+    np.testing.assert_allclose(inverse @ X @ X.T, np.eye(n), atol=1e-9)
+    np.testing.assert_array_equal(inverse, inverse.T)
+    assert log == pytest.approx(np.linalg.slogdet(X @ X.T)[1])
+
+
+def test_what_is_not_positive_definite_has_no_inverse():
+    with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
+        inverse_and_log_det(-np.eye(3))

@@ -22,8 +22,8 @@ from contradpp.data.sets import Sets
 from contradpp.dpp import condition, factor, sizes, whole
 from contradpp.dpp.factor import Inverses
 from contradpp.dpp.grow import GrowingSet
+from contradpp.dpp.linalg import triangle
 from contradpp.dpp.probes import Estimate, Precision
-from contradpp.dpp.products import triangle
 from contradpp.dpp.sample import Sampler
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError

@@ -1,4 +1,9 @@
-"""Small pieces of linear algebra that NumPy and SciPy lack: symmetric polynomials in logs, threads for Cholesky."""
+"""Small pieces of linear algebra that NumPy and SciPy lack: products in threads, symmetric polynomials in logs.
+
+BLAS splits a product by the number of its threads, which changes the rounding. Here the tall matrix V is split into
+fixed blocks of rows, and partial sums are added in the order of the blocks: the same bytes for any number of threads
+of our own. The caller holds BLAS to one thread.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +11,12 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
-from contradpp._threads import blas_threads
+from contradpp._threads import blas_threads, run_blocks
 
 Array = NDArray[np.float64]
+ROWS_PER_BLOCK = 2048
 
 # Above this size LAPACK's Cholesky may use one thread only: with two, that of OpenBLAS crashes from some 15,600 on.
 MOST_FOR_THREADS = 8_000
@@ -18,6 +25,58 @@ MOST_FOR_THREADS = 8_000
 def cholesky_threads(n: int) -> AbstractContextManager[None]:
     """Hold BLAS to one thread where a Cholesky factorisation of n rows is not safe with more."""
     return blas_threads(1) if n > MOST_FOR_THREADS else nullcontext()
+
+
+def inverse_and_log_det(A: Array) -> tuple[Array, float]:
+    """A⁻¹ and log det A of a small positive definite matrix; `LinAlgError` if it is not one to rounding."""
+    if not len(A):
+        return A.copy(), 0.0
+    factor, failed = lapack.dpotrf(A, lower=1)
+    if failed:
+        raise np.linalg.LinAlgError("not positive definite")
+    lower = np.tril(lapack.dpotri(factor, lower=1)[0])
+    return lower + np.tril(lower, -1).T, 2.0 * float(np.log(np.diagonal(factor)).sum())
+
+
+def gram(A: Array, B: Array, n_jobs: int) -> Array:
+    """Aᵀ B for two tall matrices with the same rows."""
+    n_blocks = max(-(-len(A) // ROWS_PER_BLOCK), 1)
+    parts = np.empty((n_blocks, A.shape[1], B.shape[1]))
+
+    def work(block: int) -> None:
+        part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+        np.matmul(A[part].T, B[part], out=parts[block])
+
+    run_blocks(work, n_blocks, n_jobs)
+    total: Array = parts[0] if n_blocks == 1 else parts.sum(axis=0)
+    return total
+
+
+def times(A: Array, right: Array, n_jobs: int) -> Array:
+    """A (tall) times a small matrix."""
+    out = np.empty((len(A), right.shape[1]))
+
+    def work(block: int) -> None:
+        part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+        np.matmul(A[part], right, out=out[part])
+
+    run_blocks(work, -(-len(A) // ROWS_PER_BLOCK), n_jobs)
+    return out
+
+
+def triangle(A: Array, n_jobs: int) -> Array:
+    """R (r, r), upper triangular, with RᵀR = AᵀA for a tall matrix A: by QR block by block, which never squares it."""
+    r = A.shape[1]
+    rows = max(ROWS_PER_BLOCK, 4 * r)
+    n_blocks = max(-(-len(A) // rows), 1)
+    parts = np.zeros((n_blocks, r, r))
+
+    def work(block: int) -> None:
+        part = np.linalg.qr(A[block * rows : (block + 1) * rows], mode="r")
+        parts[block, : len(part)] = part
+
+    run_blocks(work, n_blocks, n_jobs)
+    return parts[0] if n_blocks == 1 else triangle(parts.reshape(n_blocks * r, r), n_jobs)
 
 
 def log_elementary_symmetric(values: Array, degree: int) -> Array:

@@ -23,9 +23,8 @@ from contradpp._random import stream
 from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.sets import Sets, pointers
 from contradpp.dpp import compiled, condition, whole
-from contradpp.dpp.linalg import log_elementary_symmetric
+from contradpp.dpp.linalg import log_elementary_symmetric, triangle
 from contradpp.dpp.probes import ROUGH
-from contradpp.dpp.products import triangle
 from contradpp.errors import ParameterError, RankError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from scipy.special import expit, log_expit
 
 from contradpp.data.sets import Sets, concatenate, sums_over_sets
 from contradpp.dpp import compiled
-from contradpp.dpp.products import gram, times
+from contradpp.dpp.linalg import gram, inverse_and_log_det, times
 from contradpp.errors import ParameterError
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.state import State
@@ -106,13 +106,14 @@ class NoiseContrastive:
         scale = np.concatenate([batch.weights, batch.negatives.ratio * batch.negatives.weights])
         scale[positive & ~np.isfinite(parts.log_dets)] = 0.0  # an impossible positive has no gradient
         log_noise = self.log_empty + sums_over_sets(self.log_odds[sets.indices], sets)
-        logit = parts.log_dets - Normalizer.of(state).log - log_noise - np.log(batch.negatives.ratio)
+        normalizer = Normalizer.of(state).log
+        logit = parts.log_dets - normalizer - log_noise - np.log(batch.negatives.ratio)
         used = scale != 0
         y = np.where(used, scale * (positive - expit(logit)), 0.0)
         value = float(scale[used] @ log_expit(np.where(positive, logit, -logit)[used]))
         gradient = weighted_gradient(state, sets, parts, y)
         # The value is whole already: what the normaliser will take off it is added here.
-        return replace(gradient, objective=value + gradient.total * Normalizer.of(state).log)
+        return replace(gradient, objective=value + gradient.total * normalizer)
 
 
 @dataclass(frozen=True)
@@ -242,11 +243,11 @@ def _symmetric_normalizer(state: State, gradient: bool) -> Normalizer:
     """With E = (I + D)⁻¹ and A = I + VᵀEV: log det(I + D) + log det A; the gradient in V is 2 E V A⁻¹."""
     E = 1.0 / (1.0 + state.diagonal) if len(state.diagonal) else None
     A = np.eye(state.V.shape[1]) + (state.dual if E is None else gram(state.V * E[:, None], state.V, state.n_jobs))
-    log = float(np.linalg.slogdet(A)[1]) - (0.0 if E is None else float(np.log(E).sum()))
+    rest = 0.0 if E is None else -float(np.log(E).sum())
     if not gradient:
-        return Normalizer(log)
-    inverse = np.linalg.inv(np.linalg.cholesky(A))
-    inverse = inverse.T @ inverse
+        return Normalizer(float(np.linalg.slogdet(A)[1]) + rest)
+    inverse, log = inverse_and_log_det(A)
+    log += rest
     if E is None:
         return Normalizer(log, right=2.0 * inverse)
     R = E - E**2 * np.einsum("ik,ik->i", times(state.V, inverse, state.n_jobs), state.V)  # the diagonal of (I + L)⁻¹

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
 from contradpp.dpp import compiled
-from contradpp.dpp.products import times
+from contradpp.dpp.linalg import times
 from contradpp.learn.checkpoint import kept
 from contradpp.learn.objectives import Gradient
 from contradpp.learn.state import State

@@ -13,7 +13,7 @@ from contradpp._threads import run_blocks
 from contradpp.data.sets import Sets
 from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.products import gram, times
+from contradpp.dpp.linalg import gram, times
 from contradpp.learn.checkpoint import kept
 from contradpp.learn.partners import NO_PARTNERS, Partners
 
