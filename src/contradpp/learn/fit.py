@@ -385,4 +385,4 @@ def first_partners(problem: Problem, params: Params) -> Partners:
     share = popularity(problem.counts, problem.n_baskets)
     seed = root_seed(stream(problem.seed, PARTNERS))
     n_sets = float(liked.sum()) if problem.together is None else problem.n_baskets
-    return find_partners(together, n_sets, share / (1 - share), params.n_skew, seed)
+    return find_partners(together, n_sets, share / (1 - share), params.n_skew, seed, n_jobs=params.n_jobs)
