@@ -198,7 +198,7 @@ def polish(
 def n_free(state: State) -> int:
     """How many parameters there are, but for the rotations V → VQ that change nothing."""
     rank = min(state.V.shape)
-    return state.V.size - rank * (rank - 1) // 2 + len(state.log_d) + len(state.pairs)
+    return int(state.V.size) - rank * (rank - 1) // 2 + len(state.log_d) + len(state.pairs)
 
 
 def climb(problem: FullBatch, iterations: int, look: Callable[[Array], None] | None = None) -> float:
