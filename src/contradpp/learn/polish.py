@@ -197,7 +197,7 @@ def polish(
 
 def n_free(state: State) -> int:
     """How many parameters there are, but for the rotations V → VQ that change nothing."""
-    rank = min(state.V.shape)
+    rank: int = min(state.V.shape)
     return int(state.V.size) - rank * (rank - 1) // 2 + len(state.log_d) + len(state.pairs)
 
 
