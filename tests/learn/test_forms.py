@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.sparse import triu
 
 import reference_gradients
 from contradpp.data.sets import EMPTY, Sets
@@ -21,7 +22,15 @@ from contradpp.learn.objectives import (
     Objective,
     with_normalizer,
 )
-from contradpp.learn.partners import NO_PARTNERS, Partners, co_occurrences, find_partners, strongest
+from contradpp.learn.partners import (
+    NO_PARTNERS,
+    Partners,
+    beyond_neighbours,
+    beyond_others,
+    co_occurrences,
+    find_partners,
+    strongest,
+)
 from contradpp.learn.state import State
 
 M = 9
@@ -270,3 +279,29 @@ def test_training_and_questions_agree_on_what_is_singular(scale, diagonal):
         found.append(possible.mean())
     assert min(found) < 1.0 or diagonal  # there are singular sets, and others
     assert max(found) > 0.0
+
+
+def test_regressions_on_all_items_say_what_the_inverse_says():
+    """Beyond some thousand items there is no inverse: with every item for a neighbour the two are one."""
+    rng = np.random.default_rng(0)
+    sets = as_sets([rng.choice(9, size=rng.integers(2, 6), replace=False).tolist() for _ in range(400)])
+    together = co_occurrences(sets, np.ones(400), 10)  # item 9 is never sold
+    upper = triu(together, k=1).tocoo()
+    i, j = upper.row.astype(np.int64), upper.col.astype(np.int64)
+    exact = beyond_others(together, i, j, 400.0)
+    assert (exact > 0).any()
+    regressed = beyond_neighbours(upper, together.diagonal(), i, j, 400.0, n_jobs=2)
+    np.testing.assert_allclose(regressed, exact, rtol=1e-9, atol=1e-15)
+
+
+def test_large_catalogues_find_partners_by_regressions(monkeypatch):
+    rng = np.random.default_rng(1)
+    weights = np.r_[np.full(6, 1 / 9), np.full(6, 1 / 18)]
+    sets = as_sets([rng.choice(12, size=3, replace=False, p=weights).tolist() for _ in range(500)])
+    share = np.bincount(sets.indices, minlength=12) / 500
+    given = (co_occurrences(sets, np.ones(500), 12), 500.0, share / (1 - share), 3, 0)
+    small = find_partners(*given)
+    monkeypatch.setattr("contradpp.learn.partners.INVERTIBLE", 5)
+    large = find_partners(*given)
+    np.testing.assert_array_equal(large.columns, small.columns)
+    np.testing.assert_allclose(large.start, small.start, rtol=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ import pytest
 import contradpp as cd
 from contradpp.data.sets import EMPTY, Sets
 from contradpp.errors import ConvergenceError
+from contradpp.learn.fit import Given, first_state, problem_of
 from contradpp.learn.loop import Outcome, Supply, batches, train
 from contradpp.learn.objectives import Contrastive
 from contradpp.learn.optimizers import Adam
-from contradpp.learn.plan import Plan, TrainingData
+from contradpp.learn.plan import Plan, TrainingData, make_plan
 from contradpp.learn.schedule import Plateau, Steady
 from contradpp.learn.state import State
 
@@ -245,3 +247,26 @@ def test_an_error_of_our_own_is_not_taken_for_divergence():
 
     with pytest.raises(ValueError, match="shapes"):
         train(state_of(), data_of(), plan_of(objective=Broken()), [], Outcome(np.ones((M, K))))
+
+
+def after_450_steps(nudge: float) -> State:
+    """Training with a diagonal, many baskets larger than the rank, from a start that is changed in its last bits."""
+    shop = cd.datasets.load("grocer", n_baskets=400, random_state=0)
+    params = cd.NonsymmetricDPP(6, 10, batch_size=50, max_iter=57, tol=0.0, n_jobs=1).training_params()
+    problem = problem_of(Given(shop), params, seed=0)
+    state = first_state(problem, params)
+    state.V *= 1 + nudge * np.random.default_rng(0).choice([-1.0, 1.0], size=state.V.shape)
+    state.log_d *= 1 + nudge
+    state.changed()
+    plan = make_plan(params, state, problem.data, problem.validation, problem.counts, problem.n_baskets, 0)
+    train(state, problem.data, replace(plan, schedule=Steady()), [], Outcome.start(state))
+    assert (problem.data.positives.sizes > 6).mean() > 0.2
+    return state
+
+
+def test_with_a_diagonal_rounding_stays_rounding():
+    """Without one, a change of 1e-15 in the start is one of 0.5 where baskets fill the rank (docs/scale.md)."""
+    one, other = after_450_steps(0.0), after_450_steps(1e-15)
+    assert 0 < np.abs(one.V - other.V).max() <= 1e-8
+    assert np.abs(one.log_d - other.log_d).max() <= 1e-8
+    assert np.abs(one.pairs - other.pairs).max() <= 1e-8

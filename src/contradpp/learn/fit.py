@@ -209,11 +209,11 @@ def run(
                 callback.on_start(problem.data.count, plan.max_iter, lambda V: model_of(learned(V)))
             everything = small_problem(state, problem.data, plan) if sharing.alone else None
             if everything is not None and plan.stages and keeper is None:
-                anneal(state, everything, plan, outcome, callbacks)
+                anneal(state, everything, plan, outcome)
             else:
                 train(state, problem.data, plan, callbacks, outcome, keeper, sharing)
             if everything is not None and outcome.converged:
-                polish(state, everything, plan, outcome, callbacks, passes=plan.max_iter - outcome.n_iter)
+                polish(state, everything, problem.data.count, plan, outcome, callbacks)
     finally:
         del state, plan  # with the optimiser's memory they are most of what training takes
         hand_over(learned(outcome.V))
@@ -385,4 +385,4 @@ def first_partners(problem: Problem, params: Params) -> Partners:
     share = popularity(problem.counts, problem.n_baskets)
     seed = root_seed(stream(problem.seed, PARTNERS))
     n_sets = float(liked.sum()) if problem.together is None else problem.n_baskets
-    return find_partners(together, n_sets, share / (1 - share), params.n_skew, seed)
+    return find_partners(together, n_sets, share / (1 - share), params.n_skew, seed, n_jobs=params.n_jobs)

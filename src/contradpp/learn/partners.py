@@ -9,12 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
-from contradpp.data.sets import Sets
+from contradpp._threads import run_blocks
+from contradpp.data.sets import Sets, pointers
+from contradpp.dpp import compiled
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 INVERTIBLE = 6000  # up to this many items the inverse of the co-occurrence matrix is at hand
-RIDGE = 200.0  # λ of that inverse
+RIDGE = 200.0  # λ of that inverse, and of the regressions that stand for it beyond
+NEIGHBOURS = 50  # items in such a regression
+ITEMS_PER_BLOCK = 64  # regressions that a thread does at a time
 STRENGTH = 0.3  # of the attraction at the start
 MOST = 4  # times the number asked for: the most partners of an item that many others choose
 
@@ -95,12 +99,15 @@ def co_occurrences(sets: Sets, weights: Array, n_items: int) -> Any:
     return (X.T @ X).tocsr()
 
 
-def find_partners(together: Any, n_sets: float, odds: Array, n_partners: int, seed: int) -> Partners:
+def find_partners(
+    together: Any, n_sets: float, odds: Array, n_partners: int, seed: int, *, n_jobs: int = 1
+) -> Partners:
     """For each item those that it occurs with more often than chance, the `n_partners` strongest, and how strong.
 
-    The attraction of a pair is P̂_ij max(log P̂_ij/(p̂_i p̂_j), 0), and for catalogues of up to INVERTIBLE items also
-    max(−Q_ij, 0)/(n Q_ii Q_jj) with Q = (Xᵀ X + λI)⁻¹: what i says about j beyond all others. With s_ij² equal to it,
-    the next-item score of j given a small basket A is about d_j + Σ_a s_aj²/d_a, d = p̂/(1 − p̂).
+    The attraction of a pair is P̂_ij max(log P̂_ij/(p̂_i p̂_j), 0) and max(−Q_ij, 0)/(n Q_ii Q_jj) with
+    Q = (Xᵀ X + λI)⁻¹: what i says about j beyond all others, or in catalogues of more than INVERTIBLE items beyond its
+    neighbours. With s_ij² equal to it, the next-item score of j given a small basket A is about
+    d_j + Σ_a s_aj²/d_a, d = p̂/(1 − p̂).
     """
     from scipy import sparse
 
@@ -111,6 +118,8 @@ def find_partners(together: Any, n_sets: float, odds: Array, n_partners: int, se
     squares = STRENGTH * 0.3 * both / n * np.maximum(np.log(both * n / (counts[i] * counts[j])), 0.0)
     if M <= INVERTIBLE:
         squares += STRENGTH * beyond_others(together, i, j, n)
+    else:
+        squares += STRENGTH * beyond_neighbours(upper, counts, i, j, n, n_jobs)
     strong = np.flatnonzero((squares > 0) & (both > 1.0))
     i, j, squares = i[strong], j[strong], squares[strong]
     kept = strongest(i, j, squares / np.sqrt(odds[i] * odds[j]), M, n_partners)
@@ -125,6 +134,48 @@ def beyond_others(together: Any, i: Codes, j: Codes, n: float) -> Array:
     diagonal = np.diagonal(Q)
     strength: Array = np.maximum(-Q[i, j], 0.0) / (n * diagonal[i] * diagonal[j])
     return strength
+
+
+def beyond_neighbours(upper: Any, counts: Array, i: Codes, j: Codes, n: float, n_jobs: int) -> Array:
+    """The same by the regression B_:j of every item j on its nearest items: −Q_ij/(Q_ii Q_jj) = B_ij r_i.
+
+    r_i = 1/Q_ii is what λ and the others leave of n_i. In either direction it is the same number if all items are
+    neighbours; else the mean is taken of those directions that there are. `upper` is the triangle of Xᵀ X.
+    """
+    others = (upper + upper.T).tocsr()
+    others.sort_indices()
+    rows = (others.indptr.astype(np.int64), others.indices.astype(np.int32), others.data)
+    B = regress_on_neighbours(*rows, counts, np.full(len(counts), RIDGE), NEIGHBOURS, n_jobs).tocsr()
+    rest = counts + RIDGE - B.multiply(others).sum(axis=0)
+    there, back = np.asarray(B[i, j]).ravel(), np.asarray(B[j, i]).ravel()
+    directions = np.maximum((there != 0).astype(np.float64) + (back != 0), 1.0)
+    strength: Array = np.maximum(there * rest[i] + back * rest[j], 0.0) / (n * directions)
+    return strength
+
+
+def regress_on_neighbours(
+    indptr: NDArray[np.int64], columns: NDArray[np.int32], together: Array, counts: Array, diagonal: Array,
+    n_neighbours: int, n_jobs: int,
+) -> Any:  # fmt: skip
+    """B with B_Nj = (C_NN + diag(d_N))⁻¹ C_Nj, N the items nearest to j by cosine: a sparse matrix by columns.
+
+    The rows are those of C = Xᵀ X without its diagonal, which is `counts`; d is `diagonal`.
+    """
+    from scipy.sparse import csc_array
+
+    M, n = len(counts), int(min(n_neighbours, np.diff(indptr).max(initial=0)))
+    codes, weights, sizes = np.empty((M, n), dtype=np.int32), np.empty((M, n)), np.zeros(M, dtype=np.int64)
+
+    def work(block: int) -> None:
+        items = slice(block * ITEMS_PER_BLOCK, min((block + 1) * ITEMS_PER_BLOCK, M))
+        compiled.neighbours.ridge_columns(
+            indptr, columns, together, counts, diagonal, items.start, items.stop, codes[items], weights[items],
+            sizes[items],
+        )  # fmt: skip
+
+    run_blocks(work, -(-M // ITEMS_PER_BLOCK), n_jobs)
+    there = np.arange(n) < sizes[:, None]
+    return csc_array((weights[there], codes[there], pointers(sizes)), shape=(M, M))
 
 
 def strongest(i: Codes, j: Codes, value: Array, n_items: int, n: int) -> Codes:

@@ -78,6 +78,7 @@ class Plan:
     penalty: Array = field(default_factory=lambda: np.empty(0))  # α/μ_i
     closed: Objective | None = None  # the same aim without chance, where there is one
     stages: tuple[float, ...] = ()  # what is added to the diagonal in the first rounds, one after the other
+    shakes: bool = False  # whether small problems look for a better optimum before the end
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,7 @@ def make_plan(
         source=source, negative_ratio=params.negative_ratio, batch_size=params.batch_size, max_iter=params.max_iter,
         seed=seed, dropout=params.dropout if recipe.thins else 0.0, refresh=params.refresh,
         check_every_step=params.paper, penalty=penalty, closed=closed, stages=make_stages(params, data),
+        shakes=params.anneal and params.max_iter >= FEWEST_ROUNDS,
     )  # fmt: skip
 
 

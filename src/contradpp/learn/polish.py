@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
+from contradpp._random import stream
 from contradpp._threads import blas_threads
 from contradpp.data.sets import distinct_sets
 from contradpp.errors import NumericalError, ParameterError
@@ -26,6 +27,17 @@ MOST_PARAMETERS = 20_000
 MOST_ENTRIES = 300_000  # of the distinct sets
 STAGE_ITERATIONS = 30  # of L-BFGS, at every value of the diagonal
 PATIENCE = 10  # iterations without a better validation score
+# At the optimum of p free parameters on n baskets others are some p/2n nats less likely than under the truth.
+TRUSTED = 0.005  # nats up to which the optimum itself is wanted: a validation score is noisier than that
+DETERMINED = 0.01  # nats up to which it is worth while to look for a better optimum
+SHAKEN = (0.1, 0.03, 0.01)  # the diagonal after every shake, as a share of the mean weight of an item
+LOWERED = (0.003, 0.001)  # and after the last one
+SHAKE_ITERATIONS = 40
+SHAKES = 9  # in a row without a better optimum, until it is held to be the best
+MOST_SHAKES = 27
+TURNED = (0.15, 0.3, 1.0)  # of the items get a new direction by a shake, in turn: some optima are near, some far
+MOST_TO_SHAKE = 100_000  # entries of the distinct sets
+SHAKE = 2**31  # the key of its random stream: no round has it
 
 
 class Enough(Exception):
@@ -88,7 +100,7 @@ def small_problem(state: State, data: TrainingData, plan: Plan) -> Batch | None:
     return assemble(sets, weights * sets.count / data.count, data.negatives, data.negative_weights)
 
 
-def anneal(state: State, batch: Batch, plan: Plan, outcome: Outcome, callbacks: Sequence[Callback]) -> None:
+def anneal(state: State, batch: Batch, plan: Plan, outcome: Outcome) -> None:
     """Climb to an optimum while the diagonal is lowered to zero in stages, past walls where det V_A changes its sign.
 
     Steps by chance would jump back over the walls, so that there are none: L-BFGS to the end.
@@ -99,20 +111,65 @@ def anneal(state: State, batch: Batch, plan: Plan, outcome: Outcome, callbacks: 
         outcome.take(state, -np.inf, anyway=True)
     state.refresh(0.0)
     outcome.take(state, plan.monitor(state))
-    polish(state, batch, plan, outcome, callbacks, passes=2 * plan.max_iter)
+    outcome.converged = True
+
+
+def shake(state: State, batch: Batch, plan: Plan, outcome: Outcome, *, trusted: bool) -> None:
+    """Leave local optima: turn some rows of V, raise a diagonal and lower it again, and keep what is better.
+
+    With a diagonal that is small but not zero optima can be compared after few iterations. The validation sets have the
+    last word, unless the data are trusted more.
+    """
+    outcome.give_back(state)
+    rng = stream(plan.seed, SHAKE)
+    weight = float(state.squared_norms.mean())
+
+    def lower(V: Array, shares: Sequence[float]) -> tuple[float, Array]:
+        state.V[:] = V
+        state.changed()
+        value = -np.inf
+        for share in shares:
+            state.refresh(share * weight)
+            problem = FullBatch(state, _closed(plan), batch, plan.penalty, 4 * SHAKE_ITERATIONS)
+            value = climb(problem, SHAKE_ITERATIONS)
+        return value, state.V.copy()
+
+    best, V = lower(state.V, SHAKEN[-1:])
+    waited = 0
+    for number in range(MOST_SHAKES):
+        value, other = lower(turned(V, TURNED[number % len(TURNED)], rng), SHAKEN)
+        waited = 0 if value > best + 1e-5 else waited + 1
+        if not waited:
+            best, V = value, other
+        if waited == SHAKES:
+            break
+    lower(V, LOWERED)
+    state.refresh(0.0)
+    outcome.take(state, plan.monitor(state), anyway=trusted)
+
+
+def turned(V: Array, share: float, rng: np.random.Generator) -> Array:
+    """V with new directions for about a share of its rows."""
+    other = rng.standard_normal(V.shape)
+    other *= np.sqrt(np.square(V).sum(axis=1) / np.square(other).sum(axis=1))[:, None]
+    return np.where(rng.random(len(V))[:, None] < share, other, V)
 
 
 def polish(
-    state: State, batch: Batch, plan: Plan, outcome: Outcome, callbacks: Sequence[Callback], *, passes: int
+    state: State, batch: Batch, n_baskets: int, plan: Plan, outcome: Outcome, callbacks: Sequence[Callback]
 ) -> None:
-    """Climb from the best parameters to the optimum, by at most so many passes over the data.
+    """Climb from the best parameters to the optimum.
 
     What is kept is still what the validation sets like best: an optimum that is only one of the training data is not
-    taken.
+    taken, unless the data say far more about it than the validation sets.
     """
+    optimism = n_free(state) / (2 * n_baskets)
+    trusted, began = optimism <= TRUSTED, time.perf_counter()
+    if plan.shakes and optimism <= DETERMINED and len(batch.positives.indices) <= MOST_TO_SHAKE:
+        shake(state, batch, plan, outcome, trusted=trusted)
     outcome.give_back(state)
-    problem = FullBatch(state, _closed(plan), batch, plan.penalty, passes)
-    waited, began, n = 0, time.perf_counter(), batch.positives.count
+    passes = 2 * plan.max_iter if trusted or plan.stages else plan.max_iter - outcome.n_iter
+    problem, waited = FullBatch(state, _closed(plan), batch, plan.penalty, passes), 0
 
     def look(x: Array) -> None:
         nonlocal waited
@@ -123,34 +180,42 @@ def polish(
         if waited >= PATIENCE:
             raise Enough
 
-    climb(problem, passes, look)
+    climb(problem, passes, None if trusted else look)
+    if trusted:
+        outcome.take(state, plan.monitor(state), anyway=True)
     outcome.give_back(state)
-    seconds = time.perf_counter() - began
     outcome.n_iter += 1
-    done = passes - problem.passes
+    done, seconds = passes - problem.passes, time.perf_counter() - began
     record = {
         "iteration": outcome.n_iter, "step": done, "objective": problem.value, "validation": outcome.best_score,
-        "rate": 0.0, "seconds": seconds, "sets_per_second": n * done / max(seconds, 1e-9),
+        "rate": 0.0, "seconds": seconds, "sets_per_second": batch.positives.count * done / max(seconds, 1e-9),
     }  # fmt: skip
     outcome.history.append(record)
     for callback in callbacks:
         callback.on_iteration(record, outcome.V)
 
 
-def climb(problem: FullBatch, iterations: int, look: Callable[[Array], None] | None = None) -> None:
-    """L-BFGS from the present parameters; `look` sees every iterate."""
-    options = {"maxiter": iterations, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-7}
-    last = problem.vector
+def n_free(state: State) -> int:
+    """How many parameters there are, but for the rotations V → VQ that change nothing."""
+    rank: int = min(state.V.shape)
+    return int(state.V.size) - rank * (rank - 1) // 2 + len(state.log_d) + len(state.pairs)
 
-    def note(x: Array) -> None:
-        nonlocal last
-        last = x.copy()
+
+def climb(problem: FullBatch, iterations: int, look: Callable[[Array], None] | None = None) -> float:
+    """L-BFGS from the present parameters, and the value where it ends; `look` sees every iterate."""
+    options = {"maxiter": iterations, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-7}
+    last, value = problem.vector, -np.inf
+
+    def note(intermediate_result: OptimizeResult) -> None:
+        nonlocal last, value
+        last, value = intermediate_result.x.copy(), -float(intermediate_result.fun)
         if look is not None:
-            look(x)
+            look(last)
 
     with blas_threads(1), suppress(Enough):
         minimize(problem, last, jac=True, method="L-BFGS-B", callback=note, options=options)
     problem.put(last)
+    return value
 
 
 def _closed(plan: Plan) -> Objective:

@@ -13,18 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
-from contradpp._threads import resolve_n_jobs, run_blocks
+from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, pointers, sums_over_sets, take_sets
 from contradpp.dpp import compiled
 from contradpp.errors import DataError, ParameterError
-from contradpp.learn.partners import co_occurrences
+from contradpp.learn.partners import co_occurrences, regress_on_neighbours
 from contradpp.models.rows import Rows, Sums
 from contradpp.models.scores import Array, Baseline, LeftOut, write_blocks
 
 Numbers = NDArray[np.int64]
-
-ITEMS_PER_BLOCK = 64  # regressions that a thread does at a time
 
 
 class Norms(NamedTuple):
@@ -178,18 +176,10 @@ class RidgeNeighbours(Baseline):
             raise ParameterError(f"dropout must lie in [0, 1), got {self.dropout!r}")
         M, counts = train.n_items, train.item_counts.astype(np.float64)
         together = Rows.of(co_occurrences(train.sets, np.ones(train.n_baskets), M))
-        n = int(min(self.n_neighbours, np.diff(together.indptr).max(initial=0)))
-        codes, weights, sizes = np.empty((M, n), dtype=np.int32), np.empty((M, n)), np.zeros(M, dtype=np.int64)
         diagonal = self.ridge + self.dropout / (1 - self.dropout) * counts
-
-        def work(block: int) -> None:
-            items = slice(block * ITEMS_PER_BLOCK, min((block + 1) * ITEMS_PER_BLOCK, M))
-            compiled.neighbours.ridge_columns(
-                *together, counts, diagonal, items.start, items.stop, codes[items], weights[items], sizes[items]
-            )
-
-        run_blocks(work, -(-M // ITEMS_PER_BLOCK), resolve_n_jobs(self.n_jobs))
-        self.take_rows(train, _transposed(codes, weights, sizes))
+        jobs = resolve_n_jobs(self.n_jobs)
+        found = regress_on_neighbours(*together, counts, diagonal, self.n_neighbours, jobs)
+        self.take_rows(train, Rows.of(found))
 
     def take_rows(self, train: Baskets, rows: Rows) -> None:
         """Take over the rows that these baskets gave once."""
@@ -198,15 +188,6 @@ class RidgeNeighbours(Baseline):
     def sums(self) -> Sums:
         """The rows of B: what each item says about those that it is a neighbour of."""
         return Sums(np.asarray(self.bias_), self.rows_)
-
-
-def _transposed(codes: NDArray[np.int32], weights: Array, sizes: Numbers) -> Rows:
-    """The rows by neighbour of what was found item by item."""
-    from scipy.sparse import csc_array
-
-    there = np.arange(codes.shape[1]) < sizes[:, None]
-    M = len(codes)
-    return Rows.of(csc_array((weights[there], codes[there], pointers(sizes)), shape=(M, M)))
 
 
 @dataclass

@@ -1,0 +1,119 @@
+"""The end of small problems: stages, shakes and a climb to the optimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import contradpp as cd
+from contradpp.data.sets import EMPTY, distinct_sets
+from contradpp.learn import polish
+from contradpp.learn.loop import Outcome, assemble
+from contradpp.learn.objectives import Contrastive
+from contradpp.learn.optimizers import Adam
+from contradpp.learn.plan import Plan
+from contradpp.learn.schedule import Steady
+from contradpp.learn.state import State
+
+WALLED = cd.LowRankDPP.from_factors(np.random.default_rng(1).normal(size=(12, 4)))  # three baskets in five are full
+BASKETS = WALLED.sample(5000, random_state=1)
+N = BASKETS.n_baskets
+
+
+def whole(baskets):
+    sets, weights = distinct_sets(baskets.sets, np.ones(baskets.n_baskets))
+    return assemble(sets, weights * sets.count / baskets.n_baskets, EMPTY, np.empty(0))
+
+
+def climbed(V, baskets=BASKETS, iterations=2000):
+    state = State(V.copy())
+    problem = polish.FullBatch(state, Contrastive(1.0), whole(baskets), np.zeros(len(V)), 10 * iterations)
+    return polish.climb(problem, iterations), state
+
+
+def plan_of(state, monitor=lambda state: 0.0, **others):
+    given = {
+        "objective": Contrastive(1.0), "optimizer": Adam.for_state(state, np.zeros(len(state.V))),
+        "schedule": Steady(), "monitor": monitor, "source": None, "negative_ratio": 0.0, "batch_size": 1000,
+        "max_iter": 100, "seed": 0, "penalty": np.zeros(len(state.V)), "closed": Contrastive(1.0),
+    }  # fmt: skip
+    return Plan(**given | others)
+
+
+@pytest.fixture(scope="module")
+def optimum():
+    """The best log-likelihood that is known, by a long climb from the truth."""
+    return climbed(WALLED.item_factors_)[0]
+
+
+def start(seed):
+    V = np.random.default_rng(seed).standard_normal((12, 4))
+    return State(0.7 * V)
+
+
+def mean_log_likelihood(state):
+    return float(np.mean(state.kernel.log_det(BASKETS.sets)) - state.kernel.log_normalizer)
+
+
+def test_climb_ends_at_a_stationary_point_and_says_its_value():
+    value, state = climbed(start(0).V)
+    assert value == pytest.approx(mean_log_likelihood(state), abs=1e-9)
+    problem = polish.FullBatch(state, Contrastive(1.0), whole(BASKETS), np.zeros(12), 1)
+    assert np.abs(problem(problem.vector)[1]).max() < 1e-3
+
+
+def test_without_stages_walls_stop_the_climb(optimum):
+    assert optimum - climbed(start(0).V)[0] > 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_anneal_and_polish_reach_the_optimum_from_every_start(optimum, seed):
+    state = start(seed)
+    plan = plan_of(state, stages=tuple(np.geomspace(1, 1e-3, 12)), shakes=True)
+    outcome = Outcome.start(state)
+    polish.anneal(state, whole(BASKETS), plan, outcome)
+    assert state.epsilon == 0.0
+    assert outcome.converged
+    polish.polish(state, whole(BASKETS), N, plan, outcome, [])
+    assert mean_log_likelihood(state) > optimum - 0.005
+    np.testing.assert_array_equal(outcome.V, state.V)
+    assert outcome.history[-1]["objective"] == pytest.approx(mean_log_likelihood(state), abs=1e-4)
+
+
+def test_a_shake_leaves_a_local_optimum(optimum):
+    value, state = climbed(start(0).V)
+    outcome = Outcome.start(state)
+    polish.shake(state, whole(BASKETS), plan_of(state), outcome, trusted=True)
+    assert mean_log_likelihood(state) > max(value + 0.05, optimum - 0.01)
+
+
+def test_turned_rows_keep_their_lengths():
+    V = np.random.default_rng(0).normal(size=(200, 3))
+    other = polish.turned(V, 0.3, np.random.default_rng(1))
+    np.testing.assert_allclose(np.linalg.norm(other, axis=1), np.linalg.norm(V, axis=1))
+    assert 0.2 < np.mean((other != V).any(axis=1)) < 0.4
+
+
+@pytest.mark.parametrize("n_baskets", [100, 10**6])
+def test_validation_has_the_last_word_unless_the_data_are_trusted(n_baskets):
+    state = start(0)
+    first, scores = state.V.copy(), iter(range(0, -(10**6), -1))  # every iterate is worse than the one before
+    outcome = Outcome.start(state)
+    outcome.take(state, 1.0)
+    polish.polish(state, whole(BASKETS), n_baskets, plan_of(state, lambda state: next(scores)), outcome, [])
+    assert np.array_equal(outcome.V, first) == (n_baskets == 100)
+
+
+def test_rotations_of_the_factors_are_not_free():
+    assert polish.n_free(State(np.ones((5, 5)))) == 15  # those of a symmetric matrix
+    assert polish.n_free(State(np.ones((5, 2)))) == 9
+    assert polish.n_free(State(np.ones((5, 2)), np.zeros(5))) == 14
+
+
+def test_five_seeds_of_a_known_kernel_end_at_its_optimum():
+    truth = cd.LowRankDPP.from_factors(np.random.default_rng(1).normal(size=(8, 3)) * 0.8)
+    data, held_out = truth.sample(6000, random_state=0), truth.sample(6000, random_state=1)
+    best = cd.LowRankDPP.from_factors(climbed(truth.item_factors_, data)[1].V).score(held_out)
+    for seed in range(5):
+        model = cd.LowRankDPP(3, objective="mle", random_state=seed).fit(data)
+        assert model.score(held_out) > best - 0.005
