@@ -32,6 +32,7 @@ from contradpp.models.baselines import EASE, ItemKNN, Popularity
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.research.paper import TEST_SHARE, Task
+from contradpp.research.slates import compare_slates
 
 Array = NDArray[np.float64]
 Result = dict[str, Any]
@@ -125,11 +126,18 @@ def beyond(task: Task, n_jobs: int | None) -> Result:
     return {"metrics": metrics, "seconds": seconds, "rounds": getattr(model, "n_iter_", 0)}
 
 
+def slates(task: Task, n_jobs: int | None) -> Result:
+    """Ways to choose ten suggestions, on baskets of which half is hidden."""
+    train, test = split(task)
+    return compare_slates(task.data, train, test, **task.estimator, n_jobs=n_jobs)
+
+
 KINDS: dict[str, Callable[[Task, int | None], Result]] = {
     "fit": fit_and_evaluate,
     "toy": figure1,
     "runtime": runtime,
     "beyond": beyond,
+    "slates": slates,
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from contradpp import __version__
 from contradpp.dpp.persist import write_atomically
 from contradpp.metrics.report import plain
-from contradpp.research import figures, paper, studies
+from contradpp.research import figures, paper, slate_tables, studies
 from contradpp.research.experiments import Result, carry_out
 from contradpp.research.paper import Protocol, Task
 from contradpp.research.results import results_chapter
@@ -90,7 +90,7 @@ def build(target: str, protocol: Protocol, store: Store) -> Chapter:
     results = {task: result for task in paper.tasks_of(target, protocol) if (result := store.get(task)) is not None}
     collected = Collected(protocol, results)
     own = {"figure1": studies.figure1, "table-runtimes": studies.runtimes, "scale": studies.scale,
-           paper.BEYOND: studies.beyond}  # fmt: skip
+           paper.BEYOND: studies.beyond, paper.SLATES: slate_tables.slates}  # fmt: skip
     if target in own:
         return own[target](collected)
     return studies.ablation(target, collected) if "ablation" in target else results_chapter(target, collected)
