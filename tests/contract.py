@@ -37,6 +37,7 @@ DPP = frozenset(
     }
 )
 ALL = NEXT | BOARD | SETS | DPP
+# Besides, "complements"; and "listens": next items are judged by more than the kernel.
 
 
 @cache
@@ -82,6 +83,10 @@ def _nonsymmetric(objective: str) -> Row:
 ROWS: dict[str, Row] = {
     **{f"lowrank-{name}": _lowrank(name) for name in ("dynamic", "mle", "explicit", "product", "nce", "exact")},
     **{f"nonsymmetric-{name}": _nonsymmetric(name) for name in ("exact", "dynamic", "mle")},
+    "conditional": Row(
+        lambda: cd.ConditionalDPP(cd.NonsymmetricDPP(5, 4, **FAST), n_jobs=1, random_state=0),
+        ALL - {"params"} | {"complements", "listens"},
+    ),
     "popularity": Row(cd.baselines.Popularity, NEXT | SETS),
     "item-knn": Row(cd.baselines.ItemKNN, NEXT | BOARD),
     "ridge-neighbours": Row(lambda: cd.baselines.RidgeNeighbours(n_jobs=1), NEXT | BOARD),

@@ -116,6 +116,26 @@ def test_the_next_item_has_a_law(name):
 
 
 @every_model
+def test_ranking_by_lift_is_its_definition(name):
+    model = fitted(name)
+    law, p = model.predict_next(["r0", "b1"]), model.item_shares()
+    assert p.sum() == pytest.approx(1)
+    for rank_by, damping in (("lift", 1.0), (0.3, 0.3)):
+        lift = np.log(law + damping / 8, where=law > 0, out=np.full(8, -np.inf)) - damping * np.log(p + 1 / 8)
+        items, shares = model.recommend(["r0", "b1"], N=8, rank_by=rank_by)
+        order = [code for code in np.argsort(-lift, kind="stable").tolist() if law[code] > 0]
+        np.testing.assert_allclose(lift[[ITEMS.index(item) for item in items]], lift[order], rtol=1e-9)
+        np.testing.assert_allclose(shares, law[[ITEMS.index(item) for item in items]], rtol=1e-9)
+        assert model.recommend(["r0"], N=2, rank_by=rank_by, candidates=["b0", "b1"], exclude=["b1"])[0].tolist() == [
+            "b0"
+        ]
+    assert model.recommend(["r0"], rank_by=0)[0].tolist() == model.recommend(["r0"])[0].tolist()
+    for wrong in ("magic", 1.5, True, None):
+        with pytest.raises(ParameterError, match="rank_by"):
+            model.recommend(["r0"], rank_by=wrong)
+
+
+@every_model
 def test_the_empty_basket(name):
     law = fitted(name).predict_next([])
     assert law.shape == (8,)
@@ -200,6 +220,8 @@ def test_conditioning_is_dividing_by_the_probability_of_the_given(name):
     base = model.score_samples(["r1"]) - rest.score_samples([])
     for s in (["b0"], ["b1", "r2"], ["r0", "b2", "b3"]):
         assert rest.score_samples(s) + base == pytest.approx(model.score_samples([*s, "r1"]), abs=1e-6)
+    if "listens" in ROWS[name].can:
+        return
     np.testing.assert_allclose(
         rest.predict_next(["b0"]),
         np.delete(model.predict_next(["b0", "r1"]), ITEMS.index("r1")),
@@ -400,7 +422,7 @@ def test_other_names_give_the_same_answers(name):
         assert renamed.recommend(theirs, N=3)[0].tolist() == [code[item] for item in items]
 
 
-@every_model
+@pytest.mark.parametrize("name", [name for name in ROWS if "listens" not in ROWS[name].can])
 def test_another_order_of_the_vocabulary_permutes_the_answers(name):
     """A learned kernel starts from other factors then, so its rows are permuted instead."""
     order = np.array([5, 2, 7, 0, 3, 6, 1, 4])

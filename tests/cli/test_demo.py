@@ -31,8 +31,8 @@ def test_json(call, folder, monkeypatch):
     monkeypatch.setattr(command, "write_page", lambda *_: None)
     shown = call("demo", "--baskets", 500, "-o", folder, "--json")
     found = json.loads(shown.out)
-    assert found["held_out"].keys() == {"popularity", *command.MODELS}
-    assert found["suggestions"][0]["suggests"].keys() == command.MODELS.keys()
+    assert found["held_out"].keys() == {"popularity", "item neighbours", command.KERNEL, *command.MODELS}
+    assert found["suggestions"][0]["suggests"].keys() == {command.KERNEL, *command.MODELS}
 
 
 def test_serving_is_told_which_model(call, folder, monkeypatch):

@@ -29,9 +29,9 @@ def test_it_says_what_it_chose_and_why_and_how_good_it_is(call, orders, tmp_path
     assert shown.err == ""
     for words in ("240 baskets of 4 items", "baskets may have any size", "objective", "without sampling noise"):
         assert words in shown.out
-    for words in ("popularity", "nonsymmetric (exact)", "top 10", "5 held-out baskets", "hidden", "suggests"):
+    for words in ("popularity", "item neighbours", "conditional", "top 10", "5 held-out baskets", "hidden", "suggests"):
         assert words in shown.out
-    assert "popularity:" in shown.out
+    assert "The gain in mean percentile rank is" in shown.out
     assert f"contradpp recommend {tmp_path / 'm.safetensors'}" in shown.out
     assert "\x1b" not in shown.out
 
@@ -92,7 +92,7 @@ def test_machines_get_json_and_nothing_else(call, orders, tmp_path):
     shown = call("fit", orders, "-o", tmp_path / "m", *QUICK, "--json", "--report", tmp_path / "m.html")
     found = json.loads(shown.out)
     assert shown.err == ""
-    assert found["held_out"].keys() == {"popularity", "nonsymmetric (exact)"}
+    assert found["held_out"].keys() == {"popularity", "item neighbours", "conditional"}
     assert {choice["option"] for choice in found["chosen"]} >= {"n_components", "objective", "batch_size"}
     assert len(found["examples"]) == 5
     assert found["bytes"] == (tmp_path / "m").stat().st_size
@@ -250,9 +250,9 @@ class Interrupt(Callback):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ConvergenceError("the objective is nan")])
 def test_a_run_that_is_stopped_keeps_its_best_model(call, orders, tmp_path, monkeypatch, error):
-    real = cd.NonsymmetricDPP.fit
+    real = cd.ConditionalDPP.fit
     watched = {"callbacks": [Interrupt(error)]}
-    monkeypatch.setattr(cd.NonsymmetricDPP, "fit", lambda self, *a, **k: real(self, *a, **k, **watched))
+    monkeypatch.setattr(cd.ConditionalDPP, "fit", lambda self, *a, **k: real(self, *a, **k, **watched))
     target = tmp_path / "m.safetensors"
     shown = call("fit", orders, "-o", target, "--report", tmp_path / "m.html")
     assert shown.code == 1
@@ -381,7 +381,7 @@ def chosen_model(call, *words) -> dict:
 
 @pytest.mark.parametrize("objective", ["exact", "dynamic", "mle", "nce", "explicit"])
 def test_objectives_of_both_models_leave_the_model_alone(call, orders, tmp_path, objective):
-    assert chosen_model(call, orders, "-o", tmp_path / "m", "--objective", objective)["value"] == "nonsymmetric"
+    assert chosen_model(call, orders, "-o", tmp_path / "m", "--objective", objective)["value"] == "conditional"
 
 
 @pytest.mark.parametrize("words", ["--contrast 0.5", "--refresh 2", "--no-anneal"])

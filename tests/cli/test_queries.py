@@ -140,12 +140,13 @@ def test_samples(call, model):
 
 def test_info(call, model):
     found = json.loads(call("info", model, "--json").out)
-    assert found["model"] == "NonsymmetricDPP"
+    assert found["model"] == "ConditionalDPP"
+    assert found["voices"] == "popularity, ridge, share, cosine, baskets, kernel"
     assert found["items"] == 4
     assert found["bytes"] == model.stat().st_size
     assert found["most_likely_items"][0]["item"] == "S1"
     shown = call("info", model)
-    for words in ("NonsymmetricDPP", "exact", "Sugar, white", "n_components="):
+    for words in ("ConditionalDPP", "exact", "Sugar, white", "n_components="):
         assert words in shown.out
     listed = call("info", model, "--items").out.splitlines()
     assert len(listed) == 5
@@ -374,3 +375,20 @@ def test_a_bad_line_has_its_reason_and_the_others_their_answer(call, tmp_path, l
     bad, good = lines(shown.out)
     assert said in bad["error"]
     assert len(good["items"]) == 3
+
+
+def test_suggestions_say_why(call, model):
+    shown = call("recommend", model, "T1", "--why")
+    assert "because of" in shown.out
+    found = json.loads(call("recommend", model, "T1", "--why", "--json").out)
+    assert {"because", "voices", "popular"} <= found[0].keys()
+    assert found[0]["because"][0]["item"] == "T1"
+
+
+def test_suggestions_by_lift(call, model):
+    by_chance = [one["item"] for one in json.loads(call("recommend", model, "T1", "--json").out)]
+    for way in ("lift", "0.5"):
+        found = [one["item"] for one in json.loads(call("recommend", model, "T1", "--rank-by", way, "--json").out)]
+        assert sorted(found) == sorted(by_chance)  # all that there are
+    assert call("recommend", model, "T1", "--rank-by", "2").code == 2
+    assert call("recommend", model, "T1", "--rank-by", "magic").code == 2

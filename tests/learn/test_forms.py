@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -246,3 +248,25 @@ def test_dynamic_negatives_follow_the_conditional_law(form):
     assert off < cells + 5 * np.sqrt(2 * cells)  # far in the tail of chi-square; uniform draws are way beyond
     uniform = sum((n / len(expected) - mean) ** 2 / mean for mean in expected.values() if mean > 5)
     assert uniform > cells + 5 * np.sqrt(2 * cells)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e7])
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_training_and_questions_agree_on_what_is_singular(scale, diagonal):
+    """Also where S far exceeds the diagonal, or an item has next to nothing but its partners."""
+    found, sets = [], as_sets([list(s) for k in range(1, 7) for s in itertools.combinations(range(M), k)])
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        state = make_state((diagonal, int(rng.integers(1, 4)), True), seed)
+        state.V *= 10.0 ** rng.uniform(-3, 3, size=(M, 1))
+        state.V[rng.random(M) < 0.2] = 1e-90
+        state.log_d -= 20.0
+        state.pairs += np.log(scale)
+        state.changed()
+        learned, asked = state.log_det(sets), state.kernel.log_det(sets)
+        possible = np.isfinite(asked)
+        np.testing.assert_array_equal(np.isfinite(learned), possible)
+        np.testing.assert_allclose(learned[possible], asked[possible], atol=0.01)  # rounding over SINGULAR
+        found.append(possible.mean())
+    assert min(found) < 1.0 or diagonal  # there are singular sets, and others
+    assert max(found) > 0.0

@@ -355,3 +355,14 @@ def test_samplers_are_prepared_once_and_the_last_few_are_kept(monkeypatch):
         model.sample(5, size=3, given=[item + 2])
     assert model.sample(5, size=3, given=[1], random_state=0) == first
     assert len(prepared) == 3 + sample.MOST_PREPARED
+
+
+def test_complements_of_little_support_come_later():
+    V, S = np.eye(3) * 0.05, np.zeros((3, 3))
+    S[0, 1], S[1, 0], S[0, 2], S[2, 0] = 0.02, -0.02, 0.018, -0.018
+    model = cd.NonsymmetricDPP.from_factors(V, S=S, items=["tea", "rare", "milk"], diagonal=np.full(3, 1e-4))
+    assert model.complements("tea")[0].tolist() == ["rare", "milk"]  # by lift alone where nothing is known of counts
+    model.item_counts_, model.n_baskets_ = np.array([500.0, 2.0, 400.0]), 1000.0
+    items, lift = model.complements("tea")
+    assert items.tolist() == ["milk", "rare"]
+    assert lift[1] > lift[0]

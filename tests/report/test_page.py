@@ -108,17 +108,15 @@ def test_a_model_whose_normaliser_is_an_estimate_says_so(subject, monkeypatch):
 def test_verdicts_claim_no_more_than_the_baskets_show(subject):
     shop = cd.Baskets.from_lists([[f"a{n}", f"b{n}"] for n in range(20)] * 10)
     good = measure({"good": _Fixed(cd.baselines.ItemKNN().fit(shop))}, shop, shop)
-    assert good.verdict("good").startswith("Better than")
+    assert good.verdict("good").startswith("Better than popularity; Not clearly better than item neighbours.")
     same = measure({"same": _Fixed(cd.baselines.Popularity().fit(shop))}, shop, shop)
-    assert same.verdict("same").startswith("No better than")
+    assert same.verdict("same").startswith("Not clearly better than popularity; Worse than item neighbours.")
     assert same.gain("same") == (0.0, 0.0)
     assert subject.measured.n_baskets == subject.measured.reports[BASELINE].n_baskets
 
 
 class _Fixed:
-    """A baseline as `measure` wants it: with a rank."""
-
-    n_components = 10
+    """A baseline that evaluation knows nothing of but its answers."""
 
     def __init__(self, model) -> None:
         self.items_ = model.items_

@@ -12,14 +12,14 @@ from contradpp.data.sets import Sets
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ConvergenceError
 from contradpp.learn.calibrate import auc
-from contradpp.research import experiments
+from contradpp.research import experiments, reproduce
 from contradpp.research.paper import Task
 
 TASK = Task("fit", "amazon/feeding", "dynamic", 1, overrides=(("max_iter", 2),))
 
 
 def test_a_fit_has_every_metric_and_is_plain_json(tiny):
-    result = experiments.carry_out(TASK, n_jobs=1)
+    result = reproduce.carry_out(TASK, n_jobs=1)
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert {"mpr", "precision@10", "auc", "auc_paired"} <= set(result["metrics"])
     assert result["rounds"] == 2
@@ -31,7 +31,7 @@ def test_the_auc_at_a_scale_is_that_of_the_rescaled_kernel(tiny):
     train, test = experiments.split(TASK)
     part, validation = experiments.set_aside(TASK, train)
     model, _ = experiments.fit(TASK, part, validation, 1)
-    scaled = experiments.carry_out(TASK, n_jobs=1)["scaled"]
+    scaled = reproduce.carry_out(TASK, n_jobs=1)["scaled"]
     for name in ("none", "likelihood", "discrimination"):
         other = cd.LowRankDPP.from_factors(model.item_factors_ * scaled["scales"][name], items=model.items_)
         report = cd.evaluate(other, test, random_state=TASK.trial)
@@ -44,7 +44,7 @@ def test_calibrating_afterwards_is_calibrating_in_fit(tiny):
     train, _ = experiments.split(TASK)
     part, validation = experiments.set_aside(TASK, train)
     model, _ = experiments.fit(TASK, part, validation, 1)
-    scale = experiments.carry_out(TASK, n_jobs=1)["scaled"]["scales"]["likelihood"]
+    scale = reproduce.carry_out(TASK, n_jobs=1)["scaled"]["scales"]["likelihood"]
     settings = {**TASK.estimator, "calibrate": "likelihood"}
     other = cd.LowRankDPP(**settings, n_jobs=1).fit(part, validation=validation)
     np.testing.assert_allclose(other.item_factors_, scale * model.item_factors_)
@@ -83,13 +83,13 @@ def test_trials_differ_in_their_split(tiny):
 
 
 def test_popularity_is_evaluated_without_a_scale(tiny):
-    result = experiments.carry_out(Task("fit", "uk", "popularity", 0))
+    result = reproduce.carry_out(Task("fit", "uk", "popularity", 0))
     assert "scaled" not in result
     assert result["metrics"]["mpr"] > 50
 
 
 def test_runs_from_the_papers_start_are_cut_off(tiny):
-    result = experiments.carry_out(Task("fit", "uk", "mle", 0, "paper"), n_jobs=1)
+    result = reproduce.carry_out(Task("fit", "uk", "mle", 0, "paper"), n_jobs=1)
     assert (result["rounds"], result["ended"]) == (1, "cut off")
 
 
@@ -100,7 +100,7 @@ def test_a_run_that_diverges_is_reported_with_what_it_reached(tiny, monkeypatch)
 
     fit = cd.LowRankDPP.fit
     monkeypatch.setattr(cd.LowRankDPP, "fit", diverge)
-    result = experiments.carry_out(TASK, n_jobs=1)
+    result = reproduce.carry_out(TASK, n_jobs=1)
     assert result["ended"] == "left the finite numbers"
     assert result["metrics"]["mpr"] > 0
 

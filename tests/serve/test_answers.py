@@ -275,3 +275,25 @@ def test_a_rerank_that_cannot_be_is_refused_without_repeating_it(live, wrong):
     response = live.post("/v1/rerank", {"candidates": ["secret", "other"], "scores": [2, 1]} | wrong)
     assert response.status_code == 422
     assert "secret" not in response.text
+
+
+# -- A model that says why -----------------------------------------------------------------------------------
+
+
+def test_suggestions_come_with_reasons_and_by_lift(start, live):
+    lists = [["tea", "milk"], ["tea", "milk", "sugar"], ["pasta", "sauce"], ["pasta", "sauce", "cheese"]] * 20
+    server = start(cd.ConditionalDPP(random_state=0, n_jobs=1).fit(lists))
+    for path in ("/v1/recommend", "/v1/slate"):
+        (found,) = server.post(path, {"basket": ["pasta", "cheese"], "n": 2, "why": True}).json()["results"]
+        first = found["suggestions"][0]
+        assert first["item"] == "sauce"
+        assert {reason["item"] for reason in first["because"]} == {"pasta", "cheese"}
+        assert first["popular"] in (True, False)
+    (plain,) = server.post("/v1/recommend", {"basket": ["pasta"], "n": 2}).json()["results"]
+    assert plain["suggestions"][0].get("because") is None
+    for rank_by in ("lift", 0.5):
+        (found,) = server.post("/v1/recommend", {"basket": ["pasta"], "rank_by": rank_by}).json()["results"]
+        assert {one["item"] for one in found["suggestions"]} == {"tea", "milk", "sugar", "sauce", "cheese"}
+    assert server.post("/v1/recommend", {"basket": ["pasta"], "rank_by": 2}).status_code == 422
+    (found,) = live.post("/v1/recommend", {"basket": [], "why": True}).json()["results"]  # a kernel alone has no voices
+    assert found["suggestions"][0].get("because") is None

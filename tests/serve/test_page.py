@@ -184,6 +184,14 @@ def test_the_variety_control_changes_the_suggestions(live, visit, shop_model):
     picture(page, "variety-100")
 
 
+def test_suggestions_say_why(start, visit):
+    lists = [["tea", "milk"], ["tea", "milk", "sugar"], ["pasta", "sauce"], ["pasta", "sauce", "cheese"]] * 20
+    page = visit(start(cd.ConditionalDPP(random_state=0, n_jobs=1).fit(lists)))
+    search(page, "pasta")
+    page.get_by_role("option", name="pasta", exact=True).click()
+    expect(page.locator(".suggestion").first).to_contain_text("because of pasta")
+
+
 def test_a_surprise_can_be_taken(live, visit):
     page = visit(live)
     search(page, "limes")

@@ -25,6 +25,7 @@ from contradpp.cli.output import Column, called, json_option, listed, say, show_
 from contradpp.distributed.scoring import recommend_folder
 from contradpp.errors import ContradppError
 from contradpp.models.base import BaseDPP
+from contradpp.models.conditional import Explanation
 
 BLOCK = 512  # baskets answered at a time
 
@@ -32,6 +33,12 @@ Answer = dict[str, Any]
 Ask = Callable[[list[Any]], tuple[Any, Any]]  # items and probabilities for a basket, or for many
 items_argument: Decorator = click.argument("items", nargs=-1, metavar="[ITEM]...")
 exclude_option = option("--exclude", multiple=True, metavar="ITEM", help="Never add this item; may be repeated.")
+
+
+def ranked_by(ctx: click.Context, param: click.Parameter, value: str) -> str | float:
+    """A word, or a number from 0 to 1."""
+    number: Any = click.FloatRange(0, 1)
+    return value if value in ("probability", "lift") else float(number.convert(value, param, ctx))
 
 
 def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
@@ -44,6 +51,14 @@ def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
 @model_argument
 @items_argument
 @option("-n", "n_items", default=10, type=click.IntRange(1), help="How many suggestions.")
+@option("--why", is_flag=True, help="Say which items of the basket speak for each suggestion.")
+@option(
+    "--rank-by",
+    default="probability",
+    metavar="probability|lift|NUMBER",
+    callback=ranked_by,
+    help="lift: what the basket makes likelier than it is anyway; 0 to 1: between the two.",
+)
 @exclude_option
 @input_option
 @unknown_option
@@ -53,8 +68,9 @@ def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
 @option("--workers", type=click.IntRange(1), default=2, help="With --engine: processes.")
 @json_option
 def recommend(
-    model: str, items: tuple[str, ...], n_items: int, exclude: tuple[str, ...], source: str | None, unknown: str,
-    as_json: bool, engine: str | None, output: str | None, address: str | None, workers: int,
+    model: str, items: tuple[str, ...], n_items: int, why: bool, rank_by: str | float, exclude: tuple[str, ...],
+    source: str | None, unknown: str, as_json: bool, engine: str | None, output: str | None, address: str | None,
+    workers: int,
 ) -> None:  # fmt: skip
     """Suggest what goes with the ITEMs of a basket (none: an empty one).
 
@@ -73,8 +89,10 @@ def recommend(
     banned = words.basket(exclude)
 
     def ask(baskets: Any) -> Any:
-        return loaded.recommend(baskets, N=n_items, exclude=banned)
+        return loaded.recommend(baskets, N=n_items, exclude=banned, rank_by=rank_by)
 
+    if why and (engine is not None or not isinstance(loaded, cd.ConditionalDPP)):
+        raise click.UsageError("--why is for a conditional model, and not for --engine")
     if engine is not None:
         if source is None or output is None:
             raise click.UsageError("--engine needs --input and --output, two folders, and takes no items")
@@ -83,16 +101,18 @@ def recommend(
         )
         say(f"Answered {n_rows:,} baskets of {n_files:,} files; files that had an answer already were left alone.")
     elif source is not None:
-        show_answers(answers(ask, loaded, words, queries(source, words)))
+        show_answers(answers(ask, loaded, words, queries(source, words), why=why))
     else:
-        show_suggestions(ask, loaded, words.basket(items), as_json=as_json)
+        show_suggestions(ask, loaded, words.basket(items), as_json=as_json, why=why)
 
 
 @click.command()
 @model_argument
 @items_argument
 @click.option("-n", "n_items", default=10, show_default=True, type=click.IntRange(1), help="How many items.")
-@click.option("--diversity", type=click.FloatRange(0, 1), help="0: relevance only; 1: variety only; the model's own if left out.")
+@click.option(
+    "--diversity", type=click.FloatRange(0, 1), help="0: relevance only; 1: variety only; the model's own if left out."
+)
 @at_most_option
 @exclude_option
 @input_option
@@ -203,33 +223,50 @@ def show_answers(lines: Iterator[Answer]) -> None:
         raise click.ClickException(f"{failed:,} baskets could not be answered; their lines hold the reason")
 
 
-def show_suggestions(ask: Ask, model: BaseDPP, basket: list[Any], *, as_json: bool) -> None:
+def show_suggestions(ask: Ask, model: Any, basket: list[Any], *, as_json: bool, why: bool = False) -> None:
     """The suggestions for one basket, as a table or as one JSON document."""
     found, probabilities = ask(basket)
     pairs = list(zip(found.tolist(), probabilities.tolist(), strict=True))
     names = model.items_.names
+    told = [model.explain(basket, item) for item, _ in pairs] if why else []
     if as_json:
-        show_json([{"item": i, "probability": p} | ({"name": names[i]} if i in names else {}) for i, p in pairs])
+        lines = [{"item": i, "probability": p} | ({"name": names[i]} if i in names else {}) for i, p in pairs]
+        show_json([line | because(one) for line, one in zip(lines, told, strict=True)] if why else lines)
         return
     columns = [Column("chance", right=True), Column("item"), *([Column("name")] if names else [])]
     rows = [[f"{p:.2%}", str(i), *([names.get(i, "")] if names else [])] for i, p in pairs]
+    if why:
+        columns.append(Column("because of"))
+        rows = [[*row, in_words(one, model.items_)] for row, one in zip(rows, told, strict=True)]
     show_table(columns, rows, title=f"With {listed(basket, model.items_) or 'an empty basket'}")
 
 
-def answers(ask: Ask, model: BaseDPP, words: Words, baskets: Iterator[list[Any]]) -> Iterator[Answer]:
+def because(told: Explanation) -> Answer:
+    """Why an item is suggested, for machines: nats by basket item and by voice."""
+    items = [{"item": item, "nats": nats} for item, nats in told.by_item.items()]
+    return {"because": items, "voices": told.by_voice, "popular": told.popular}
+
+
+def in_words(told: Explanation, items: cd.Vocabulary) -> str:
+    """Why an item is suggested, for people."""
+    reasons = " and ".join(called(item, items) for item in told.reasons())
+    return "; ".join(word for word in (reasons, "popular" if told.popular else "") if word)
+
+
+def answers(ask: Ask, model: Any, words: Words, baskets: Iterator[list[Any]], *, why: bool = False) -> Iterator[Answer]:
     """Suggestions for every basket, a block at a time; a basket that cannot be answered gets its reason."""
     while block := list(islice(baskets, BLOCK)):
         try:
-            yield from answered(ask, model, [words.basket(basket) for basket in block])
+            yield from answered(ask, model, [words.basket(basket) for basket in block], why=why)
         except ContradppError:
             for basket in block:
                 try:
-                    yield from answered(ask, model, [words.basket(basket)])
+                    yield from answered(ask, model, [words.basket(basket)], why=why)
                 except ContradppError as error:
                     yield {"basket": basket, "error": str(error)}
 
 
-def answered(ask: Ask, model: BaseDPP, baskets: list[list[Any]]) -> list[Answer]:
+def answered(ask: Ask, model: Any, baskets: list[list[Any]], *, why: bool = False) -> list[Answer]:
     """A line of the answer for each basket; places that the catalogue could not fill are left out."""
     found, probabilities = ask(baskets)
     lines = []
@@ -237,5 +274,7 @@ def answered(ask: Ask, model: BaseDPP, baskets: list[list[Any]]) -> list[Answer]
         filled = [(item, chance) for item, chance in zip(items, chances, strict=True) if item is not None]
         best = [item for item, _ in filled]
         answer = {"basket": basket, "items": best, "probabilities": [chance for _, chance in filled]}
+        if why:
+            answer["why"] = [because(model.explain(basket, item)) for item in best]
         lines.append(answer | names_of(model, best))
     return lines

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
 import contradpp as cd
+from contradpp.cli.ask import in_words
 from contradpp.cli.destination import check_writable, save_model, write_text
 from contradpp.cli.fit import show_files, show_metrics
 from contradpp.cli.inputs import FOLDER, option, random_state_option
@@ -20,14 +22,17 @@ from contradpp.report.page import Subject, render
 BASKETS = (["spaghetti", "tomato sauce"], ["taco shells", "minced beef"], ["wet cat food (Felix & Co)"])
 PRODUCTS = ("whole milk (Dairy Farm)", "spaghetti", "white sliced bread")
 RANK = 40
-WHY = "A symmetric kernel learns popularity and what stays apart; the nonsymmetric one also learns what goes together."
-# What is compared; the last one is the best that we have: it is saved, reported and served.
-MODELS: dict[str, tuple[type[Any], dict[str, Any]]] = {
-    "LowRank (likelihood)": (cd.LowRankDPP, {"objective": "mle"}),
-    "contrastive (dynamic)": (cd.LowRankDPP, {"objective": "dynamic"}),
-    "nonsymmetric (exact)": (cd.NonsymmetricDPP, {}),
+WHY = (
+    "A symmetric kernel learns popularity and what stays apart; the nonsymmetric one also learns what goes together; "
+    "the conditional one listens to what neighbouring items and baskets say as well."
+)
+# What is compared; the last one is the best that we have: it is saved, reported and served. Its kernel comes before it.
+MODELS: dict[str, Callable[[int], Any]] = {
+    "LowRank (likelihood)": lambda seed: cd.LowRankDPP(RANK, objective="mle", random_state=seed),
+    "contrastive (dynamic)": lambda seed: cd.LowRankDPP(RANK, objective="dynamic", random_state=seed),
+    "conditional": lambda seed: cd.ConditionalDPP(random_state=seed),
 }
-BEST = list(MODELS)[-1]
+BEST, KERNEL = list(MODELS)[-1], "nonsymmetric (exact)"
 
 
 class Demo(NamedTuple):
@@ -80,11 +85,13 @@ def learn(train: cd.Baskets, seed: int) -> tuple[dict[str, Any], dict[str, float
     """The models, and how long each took."""
     models: dict[str, Any] = {}
     seconds: dict[str, float] = {}
-    for name, (kind, settings) in MODELS.items():
+    for name, make in MODELS.items():
         started = time.perf_counter()
         with busy(f"Learning {name} (the first run ever also compiles the kernels) ..."):
-            models[name] = kind(n_components=RANK, random_state=seed, **settings).fit(train)
-        seconds[name] = time.perf_counter() - started
+            model = make(seed).fit(train)
+        if name == BEST:
+            models[KERNEL] = model.estimator_
+        models[name], seconds[name] = model, time.perf_counter() - started
     return models, seconds
 
 
@@ -120,6 +127,7 @@ def show(found: Demo, total: float) -> None:
     click.echo()
     paragraph(WHY)
     best = found.models[BEST]
+    show_reasons(best)
     heading("What does a product call for?")
     rows = [[product, listed(best.complements(product, N=4)[0].tolist(), best.items_)] for product in PRODUCTS]
     show_table([Column("product"), Column("complements")], rows)
@@ -127,6 +135,16 @@ def show(found: Demo, total: float) -> None:
     show_files(found.path, None, found.page)
     click.echo(f"Web page  contradpp serve {found.path}")
     click.echo(f"Try       contradpp recommend {found.path} spaghetti 'tomato sauce'")
+
+
+def show_reasons(model: cd.ConditionalDPP) -> None:
+    """The suggestions for the first basket with reasons, and a slate for it."""
+    basket = BASKETS[0]
+    heading(f"Why does it suggest these with {', '.join(basket)}?")
+    rows = [[item, in_words(model.explain(basket, item), model.items_)] for item in suggested(model, basket)]
+    show_table([Column("suggestion"), Column("because of")], rows)
+    click.echo()
+    paragraph(listed(model.slate(basket, N=6, diversity=0.5)[0].tolist(), model.items_), label="A varied slate: ")
 
 
 def suggested(model: Any, basket: list[str]) -> list[Any]:

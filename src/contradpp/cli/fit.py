@@ -58,7 +58,7 @@ def fit(
     """Learn a model from DATA, a file of baskets or the name of a data set.
 
     What is not given is chosen by looking at the data. A part of the baskets is held out to measure the model beside
-    popularity. Ctrl-C keeps the best model so far.
+    popularity and item neighbours. Ctrl-C keeps the best model so far.
 
     \b
     contradpp fit orders.csv -o shop.safetensors
@@ -175,7 +175,8 @@ def missing(files: Files) -> str:
 
 def repeatable(run: Run, data: str, files: Files) -> dict[str, Any]:
     """The options of the run, with absolute paths and nothing left open."""
-    used = {knob: getattr(run.model, knob, None) for knob in KNOBS}
+    kernel = getattr(run.model, "kernel", run.model)
+    used = {knob: getattr(kernel, knob, None) for knob in KNOBS}
     chosen = {choice.option: choice.value for choice in run.choices}
     settings = run.given | chosen | used | dict.fromkeys(OPTIONS["Long runs"])  # of this run only
     settings |= {"data": Path(data) if Path(data).exists() else data, "output": files.model, "report": files.report}
@@ -202,7 +203,7 @@ def summary(run: Run, files: Files) -> dict[str, Any]:
         "baskets": {"all": run.baskets.n_baskets, "learned": run.learned.n_baskets, "left_out": run.n_left_out},
         "n_items": run.baskets.n_items,
         "chosen": [choice._asdict() for choice in run.choices],
-        "parameters": run.model.get_params(),
+        "parameters": getattr(run.model, "kernel", run.model).get_params(),
         "rounds": run.model.n_iter_,
         "seconds": run.seconds,
         "name": run.name,

@@ -21,14 +21,22 @@ from contradpp.errors import ParameterError
 from contradpp.learn.checkpoint import DEFAULT_EVERY, parse_every
 from contradpp.learn.params import LOWRANK, TABLE, Parameter
 from contradpp.metrics.tuning import MODELS
+from contradpp.models.conditional import ConditionalDPP
 
-DEFAULT_MODEL = "nonsymmetric"
+CONDITIONAL = "conditional"
+DEFAULT_MODEL = CONDITIONAL
 KNOBS = (*TABLE, "random_state", "n_jobs")  # what is passed on to the model's constructor
+_OF_THE_RUN = ("random_state", "n_jobs", "verbose")
+
+
+def kernel_of(model: str) -> Any:
+    """The class of the kernel that is learned: the conditional model has the nonsymmetric one."""
+    return MODELS["nonsymmetric" if model == CONDITIONAL else model]
 
 
 def has(model: str, knob: str) -> bool:
     """Whether a model has this parameter."""
-    return knob not in TABLE or MODELS[model].__name__ in TABLE[knob].models
+    return knob not in TABLE or kernel_of(model).__name__ in TABLE[knob].models
 
 
 def is_symmetric(knob: str) -> bool:
@@ -38,7 +46,7 @@ def is_symmetric(knob: str) -> bool:
 
 def default_of(knob: str, model: str) -> Any:
     """The model's own default."""
-    return inspect.signature(MODELS[model]).parameters[knob].default
+    return inspect.signature(kernel_of(model)).parameters[knob].default
 
 
 def build(model: str, options: Mapping[str, Any]) -> Any:
@@ -47,7 +55,10 @@ def build(model: str, options: Mapping[str, Any]) -> Any:
     for knob, value in given.items():
         if not has(model, knob):
             raise click.UsageError(f"{written(knob, value)} is not for --model {model}")
-    return MODELS[model](**given)
+    kernel = kernel_of(model)(**given)
+    if model != CONDITIONAL:
+        return kernel
+    return ConditionalDPP(kernel, **{knob: given[knob] for knob in _OF_THE_RUN if knob in given})
 
 
 # -- What the options accept --------------------------------------------------------------------------
@@ -142,16 +153,19 @@ def _help_of(row: Parameter) -> str:
 # What most people need first; every parameter that is not named here comes last.
 OPTIONS: dict[str, dict[str, Spec]] = {
     "The model": {
-        "model": _option(tuple(MODELS),
-                         f"The kind of kernel; {DEFAULT_MODEL}, unless another option asks for the other."),
+        "model": _option((CONDITIONAL, *MODELS),
+                         "conditional: a nonsymmetric kernel, and next items judged by neighbours as well; "
+                         f"the others: a kernel alone. {DEFAULT_MODEL}, unless an option asks for lowrank."),
         **_from_table("n_components", "n_skew", "objective", "contrast", "alpha", "oversize", "calibrate"),
     },
     "The run": {
         **_from_table("max_iter"),
-        "validation": _option(None, "Baskets that decide when to stop: a share, or a file; 0.05 if left out.",
+        "validation": _option(None, "Baskets that decide when to stop: a share, or a file; 0.05 if left out, 0.1 for "
+                              "conditional, which learns the weights of its voices from them.",
                               metavar="SHARE|FILE", callback=share_or_file),
         "test_size": _option(click.FloatRange(0, 1, max_open=True), "Share held out to measure the model; 0 for none.",
                              default=0.1),
+        "min_item_count": _option(_COUNT, "Leave out items that are in fewer baskets than this.", default=1),
         "feedback": _option(OLD_FILE,
                             "Log of accepted and rejected suggestions, as `serve` writes it, to learn from too."),
         "random_state": _option(int, "Seed of split, start and training.", default=0),

@@ -42,19 +42,22 @@ def info(model: str, with_items: bool, everything: bool, as_json: bool) -> None:
         shown = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}" if isinstance(value, float) else str(value)
         click.echo(f"{name.replace('_', ' '):<22}{shown}")
     click.echo(f"{'most likely items':<22}{', '.join(called(entry['item'], loaded.items_) for entry in popular)}")
-    changed = {k: v for k, v in parameters.items() if v != type(loaded)().get_params()[k] and k != "verbose"}
+    kernel: Any = getattr(loaded, "kernel", loaded)
+    usual = type(kernel)().get_params()
+    changed = {k: v for k, v in parameters.items() if v != usual[k] and k != "verbose"}
     click.echo(f"{'settings':<22}{', '.join(f'{k}={v}' for k, v in changed.items()) or 'all default'}")
 
 
 def facts_of(model: BaseDPP, path: Path, marginals: Any, order: list[int]) -> dict[str, Any]:
     """What there is to know about a model, as plain values."""
     trained = getattr(model, "n_baskets_", None) or None
+    parameters = getattr(model, "kernel", model).get_params()
     return {
         "file": str(path),
         "bytes": path.stat().st_size,
         "format_version": format_version(path),
         "model": type(model).__name__,
-        "objective": model.get_params().get("objective") if trained is not None else None,
+        "objective": parameters.get("objective") if trained is not None else None,
         "items": len(model.items_),
         "named_items": len(model.items_.names),
         "rank": int(model.n_components),
@@ -63,7 +66,8 @@ def facts_of(model: BaseDPP, path: Path, marginals: Any, order: list[int]) -> di
         "most_likely_items": [
             {"item": model.items_[code], "probability": float(marginals[code])} for code in order[:N_POPULAR]
         ],
-        "parameters": model.get_params(),
+        "parameters": parameters,
+        **({} if not isinstance(model, cd.ConditionalDPP) else {"voices": ", ".join([*model.voices_, "kernel"])}),
     }
 
 

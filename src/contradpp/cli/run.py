@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from contradpp.cli.fit_options import DEFAULT_MODEL, KNOBS, OPTIONS, build, default_of, is_symmetric
+from contradpp.cli.fit_options import CONDITIONAL, DEFAULT_MODEL, KNOBS, OPTIONS, build, default_of, is_symmetric
 from contradpp.cli.inputs import COLUMNS, LAYOUT, baskets_from
 from contradpp.cli.output import busy, written
 from contradpp.data.baskets import Baskets
@@ -67,6 +67,8 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
         cluster, (data, given) = data, for_cluster(data, given)
     with busy(f"Reading {data} ..."):
         baskets = baskets_from(data, **layout)
+        if given["min_item_count"] > 1:
+            baskets = baskets.filter(min_size=1, min_item_count=given["min_item_count"])
     feedback = None if given["feedback"] is None else read_feedback(given["feedback"])
     choices = choose(baskets, given)
     settings = given | {choice.option: choice.value for choice in choices}
@@ -78,7 +80,7 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
     if isinstance(validation, str):
         validation = baskets_from(validation, **layout)
     model = build(settings["model"], {knob: settings[knob] for knob in KNOBS} | {"verbose": 1})
-    name = f"{settings['model']} ({settings['objective']})"
+    name = CONDITIONAL if settings["model"] == CONDITIONAL else f"{settings['model']} ({settings['objective']})"
     left_out = baskets.n_baskets - usable.n_baskets
     return Run(
         given, choices, baskets, learned, test, feedback, validation, model, name, Path(data).name, left_out,
@@ -88,7 +90,7 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
 
 def any_size(settings: dict[str, Any]) -> bool:
     """Whether the model takes baskets of any size: one with a diagonal does."""
-    return settings["model"] == "nonsymmetric" and settings["diagonal"] is not False
+    return settings["model"] in ("nonsymmetric", CONDITIONAL) and settings["diagonal"] is not False
 
 
 def without_oversize(baskets: Baskets, rank: int, oversize: str) -> Baskets:
@@ -127,6 +129,8 @@ def for_cluster(data: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The file to choose settings by, and the options with what a cluster asks for."""
     if given["feedback"] is not None or isinstance(given["validation"], str):
         raise click.UsageError("--engine ray takes neither --feedback nor a file for --validation")
+    if given["model"] == CONDITIONAL:
+        raise click.UsageError("--engine ray learns kernels only: --model nonsymmetric or lowrank")
     largest = max(list_files(data), key=lambda file: file.n_rows)
     return largest.path.removeprefix("file://"), given | {"model": given["model"] or "lowrank", "test_size": 0.0}
 
@@ -172,7 +176,7 @@ def _model(baskets: Baskets, given: dict[str, Any]) -> tuple[str, str]:
             return "lowrank", f"{written(option, value)} is for symmetric kernels"
     if given["objective"] == "mle" and baskets.n_items > MOST_TO_INVERT:
         return "lowrank", f"with more than {MOST_TO_INVERT:,} items only its likelihood can be maximised"
-    return DEFAULT_MODEL, "its items attract as well as repel, as in most shops"
+    return DEFAULT_MODEL, "what was bought together, and a kernel whose items attract and repel: the best next items"
 
 
 def _rank(baskets: Baskets, given: dict[str, Any]) -> tuple[int, str]:

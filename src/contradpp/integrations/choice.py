@@ -28,7 +28,7 @@ class Choice(NamedTuple):
         """The chosen things, in the order of the slate."""
         if not things:
             return []
-        told = {"categories": categories, "at_most": self.at_most} if self.at_most is not None else {}
+        told: dict[str, Any] = {"categories": categories, "at_most": self.at_most} if self.at_most is not None else {}
         numbers, _ = rerank(
             range(len(things)), np.asarray(scores, dtype=np.float64), k=self.k, vectors=np.asarray(vectors),
             diversity=self.diversity, method=self.method, **told,

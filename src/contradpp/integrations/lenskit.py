@@ -25,7 +25,7 @@ class VariedConfig:
     at_most: int | None = None
 
 
-class VariedRanker(Component[ItemList]):  # type: ignore[misc]
+class VariedRanker(Component[ItemList]):
     """The n items that score high and are unlike each other, by a learned kernel or by vectors."""
 
     config: VariedConfig
@@ -37,9 +37,9 @@ class VariedRanker(Component[ItemList]):  # type: ignore[misc]
         if scores is None or not len(scored):
             return ItemList(ordered=True)
         how = self.config
-        told = {"categories": how.categories, "at_most": how.at_most} if how.at_most is not None else {}
+        told: dict[str, Any] = {"categories": how.categories, "at_most": how.at_most} if how.at_most is not None else {}
         *_, info = rerank(
-            scored.ids(), scored.scores(), k=n or how.n, kernel=how.kernel, vectors=how.vectors, diversity=how.diversity,
-            unknown="ignore", return_info=True, **told,
+            scored.ids(), scored.scores(), k=n or how.n, kernel=how.kernel, vectors=how.vectors,
+            diversity=how.diversity, unknown="ignore", return_info=True, **told,
         )  # fmt: skip
         return ItemList(scored[info.positions], ordered=True)

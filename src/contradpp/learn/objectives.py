@@ -146,10 +146,9 @@ class ConditionalLikelihood:
         after = (g, places.G, F, B, places.diagonal, places.pairs, sigmas, values)
         kernels = compiled.gradients
         state.over_sets(kernels.conditional_gradients, sets, (terms, slots, places.links), after)
-        ones = np.ones(sets.count)
-        gradient = places.gather(rows, slots, ones)
+        gradient = places.gather(rows, slots, np.ones(sets.count))
         products = np.empty((len(rows), K))
-        kernels.gather_rows(F, sets.indptr, slots, ones, products)
+        kernels.gather_rows(F, sets.indptr, slots, np.full(sets.count, 2.0), products)  # F is half of it, too
         gradient.values[:] += times(products, state.dual, state.n_jobs)
         right = gram(state.V[rows], products, state.n_jobs)
         right[np.diag_indices(K)] -= 2 * sigmas.sum()
@@ -166,14 +165,14 @@ def through_partners(state: State, gradient: Gradient, sets: Sets, slots: NDArra
     near, near_slots = state.number_rows(pattern.with_partners(rows))  # the batch's items come first
     pairs = np.zeros(len(state.pairs)) if gradient.pairs is None else gradient.pairs
     adjoint, values = np.empty_like(gradient.values), np.zeros((len(near), state.V.shape[1]))
-    kernels.gather_rows(B, sets.indptr, slots, np.ones(sets.count), adjoint)
+    kernels.gather_rows(B, sets.indptr, slots, np.full(sets.count, 2.0), adjoint)  # B is half of it
     values[: len(rows)] = gradient.values
     kernels.spread_to_partners(state.parameters, pattern.pair, rows, adjoint, near_slots[len(rows) :], values, pairs)
     return replace(gradient, rows=near, values=values, pairs=pairs)
 
 
 class Places:
-    """Room for the results of a gradient kernel, a place for every entry: rows, d, and the partners of each."""
+    """Room for the results of a gradient kernel, a place for every entry: rows (half), d, and the partners of each."""
 
     def __init__(self, state: State, sets: Sets) -> None:
         self.state, self.sets = state, sets
@@ -192,7 +191,7 @@ class Places:
         """The sums over sets weighted by y: by item, and by pair."""
         kernels, state, sets = compiled.gradients, self.state, self.sets
         values, pairs, log_d = np.empty((len(rows), state.V.shape[1])), None, None
-        kernels.gather_rows(self.G, sets.indptr, slots, y, values)
+        kernels.gather_rows(self.G, sets.indptr, slots, 2.0 * y, values)  # G is half of it
         if not state.symmetric:
             pairs, pattern = np.zeros(len(state.pairs)), state.partners
             kernels.gather_pairs(

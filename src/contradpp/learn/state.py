@@ -167,14 +167,17 @@ class State:
     def over_sets(
         self, kernel: Callable[..., object], sets: Sets, before: tuple[Any, ...], after: tuple[Any, ...]
     ) -> None:
-        """Run a Numba kernel over blocks of sets: kernel(parameters, *before, indptr, indices, first, last, *after)."""
-        parameters = self.parameters
+        """Run a Numba kernel over blocks of sets: kernel(parameters, *before, indptr, indices, first, last, *after).
+
+        What it writes for a set must not depend on the others: one thread takes all of them as one block.
+        """
+        parameters, size = self.parameters, SETS_PER_BLOCK if self.n_jobs > 1 else max(sets.count, 1)
 
         def work(block: int) -> None:
-            first, last = block * SETS_PER_BLOCK, min((block + 1) * SETS_PER_BLOCK, sets.count)
+            first, last = block * size, min((block + 1) * size, sets.count)
             kernel(parameters, *before, sets.indptr, sets.indices, first, last, *after)
 
-        run_blocks(work, -(-sets.count // SETS_PER_BLOCK), self.n_jobs)
+        run_blocks(work, -(-sets.count // size), self.n_jobs)
 
     def number_rows(self, sets: Sets) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The distinct items of the sets, and for each entry the position of its item among them."""

@@ -256,6 +256,15 @@ class BaseDPP(Suggests):
         items = as_ids(codes, self.items_)
         return (items[0], shares[0]) if queries.single else (items, shares)
 
+    def item_shares(self) -> Array:
+        """The share of every item in all that was sold; of a model without data, in its own baskets by L_ii alone."""
+        counts = getattr(self, "item_counts_", None)
+        if counts is None or not counts.sum() > 0:
+            norms = self.kernel_.squared_norms
+            counts = norms / (1.0 + norms)
+        shares: Array = counts / max(counts.sum(), 1e-300)
+        return shares
+
     def score_slates(
         self, baskets: Any, slates: Any, *, diversity: float | None = None, alike: bool = True, unknown: str = "error"
     ) -> Array:
@@ -519,7 +528,7 @@ class BaseDPP(Suggests):
         return self
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.get_params(deep=False).items())
         return f"{type(self).__name__}({shown})"
 
     # -- Helpers -----------------------------------------------------------------------------------

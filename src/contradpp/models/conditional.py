@@ -18,7 +18,8 @@ from contradpp.data.sets import Sets, pointers
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import compiled, persist
 from contradpp.dpp.kernel import Array
-from contradpp.errors import DataError, ModelFileError, ParameterError
+from contradpp.errors import ConvergenceError, DataError, ModelFileError, ParameterError
+from contradpp.learn import fit as learning
 from contradpp.learn.callbacks import Callback
 from contradpp.models import baselines
 from contradpp.models.base import BaseDPP
@@ -49,6 +50,8 @@ from contradpp.models.scores import Baseline, ScoresItems
 
 HALVED = 4  # items that a held-out basket needs to say what belongs on a slate
 HELD_OUT = 0.1  # of the baskets: they choose the kernel's last round and the weights of the voices
+POPULAR = 0.02  # of all items: the most sold
+LEAST_REASON = 0.1  # nats
 _SPLIT, _QUESTIONS = 71, 72  # keys of random streams
 
 
@@ -61,6 +64,7 @@ class Explanation(NamedTuple):
     alone: Array  # (voices,): what each voice says whatever is in the basket
     parts: Array  # (voices, basket): what it says because of each item
     log_normalizer: float
+    popular: bool  # whether the item is among those that sell most
 
     @property
     def log_probability(self) -> float:
@@ -72,6 +76,10 @@ class Explanation(NamedTuple):
         """What speaks for the item because of each item of the basket, over all voices, the most first."""
         totals = self.parts.sum(axis=0)
         return {self.basket[k]: float(totals[k]) for k in np.argsort(-totals, kind="stable").tolist()}
+
+    def reasons(self, most: int = 2) -> list[Hashable]:
+        """The items of the basket that speak for it, by at least a tenth of a nat, the strongest first."""
+        return [item for item, nats in self.by_item.items() if nats >= LEAST_REASON][:most]
 
     @property
     def by_voice(self) -> dict[str, float]:
@@ -171,22 +179,28 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         train = as_baskets(baskets)
         seen, held = self._divided(train, validation)
         estimator = self._new_kernel()
-        label = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        if label is not None and label.shape != (train.n_baskets,):
-            raise DataError(f"sample_weight needs a number per basket ({train.n_baskets:,}), got {label.shape}")
-        given = None if label is None else label[seen]
-        estimator.fit(train.subset(seen), None, given, negatives, held, callbacks, **how)
-        learned_from = seen if label is None else seen[label[seen] > 0]
-        voices = _fitted(kinds, train.subset(learned_from))
-        relevance = self._relevance(estimator, voices, held.items)
-        weights = self._learn_weights(relevance, held.sets, estimator)
-        self._take(estimator, voices, weights, train.subset(learned_from), n_updates=0)
-        likeness = self._learn_likeness(held)
-        everything = train if label is None else train.subset(np.flatnonzero(label > 0))
-        if isinstance(validation, Baskets) or not (validation is None or np.isscalar(validation)):
+        label = learning.checked_weights(sample_weight, train.n_baskets, "sample_weight")
+        given = None if sample_weight is None else label[seen]
+        everything = train.subset(np.flatnonzero(label > 0))
+        if not (validation is None or np.isscalar(validation)):
             everything = Baskets.concat([everything, held]).recode(held.items)
-        self._take(estimator, _fitted(kinds, everything), weights, everything, n_updates=0)
-        self._take_likeness(likeness)
+
+        def finish() -> None:
+            part = train.subset(seen[label[seen] > 0])
+            voices = _fitted(kinds, part)
+            weights = self._learn_weights(self._relevance(estimator, voices, held.items), held.sets, estimator)
+            self._take(estimator, voices, weights, part, n_updates=0)
+            likeness = self._learn_likeness(held)
+            self._take(estimator, _fitted(kinds, everything), weights, everything, n_updates=0)
+            self._take_likeness(likeness)
+
+        try:
+            estimator.fit(train.subset(seen), None, given, negatives, held, callbacks, **how)
+        except (KeyboardInterrupt, ConvergenceError):
+            if estimator.is_fitted:  # its best round so far; the rest takes seconds
+                finish()
+            raise
+        finish()
         return self
 
     def partial_fit(
@@ -198,6 +212,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         What was known of θ counts as much as the baskets it came from. `how` is that of the kernel's `partial_fit`.
         """
         del y
+        _ = self.kernel_  # raises NotFittedError before fit
         estimator = deepcopy(self.estimator_)
         estimator.n_jobs = self.n_jobs
         news = as_baskets(baskets)
@@ -209,7 +224,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             weights = learn_weights(
                 ask_questions(self.relevance_, asked, known.n_items, self._seed(), self._threads), weights
             )
-        label = np.ones(news.n_baskets) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        label = learning.checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_) if len(fresh) else self.baskets_
         voices = _fitted(_kinds(self.relevance), everything)
@@ -348,10 +363,12 @@ class ConditionalDPP(ScoresItems, BaseDPP):
 
     def condition(self, given: Iterable[Any], *, unknown: str = "error") -> Any:
         """The DPP over the remaining items, given that these are in the set: that of the kernel."""
+        _ = self.kernel_
         return self.estimator_.condition(given, unknown=unknown)
 
     def complements(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
         """As `NonsymmetricDPP.complements`."""
+        _ = self.kernel_
         if not isinstance(self.estimator_, NonsymmetricDPP):
             raise ParameterError("complements needs a kernel with attraction: kernel=NonsymmetricDPP()")
         return self.estimator_.complements(item, N)
@@ -387,7 +404,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             alone[names.index(KERNEL)] = logits[0, code]
         log_normalizer = float(alone.sum() + parts.sum() - np.log(shares[0, code]))
         ids = [self.items_[c] for c in codes.tolist()]
-        return Explanation(item, ids, names, alone, parts, log_normalizer)
+        rank = int((self.item_counts_ > self.item_counts_[code]).sum())
+        popular = rank < max(POPULAR * len(self.items_), 3)
+        return Explanation(item, ids, names, alone, parts, log_normalizer, popular)
 
     def _told(self, name: str, feature: Feature, codes: NDArray[np.int32], code: int) -> tuple[float, Array]:
         """A feature without the basket, and how each item of the basket changes it."""

@@ -224,6 +224,8 @@ class BasketNeighbours(Baseline):
         A vote is the similarity to this power.
     size_damping : float
         γ.
+    shrinkage : float
+        As many blank votes, each as strong as the strongest, are cast besides: what few baskets say counts less.
     max_postings : int
         Of an item that is in more baskets than this, only so many are found by it: the same random baskets for all
         such items. It bounds the memory (postings per item) and the time of a question (postings per basket item).
@@ -242,13 +244,14 @@ class BasketNeighbours(Baseline):
     n_neighbours: int = 1000
     power: float = 4.0
     size_damping: float = 0.4
+    shrinkage: float = 0.0
     max_postings: int = 5000
     random_state: int = 0
     n_jobs: int | None = None
 
     def _learn(self, train: Baskets) -> None:
         at_least(1, n_neighbours=self.n_neighbours, max_postings=self.max_postings)
-        at_least(0, power=self.power, size_damping=self.size_damping)
+        at_least(0, power=self.power, size_damping=self.size_damping, shrinkage=self.shrinkage)
         counts, weights = train.item_counts, np.log1p(train.n_baskets / np.maximum(train.item_counts, 1))
         order = stream(self.random_state).permutation(train.n_baskets)
         shuffled = take_sets(train.sets, order)
@@ -289,11 +292,11 @@ class BasketNeighbours(Baseline):
     def contributions(self, codes: NDArray[np.int32], item: int) -> Array:
         """The share of every basket item in the votes for an item: that of its weight in each overlap."""
         shares = np.empty(len(codes))
-        compiled.votes.share_votes(*self.index_, self.n_neighbours, self.power, codes, item, shares)
+        compiled.votes.share_votes(*self.index_, self.n_neighbours, self.power, self.shrinkage, codes, item, shares)
         return shares
 
     def _count(self, sets: Sets, own: Numbers, out: Array, *, each: bool) -> None:
-        compiled.votes.count_votes(*self.index_, self.n_neighbours, self.power, *sets, own, each, out)
+        compiled.votes.count_votes(*self.index_, self.n_neighbours, self.power, self.shrinkage, *sets, own, each, out)
 
 
 class Index(NamedTuple):

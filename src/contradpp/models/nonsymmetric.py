@@ -18,6 +18,8 @@ from contradpp.errors import ParameterError, RankError
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.queries import as_ids, check_count
 
+ONE_SIDED = 1.64  # standard errors of a lower bound that holds nineteen times in twenty
+
 
 class NonsymmetricDPP(LearnedDPP):
     """A determinantal point process whose items attract as well as repel: L = D + V Vᵀ + S, S = −Sᵀ.
@@ -194,7 +196,9 @@ class NonsymmetricDPP(LearnedDPP):
         """The N items that `item` attracts the most, and how much: best first, fewer if it attracts fewer.
 
         The measure is the lift P(next = j | {item}) / P(next = j | ∅): 3 means that j is three times as likely to be
-        the next item once `item` is in the basket. Items whose lift is 1 or less are not complements.
+        the next item once `item` is in the basket. Items whose lift is 1 or less are not complements. The order is that
+        of a lower bound, exp(−1.64/√n) times the lift, where n is how often the two were about sold together, by their
+        counts: what was seen twice does not come before what was seen a hundred times.
         """
         check_count(N)
         code = self.known_items.code(item)
@@ -207,8 +211,17 @@ class NonsymmetricDPP(LearnedDPP):
         shares, before = scores / scores.sum(), norms / norms.sum()
         lift = np.divide(shares, before, out=np.zeros_like(shares), where=before > 0)
         lift[code] = 0.0
-        best = top_n(lift[None], min(int(N), int((lift > 1).sum())))[0]
+        bound = np.where(lift > 1, lift * np.exp(-ONE_SIDED / np.sqrt(self._together(code, lift))), -np.inf)
+        best = top_n(bound[None], min(int(N), int((lift > 1).sum())))[0]
         return as_ids(best, self.items_), lift[best]
+
+    def _together(self, code: int, lift: Array) -> Array:
+        """In about how many training baskets an item was with each other one; endless for given factors."""
+        counts = self.item_counts_
+        if counts is None or not self.n_baskets_ > 0:
+            return np.full(len(lift), np.inf)
+        together: Array = np.maximum(counts[code] * counts * lift / self.n_baskets_, 1e-9)
+        return together
 
     def similar_items(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
         """The N items most alike to `item`, and how alike: |cos| of the angle in the symmetric part of L.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from functools import partial
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp.rank import top_n
 from contradpp.errors import ContradppError, DataError, ParameterError, UnknownItemError
 
 
@@ -112,6 +115,7 @@ class Suggests(ABC):
         *,
         candidates: Iterable[Any] | None = None,
         exclude: Iterable[Any] | None = None,
+        rank_by: str | float = "probability",
         unknown: str = "error",
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """The N most probable next items and P(next = i | A), best first.
@@ -127,12 +131,54 @@ class Suggests(ABC):
             Recommend only from these. Probabilities are still among the whole catalogue.
         exclude : iterable of items, optional
             Never recommend these.
+        rank_by : {"probability", "lift"} or float
+            "lift" puts first what the basket makes likelier than it is anyway: (P(next = i | A) + κ)/(p_i + κ), p_i the
+            share of i in all that was sold, and κ = 1/M, so that a rare item is not there by luck. A number between 0,
+            probability, and 1, lift, is a compromise: popularity is damped by it.
         """
         check_count(N)
+        damping = _damping(rank_by)
         items = self.known_items
         queries = as_queries(baskets, items, unknown=unknown)
         pool = None if candidates is None else np.sort(as_codes(candidates, items, unknown=unknown)).astype(np.int64)
         banned = as_codes(() if exclude is None else exclude, items, unknown=unknown)
-        codes, shares = self._best(queries.sets, int(N), pool, banned)
+        best = partial(self._best_lifts, damping=damping) if damping else self._best
+        codes, shares = best(queries.sets, int(N), pool, banned)
         found = as_ids(codes, items)
         return (found[0], shares[0]) if queries.single else (found, shares)
+
+    @abstractmethod
+    def item_shares(self) -> NDArray[np.float64]:
+        """The share of every item in all that was sold."""
+
+    def _best_lifts(
+        self, sets: Sets, n: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32], *, damping: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """As `_best`, ranked by lift."""
+        M = len(self.known_items)
+        ruled_out = np.full(M, pool is not None)
+        ruled_out[() if pool is None else pool] = False
+        ruled_out[banned] = True
+        usual = damping * np.log(self.item_shares() + 1.0 / M)
+        n = min(n, M)
+        codes, probabilities = np.full((sets.count, n), -1), np.zeros((sets.count, n))
+        for first, last, shares in self._next_shares(sets):
+            values = np.log(shares + damping / M) - usual
+            values[:, ruled_out] = -np.inf
+            values[shares == 0] = -np.inf
+            best = top_n(values, n)
+            there = np.take_along_axis(values, best, axis=1) > -np.inf
+            codes[first:last] = np.where(there, best, -1)
+            probabilities[first:last] = np.where(there, np.take_along_axis(shares, best, axis=1), 0.0)
+        width = int((codes >= 0).sum(axis=1).max(initial=0))
+        return codes[:, :width], probabilities[:, :width]
+
+
+def _damping(rank_by: str | float) -> float:
+    """How much popularity is damped: 0 for probability, 1 for lift."""
+    named = {"probability": 0.0, "lift": 1.0}
+    if isinstance(rank_by, str) and rank_by in named:
+        return named[rank_by]
+    if isinstance(rank_by, (str, bool)) or not isinstance(rank_by, Real) or not 0 <= rank_by <= 1:
+        raise ParameterError(f"rank_by must be 'probability', 'lift' or a number from 0 to 1, got {rank_by!r}")
+    return float(rank_by)

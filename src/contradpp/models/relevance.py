@@ -35,7 +35,7 @@ N_QUESTIONS = 4000  # held-out items from which θ is learned
 N_BEST, N_RANDOM = 60, 240  # competitors of each: the best of every voice, and a sample that stands for the rest
 ALL_UP_TO = 600  # items: all of them compete
 SCORES_PER_BLOCK = 2**20
-PRIOR = 1.0  # the precision of θ before any data, in units of a feature's spread
+PRIOR = 10.0  # the precision of θ before any data, in units of a feature's spread: as if from some ten questions
 
 
 class Feature(NamedTuple):
@@ -70,7 +70,7 @@ KINDS = {
     "ridge": Kind(lambda: RidgeNeighbours(ridge=20.0), (Feature(PLAIN), Feature(ROOT)), "ridge"),
     "share": Kind(lambda: ItemKNN(weights="share"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
     "cosine": Kind(lambda: ItemKNN(weights="cosine"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
-    "baskets": Kind(BasketNeighbours, (Feature(LOG, 1e-4),), "baskets"),
+    "baskets": Kind(lambda: BasketNeighbours(shrinkage=3.0), (Feature(LOG, 1e-4),), "baskets"),
 }
 DEFAULT = ("popularity", "ridge", "neighbours", "baskets")
 KERNEL = "kernel"  # the name of the DPP among the voices
@@ -332,6 +332,8 @@ def learn_weights(questions: Questions, before: Weights) -> Weights:
         return value - 0.5 * float(away @ K @ away), gradient.ravel() - K @ away, curvature + K
 
     here, slope, H = posterior(theta)
+    if not np.isfinite(H).all():
+        raise NumericalError("the weights of the voices cannot be learned: a voice gives numbers that are not finite")
     for _ in range(100):
         step = np.linalg.lstsq(H, slope, rcond=1e-12)[0]
         rise = float(slope @ step)
@@ -347,6 +349,4 @@ def learn_weights(questions: Questions, before: Weights) -> Weights:
             break  # rounding
         theta = theta + size * step
         here, slope, H = there
-    if not np.isfinite(theta).all():
-        raise NumericalError("the weights of the voices did not converge: a voice gives numbers that are too large")
     return Weights(theta.reshape(2, F), H)

@@ -107,6 +107,7 @@ class Baseline(ScoresItems):
     """A model that scores what goes with a basket. Subclasses learn in `_learn`, score by `sums` or `write_scores`."""
 
     bias_: Array | float = 0.0  # what breaks ties
+    item_counts_: NDArray[np.int64]
     n_jobs: int | None = None
 
     def fit(self, baskets: Any, y: Any = None) -> Self:
@@ -116,7 +117,7 @@ class Baseline(ScoresItems):
         if not train.n_baskets or not train.n_items:
             raise DataError(f"{type(self).__name__} needs at least one basket and one item to learn from")
         self._learn(train)
-        self.items_ = train.items
+        self.items_, self.item_counts_ = train.items, train.item_counts
         return self
 
     @property
@@ -136,6 +137,11 @@ class Baseline(ScoresItems):
         self.write_scores(sets, scores)
         scores += self.bias_
         return scores
+
+    def item_shares(self) -> Array:
+        """The share of every item in all that was sold."""
+        shares: Array = self.item_counts_ / max(int(self.item_counts_.sum()), 1)
+        return shares
 
     def as_shares(self, scores: Array, sets: Sets) -> Array:
         """The scores as probabilities, by the module's rule."""

@@ -1,4 +1,4 @@
-"""How good models are on held-out baskets: beside popularity, with the role of chance, and by example."""
+"""How good models are on held-out baskets: beside popularity and neighbours, with the role of chance, by example."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from contradpp._random import stream
 from contradpp.data.baskets import Baskets
 from contradpp.metrics.bootstrap import mean_interval
 from contradpp.metrics.report import Report, evaluate
-from contradpp.models.baselines import Popularity
+from contradpp.models.baselines import ItemKNN, Popularity
 
 K = 10
 KS = (1, K)
-BASELINE = "popularity"
+BASELINE, NEIGHBOURS = "popularity", "item neighbours"
 SMALLEST = 2  # items of a basket from which one is left out: there must be a rest to predict from
 _KEY = 77  # of the random stream of examples
 _SIZES = (3, 7)  # items of a basket that are easy to take in at a glance
@@ -24,7 +24,7 @@ _SIZES = (3, 7)  # items of a basket that are easy to take in at a glance
 
 @dataclass(frozen=True)
 class Measured:
-    """The reports by name, popularity first."""
+    """The reports by name, popularity and item neighbours first."""
 
     reports: dict[str, Report]
 
@@ -33,21 +33,29 @@ class Measured:
         """How many held-out baskets were asked about."""
         return self.reports[BASELINE].n_baskets
 
-    def gain(self, name: str, metric: str = f"precision@{K}") -> tuple[float, float]:
-        """The 95 % interval of what a model gains over popularity, the same baskets resampled for both."""
-        ours, theirs = (self.reports[one].samples[metric] for one in (name, BASELINE))
+    def gain(self, name: str, metric: str = f"precision@{K}", over: str = BASELINE) -> tuple[float, float]:
+        """The 95 % interval of what a model gains over a baseline, the same baskets resampled for both."""
+        ours, theirs = (self.reports[one].samples[metric] for one in (name, over))
         return mean_interval(ours - theirs, level=0.95, n_resamples=1000, seed=self.reports[name].seed)
 
     def verdict(self, name: str) -> str:
-        """Two sentences about a model and popularity that claim no more than the baskets show."""
-        ours, theirs = self.reports[name], self.reports[BASELINE]
-        gain, rank_gain = self.gain(name), self.gain(name, "mpr_fair")
-        better = "Better than" if gain[0] > 0 else "Worse than" if gain[1] < 0 else "No better than"
-        order = "higher" if rank_gain[0] > 0 else "lower" if rank_gain[1] < 0 else "not different"
+        """A few sentences about a model and the baselines that claim no more than the baskets show.
+
+        It is better, or worse, than one if the intervals of both metrics say so.
+        """
+        baselines = [one for one in (BASELINE, NEIGHBOURS) if one in self.reports and one != name]
+        gains = {one: (self.gain(name, over=one), self.gain(name, "mpr_fair", over=one)) for one in baselines}
+        words: dict[str, list[str]] = {}
+        for one, both in gains.items():
+            clear = "Better than" if min(both)[0] > 0 else "Worse than" if max(high for _, high in both) < 0 else ""
+            words.setdefault(clear or "Not clearly better than", []).append(one)
+        opening = "; ".join(f"{word} {' and '.join(those)}" for word, those in words.items())
+        hits = {one: self.reports[one].precision[K] for one in (name, *baselines)}
+        found = "; ".join(f"{one} {hits[one]:.1f} %, a gain of {_span(gains[one][0])} points" for one in baselines)
+        ranks = " and ".join(f"{_span(gains[one][1])} over {one}" for one in baselines)
         return (
-            f"{better} popularity: the missing item is among the first {K} suggestions in {ours.precision[K]:.1f} % of "
-            f"cases, by popularity in {theirs.precision[K]:.1f} % (a gain of {_span(gain)} points). "
-            f"Its mean percentile rank is {order} (a gain of {_span(rank_gain)})."
+            f"{opening}. The missing item is among the first {K} suggestions in {hits[name]:.1f} % of cases ({found}). "
+            f"The gain in mean percentile rank is {ranks}."
         )
 
 
@@ -57,17 +65,23 @@ def _span(interval: tuple[float, float]) -> str:
 
 
 def measure(models: Mapping[str, Any], train: Baskets, test: Baskets) -> Measured | None:
-    """Evaluate fitted models and popularity on the test baskets that every model can hold; None if there are none.
+    """Evaluate fitted models and baselines on the test baskets that every model can hold; None if there are none.
 
     Baskets beyond a model's rank are impossible for it and would not compare; those of one item leave nothing to
     predict from.
     """
-    most = min((model.n_components for model in models.values()), default=train.n_items)
+    most = min(map(_most_items, models.values()), default=train.n_items)
     asked = test.subset((test.sizes >= SMALLEST) & (test.sizes <= most))
     if not asked.n_baskets:
         return None
-    everyone = {BASELINE: Popularity().fit(train), **models}
+    everyone = {BASELINE: Popularity().fit(train), NEIGHBOURS: ItemKNN().fit(train), **models}
     return Measured({name: evaluate(model, asked, KS, 0, train=train) for name, model in everyone.items()})
+
+
+def _most_items(model: Any) -> float:
+    """The largest basket that a model can hold."""
+    kernel = getattr(model, "kernel_", None)
+    return float("inf") if kernel is None else float(kernel.rank)
 
 
 class Example(NamedTuple):
@@ -87,7 +101,7 @@ class Example(NamedTuple):
 def examples(model: Any, test: Baskets, *, n: int = 5, n_suggestions: int = 5, seed: int = 0) -> list[Example]:
     """Up to `n` random examples from test baskets of three to seven items, or of two and more if there are no such."""
     rng = stream(seed, _KEY)
-    room = test.sizes <= model.n_components
+    room = test.sizes <= _most_items(model)
     fitting = np.flatnonzero((test.sizes >= _SIZES[0]) & (test.sizes <= _SIZES[1]) & room)
     if not len(fitting):
         fitting = np.flatnonzero((test.sizes >= 2) & room)

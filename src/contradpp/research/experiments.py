@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -27,12 +26,10 @@ from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ConvergenceError
 from contradpp.learn.calibrate import auc, discrimination_scale, likelihood_scale, uniform_sets
 from contradpp.learn.callbacks import Callback, Record
-from contradpp.metrics.report import Report, evaluate, plain
-from contradpp.models.baselines import EASE, ItemKNN, Popularity
+from contradpp.metrics.report import Report, evaluate
+from contradpp.models.baselines import Popularity
 from contradpp.models.lowrank import LowRankDPP
-from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.research.paper import TEST_SHARE, Task
-from contradpp.research.slates import compare_slates
 
 Array = NDArray[np.float64]
 Result = dict[str, Any]
@@ -42,19 +39,11 @@ VALIDATION = {"default": 0.05, "paper": 0.01}  # of the training baskets: those 
 MOST_VALIDATION = 5000
 POINTS = 200  # of a convergence curve
 LOG10_SCALES = np.round(np.linspace(-2.0, 3.0, 51), 3)  # relative to the scale of best likelihood
-PAIRS = 2  # a basket of one item gives a model nothing to go by but popularity
-PARTNERS = 50  # of an item of the nonsymmetric model
 
+PAIRS = 2  # a basket of one item gives a model nothing to go by but popularity
 TOY_PAIRS = ((1, 2), (2, 1), (3, 4), (4, 3))  # (given, next)
 MOST_PROBABILITY = 0.5  # the largest geometric mean of the four that a symmetric kernel can reach
 LEAST_DIVERGENCE = math.log(2.0)  # and the smallest net divergence: see `divergence`
-
-
-def carry_out(task: Task, *, n_jobs: int | None = None) -> Result:
-    """The result of a task, as plain values for JSON."""
-    started = time.perf_counter()
-    result = KINDS[task.kind](task, n_jobs)
-    return {**plain(result), "total_seconds": time.perf_counter() - started}
 
 
 @lru_cache(maxsize=8)
@@ -101,44 +90,6 @@ def runtime(task: Task, n_jobs: int | None) -> Result:
     del n_jobs  # the comparison is between methods, not between machines
     _warm_up(task.method, task.settings, task.data)
     return fit(task, *set_aside(task, split(task)[0]), 1)[1]
-
-
-def beyond(task: Task, n_jobs: int | None) -> Result:
-    """Metrics on test baskets of two or more items: in one of a single item, nothing is left to predict it from."""
-    train, test = split(task)
-    common = {**task.estimator, "n_jobs": n_jobs}
-    makers: dict[str, Callable[[], Any]] = {
-        "popularity": Popularity,
-        "itemknn-cosine": ItemKNN,
-        "itemknn": lambda: ItemKNN(weights="bm25"),
-        "ease": EASE,
-        "symmetric": lambda: LowRankDPP(objective="mle", **common),
-        "symmetric-exact": lambda: LowRankDPP(objective="exact", **common),
-        "nonsymmetric": lambda: NonsymmetricDPP(n_skew=PARTNERS, **common),
-    }
-    started = time.perf_counter()
-    model = makers[task.method]().fit(train)
-    seconds = time.perf_counter() - started
-    report = evaluate(model, test, (1, 10), task.trial, min_size=PAIRS, n_jobs=n_jobs)
-    likelihood = float(np.mean(model.score_samples(test))) if hasattr(model, "score_samples") else None
-    found = {"mpr": report.mpr_fair, "p10": report.precision[10], "p1": report.precision[1], "ndcg": report.ndcg}
-    metrics = {**found, "log_likelihood": likelihood}
-    return {"metrics": metrics, "seconds": seconds, "rounds": getattr(model, "n_iter_", 0)}
-
-
-def slates(task: Task, n_jobs: int | None) -> Result:
-    """Ways to choose ten suggestions, on baskets of which half is hidden."""
-    train, test = split(task)
-    return compare_slates(task.data, train, test, **task.estimator, n_jobs=n_jobs)
-
-
-KINDS: dict[str, Callable[[Task, int | None], Result]] = {
-    "fit": fit_and_evaluate,
-    "toy": figure1,
-    "runtime": runtime,
-    "beyond": beyond,
-    "slates": slates,
-}
 
 
 # -- Training ------------------------------------------------------------------------------------------

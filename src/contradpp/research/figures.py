@@ -16,7 +16,9 @@ COLORS = {
     "LowRank": "#4477aa", "Exp": "#ee6677", "Dyn": "#228833", "NCE": "#ccbb44", "exact": "#aa3377",
     "Exp, counted": "#f4b0b8", "Dyn, counted": "#88cc99", "Prod": "#66ccee", "Popularity": "#888888",
 }  # fmt: skip
-BEYOND_COLORS = ("#bbbbbb", "#e5dc9a", "#ccbb44", "#66ccee", "#4477aa", "#88aacc", "#ee6677")
+BEYOND_COLORS = (
+    "#bbbbbb", "#e5dc9a", "#ccbb44", "#66ccee", "#88aacc", "#4477aa", "#ddaacc", "#aa3377", "#f0a0a0", "#ee6677",
+)  # fmt: skip
 # What the validation score of a method is with the default settings; with the paper's it is log P(A) for all.
 WATCHED = {
     "mean log P(A)": ("mle", "nce"),

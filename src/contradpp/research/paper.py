@@ -25,7 +25,9 @@ LABELS = {
 }  # fmt: skip
 BEYOND_LABELS = {
     "popularity": "Popularity", "itemknn-cosine": "ItemKNN, cosine", "itemknn": "ItemKNN, BM25", "ease": "EASE",
-    "symmetric": "symmetric DPP (mle)", "symmetric-exact": "symmetric DPP (exact)", "nonsymmetric": "nonsymmetric DPP",
+    "ridge": "RidgeNeighbours", "baskets": "BasketNeighbours", "symmetric": "symmetric DPP (mle)",
+    "nonsymmetric": "nonsymmetric DPP", "conditional-no-kernel": "conditional, no kernel",
+    "conditional": "conditional DPP",
 }  # fmt: skip
 COMPARED = ("mle", "explicit", "dynamic", "nce")  # the paper's methods
 COUNTED = "-counted"  # contrast = |A⁻|/|A⁺|, the form of the paper's appendix
@@ -143,9 +145,11 @@ DATA = {
     "uk": DataPlan(100, 20.0, paper_rounds=150),
     "belgian": DataPlan(76, 60.0, paper_rounds=30),
     **{name: DataPlan(30) for name in AMAZON},
-    "groceries": DataPlan(16, 2.0),
-    "instacart": DataPlan(16, 200.0),
+    "groceries": DataPlan(30, 3.0),
+    "tafeng": DataPlan(100, 60.0),
+    "instacart": DataPlan(100, 100.0),
 }
+TOO_LARGE_FOR_EASE = ("tafeng", "instacart")  # more than 20,000 items
 
 
 @dataclass(frozen=True)
@@ -238,13 +242,9 @@ class Task:
     @property
     def estimator(self) -> dict[str, Any]:
         """The arguments of `LowRankDPP`; empty for a baseline."""
-        if self.method == "popularity":
+        if self.method == "popularity" or self.kind in (BEYOND, SLATES):
             return {}
         common = {"n_components": self.plan.n_components, "random_state": self.trial}
-        if self.kind == SLATES:  # kernels of the default rank; a round over Instacart takes half a minute
-            return {"max_iter": 15 if self.data == "instacart" else 100, "seed": self.trial}
-        if self.kind == BEYOND:
-            return common
         return {
             **common,
             "objective": self.method.removesuffix(COUNTED),
@@ -293,10 +293,12 @@ def _tasks(target: str, protocol: Protocol) -> Iterator[Task]:
             yield Task(kind, data, method, trial, settings, overrides=overrides, **fixed)
 
     n, own, both = protocol.n_trials, (protocol.settings,), ("default", "paper")
-    if target == BEYOND:  # one split: the comparison is between methods on the same baskets
-        data = (*AMAZON, "uk", "belgian")
-        yield from (Task(BEYOND, name, method, 0) for name in data for method in BEYOND_LABELS)
-    elif target == SLATES:
+    if target == BEYOND:
+        data = (*AMAZON, "groceries", "uk", "belgian", "tafeng", "instacart")
+        for trial, name, method in product(range(n), data, BEYOND_LABELS):
+            if method != "ease" or name not in TOO_LARGE_FOR_EASE:
+                yield Task(BEYOND, name, method, trial)
+    elif target == SLATES:  # one split: the comparison is between ways on the same baskets
         few = SLATE_DATA[:2] if protocol.quick else SLATE_DATA
         yield from (Task(SLATES, name, "conditional", 0) for name in few)
     elif target == "figure1":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,8 @@ from typing import Any
 from contradpp import __version__
 from contradpp.dpp.persist import write_atomically
 from contradpp.metrics.report import plain
-from contradpp.research import figures, paper, slate_tables, studies
-from contradpp.research.experiments import Result, carry_out
+from contradpp.research import beyond, experiments, figures, paper, slates, studies
+from contradpp.research.experiments import Result
 from contradpp.research.paper import Protocol, Task
 from contradpp.research.results import results_chapter
 from contradpp.research.tables import Chapter, Collected
@@ -76,6 +77,22 @@ def missing(targets: Sequence[str], protocol: Protocol, store: Store) -> list[Ta
     return [task for task in paper.tasks_of_all(targets, protocol) if store.get(task) is None]
 
 
+KINDS: dict[str, Callable[[Task, int | None], Result]] = {
+    "fit": experiments.fit_and_evaluate,
+    "toy": experiments.figure1,
+    "runtime": experiments.runtime,
+    paper.BEYOND: beyond.measure,
+    paper.SLATES: slates.measure,
+}
+
+
+def carry_out(task: Task, *, n_jobs: int | None = None) -> Result:
+    """The result of a task, as plain values for JSON."""
+    started = time.perf_counter()
+    result = KINDS[task.kind](task, n_jobs)
+    return {**plain(result), "total_seconds": time.perf_counter() - started}
+
+
 def compute(tasks: Sequence[Task], store: Store, *, n_jobs: int | None = None, watch: Watcher | None = None) -> None:
     """Run tasks one after the other, and store each result as soon as it is there."""
     for task in tasks:
@@ -90,7 +107,7 @@ def build(target: str, protocol: Protocol, store: Store) -> Chapter:
     results = {task: result for task in paper.tasks_of(target, protocol) if (result := store.get(task)) is not None}
     collected = Collected(protocol, results)
     own = {"figure1": studies.figure1, "table-runtimes": studies.runtimes, "scale": studies.scale,
-           paper.BEYOND: studies.beyond, paper.SLATES: slate_tables.slates}  # fmt: skip
+           paper.BEYOND: beyond.chapter, paper.SLATES: slates.chapter}  # fmt: skip
     if target in own:
         return own[target](collected)
     return studies.ablation(target, collected) if "ablation" in target else results_chapter(target, collected)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from contradpp.research import experiments, figures, paper
-from contradpp.research.paper import AMAZON, BEYOND_LABELS, LABELS, Number
+from contradpp.research.paper import LABELS, Number
 from contradpp.research.results import setup
 from contradpp.research.tables import Chapter, Collected, Plot, Selection, Table, name_of, number, statistic
 
@@ -20,9 +20,6 @@ BOUND = (
     "correct pairs are predicted with a probability near 1 cannot come from a symmetric DPP and its "
     "next-item distribution; kernels with a skew part can go beyond."
 )
-# Beyond the paper: MPR (ties half), p@10 in percent and log-likelihood to reach; Amazon's last is that of apparel.
-GROUPS = {"Amazon, mean of 7": AMAZON, "UK": ("uk",), "Belgian": ("belgian",)}
-GOALS = {"Amazon, mean of 7": (77.8, 48.0, -13.58), "UK": (91.0, 24.0, -98.0), "Belgian": (91.0, 28.5, -66.5)}
 
 
 # -- Figure 1 ------------------------------------------------------------------------------------------
@@ -248,66 +245,3 @@ def _scale_claim(name: str, entry: dict[str, Any]) -> dict[str, str]:
         f"reports {bottom:.4f} for LowRank and {top:.4f} for Dyn{of}. That the jump can be made by V → cV alone "
         f"is {verdict}."
     }
-
-
-# -- Beyond the paper ----------------------------------------------------------------------------------
-
-
-def beyond(collected: Collected) -> Chapter:
-    """The nonsymmetric model beside the symmetric one and what recommenders use, with what is to be reached."""
-    metrics = ("mpr", "p10", "p1", "ndcg", "log_likelihood")
-    tables, findings, data = [], [], {}
-    for group, names in GROUPS.items():
-        rows, measured = [], {}
-        for method, label in BEYOND_LABELS.items():
-            chosen = Selection(names, method, kind="beyond")
-            means = {metric: collected.mean(chosen, metric) for metric in metrics}
-            seconds = sum(collected.values(chosen, "seconds"))
-            cells = (number(mean and mean.value, metric) for metric, mean in means.items())
-            rows.append((label, *cells, f"{seconds:.0f}"))
-            measured[method] = {metric: mean.value if mean else float("nan") for metric, mean in means.items()}
-            measured[method]["seconds"] = seconds
-        tables.append(Table(group, ("model", *map(name_of, metrics), "seconds to fit"), tuple(rows)))
-        findings += _verdicts(group, measured)
-        data[group] = measured
-    (apparel,) = collected.values(Selection(("amazon/apparel",), "nonsymmetric", kind="beyond"), "log_likelihood")
-    goal = GOALS["Amazon, mean of 7"][2]
-    findings.append(f"apparel: log-likelihood {apparel:.2f} (goal {goal}): {_reached(apparel, goal)}.")
-    return Chapter(
-        target="beyond",
-        title="Beyond the paper: kernels that also attract",
-        setup="80 % of the baskets for training, 20 % for the test, seed 0; test baskets of two or more items, each "
-        f"item left out in turn. Nonsymmetric: L = V Vᵀ + S, {experiments.PARTNERS} partners an item, learned by the "
-        "exact conditional likelihood. MPR counts ties half.",
-        tables=tuple(tables),
-        findings=tuple(findings),
-        plots=(
-            Plot("models", "How far up the missing item ranks, and how often it is among the first ten.",
-                 lambda: figures.beyond(data, BEYOND_LABELS)),
-        ),
-        data=data,
-    )  # fmt: skip
-
-
-def _verdicts(group: str, measured: dict[str, dict[str, float]]) -> list[str]:
-    """Against the goals, the best of the others, and the symmetric model's likelihood."""
-    ours, goals = measured["nonsymmetric"], GOALS[group]
-    sentences = []
-    for metric, goal in zip(("mpr", "p10"), goals[:2], strict=True):
-        best = max(measured[name][metric] for name in ("popularity", "itemknn-cosine", "itemknn", "ease"))
-        beside = "above" if ours[metric] > best else "below"
-        sentences.append(
-            f"{group}: {name_of(metric)} {ours[metric]:.2f} (goal {goal}): {_reached(ours[metric], goal)}; "
-            f"{beside} the best of the others, {best:.2f}."
-        )
-    if group != "Amazon, mean of 7":
-        symmetric = max(measured[name]["log_likelihood"] for name in ("symmetric", "symmetric-exact"))
-        found, goal = ours["log_likelihood"], goals[2]
-        sentences.append(
-            f"{group}: log-likelihood {found:.2f} (goal {goal}, symmetric {symmetric:.2f}): {_reached(found, goal)}."
-        )
-    return sentences
-
-
-def _reached(value: float, goal: float) -> str:
-    return "reached" if value >= goal else "missed"

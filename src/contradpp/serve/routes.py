@@ -14,7 +14,7 @@ from contradpp.errors import DataError, ModelFileError, ParameterError, RankErro
 from contradpp.serve import schemas
 from contradpp.serve.catalogue import Known
 from contradpp.serve.gate import Refused, as_json, refusal
-from contradpp.serve.served import Served
+from contradpp.serve.served import Ranked, Served
 from contradpp.serve.service import Service
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -45,36 +45,27 @@ Token = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 @router.post("/v1/recommend", response_model=schemas.RecommendAnswer, responses=ERRORS)
 async def recommend(request: Request, asked: schemas.RecommendRequest) -> Response:
     """Say what goes with a basket, or with many."""
-    service, served = _present(request)
-    _at_most("n", asked.n, service.limits.suggestions)
-    known = _known(service, served, asked.all)
+    service, served, known, among = _suggesting(request, asked)
     baskets = [one.items for one in known]
-    exclude = _listed(service, served, "exclude", asked.exclude)
-    candidates = None if asked.candidates is None else _listed(service, served, "candidates", asked.candidates)
-    if len(baskets) == 1 and candidates is None and not exclude:
+    plain = among == {"candidates": None, "exclude": []} and asked.rank_by == "probability"
+    if len(baskets) == 1 and plain:
         found = [await service.batches.recommend(served, baskets[0], asked.n)]
     else:
-        found = await service.run(
-            lambda: served.recommend(baskets, asked.n, candidates=candidates, exclude=exclude),
-            served.ranking_cost(baskets),
-        )
-    return _each(served, known, [{"problem": one.problem, "suggestions": _named(served, *one[:2])} for one in found])
+        told = {**among, "rank_by": asked.rank_by}
+        found = await service.run(lambda: served.recommend(baskets, asked.n, **told), served.ranking_cost(baskets))
+    return _each(served, known, await _suggestions(service, served, baskets, found, why=asked.why))
 
 
 @router.post("/v1/slate", response_model=schemas.RecommendAnswer, responses=ERRORS)
 async def slate(request: Request, asked: schemas.SlateRequest) -> Response:
     """Say what goes with a basket, or with many, without more of the same."""
-    service, served = _present(request)
-    _at_most("n", asked.n, service.limits.suggestions)
-    known = _known(service, served, asked.all)
+    service, served, known, among = _suggesting(request, asked)
     baskets = [one.items for one in known]
-    exclude = _listed(service, served, "exclude", asked.exclude)
-    candidates = None if asked.candidates is None else _listed(service, served, "candidates", asked.candidates)
-    told = {"diversity": asked.diversity, "at_most": asked.at_most, "candidates": candidates, "exclude": exclude}
+    told = {**among, "diversity": asked.diversity, "at_most": asked.at_most}
     found = await service.run(
         lambda: served.slate(baskets, asked.n, **told), served.ranking_cost(baskets, additions=asked.n)
     )
-    return _each(served, known, [{"problem": one.problem, "suggestions": _named(served, *one[:2])} for one in found])
+    return _each(served, known, await _suggestions(service, served, baskets, found, why=asked.why))
 
 
 @router.post("/v1/rerank", response_model=schemas.RerankAnswer, responses=ERRORS)
@@ -307,6 +298,39 @@ def _named(served: Served, items: Iterable[Hashable], shares: Iterable[float | N
         {"item": served.ids.public(item), "name": served.items.name(item), "probability": share}
         for item, share in zip(items, shares, strict=True)
     ]
+
+
+def _suggesting(
+    request: Request, asked: schemas.RecommendRequest | schemas.SlateRequest
+) -> tuple[Service, Served, list[Known], dict[str, Any]]:
+    """Who answers, the baskets, and which items may be suggested."""
+    service, served = _present(request)
+    _at_most("n", asked.n, service.limits.suggestions)
+    known = _known(service, served, asked.all)
+    exclude = _listed(service, served, "exclude", asked.exclude)
+    candidates = None if asked.candidates is None else _listed(service, served, "candidates", asked.candidates)
+    return service, served, known, {"candidates": candidates, "exclude": exclude}
+
+
+async def _suggestions(
+    service: Service, served: Served, baskets: list[list[Hashable]], found: list[Ranked], *, why: bool
+) -> list[dict[str, Any]]:
+    """An answer for each basket, with what speaks for each suggestion if someone asks and the model knows."""
+    answers: list[dict[str, Any]] = [{"problem": one.problem, "suggestions": _named(served, *one[:2])} for one in found]
+
+    def give_reasons() -> None:
+        for basket, one, answer in zip(baskets, found, answers, strict=True):
+            for told, suggestion in zip(served.reasons(basket, one.items), answer["suggestions"], strict=False):
+                suggestion["because"] = [
+                    {"item": served.ids.public(item), "name": served.items.name(item), "nats": nats}
+                    for item, nats in told.by_item.items()
+                ]
+                suggestion["popular"] = told.popular
+
+    if why:
+        most = max((len(one.items) for one in found), default=0)
+        await service.run(give_reasons, served.ranking_cost(baskets) * (1 + 2 * most))
+    return answers
 
 
 def _with_probability(served: Served, items: list[Hashable]) -> list[dict[str, Any]]:

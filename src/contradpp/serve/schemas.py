@@ -11,6 +11,7 @@ from contradpp.serve.options import Limits
 Item = StrictStr | StrictInt
 Basket = Annotated[list[Item], Field(description="Item ids; duplicates are ignored.", examples=[["tea", "milk"]])]
 Count = Annotated[int, Field(strict=True)]
+Why = Annotated[bool, Field(strict=True, description="Say which items of the basket speak for each suggestion.")]
 
 
 class Request(BaseModel):
@@ -54,6 +55,11 @@ class RecommendRequest(BasketsRequest):
     n: Count = Field(default=10, ge=1, description="How many suggestions for each basket.")
     exclude: list[Item] = Field(default_factory=list, description="Never suggest these.")
     candidates: list[Item] | None = Field(default=None, description="Suggest only from these.")
+    rank_by: Literal["probability", "lift"] | Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = Field(
+        default="probability",
+        description="lift: what the basket makes likelier than it is anyway; a number: how much popularity is damped.",
+    )
+    why: Why = False
 
 
 Diversity = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
@@ -66,10 +72,11 @@ class SlateRequest(BasketsRequest):
     n: Count = Field(default=10, ge=1, description="How many items for each basket.")
     diversity: Diversity | None = Field(
         default=None, description="0: relevance only. 1: variety only. null: what the model has learned, or 0.3."
-    )| None = Field(default=None, description="0: relevance only. 1: variety only. null: the model's own.")
+    )
     at_most: Most | dict[str, Most] | None = Field(default=None, description="Items of each category, or of some.")
     exclude: list[Item] = Field(default_factory=list, description="Never suggest these.")
     candidates: list[Item] | None = Field(default=None, description="Suggest only from these.")
+    why: Why = False
 
 
 class RerankRequest(Request):
@@ -140,12 +147,22 @@ class FeedbackRequest(Request):
 # -- Answers -------------------------------------------------------------------------------------
 
 
+class Reason(Answer):
+    """An item of the basket, and how much it speaks for a suggestion, in nats."""
+
+    item: str | int
+    name: str
+    nats: float
+
+
 class Suggestion(Answer):
     """An item, what people call it, and P(next = item | basket)."""
 
     item: str | int
     name: str
     probability: float = Field(ge=0.0, le=1.0)
+    because: list[Reason] | None = Field(default=None, description="With `why`: what speaks for it, the most first.")
+    popular: bool | None = Field(default=None, description="With `why`: whether it is among the items that sell most.")
 
 
 class BasketAnswer(Answer):

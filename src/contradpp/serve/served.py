@@ -18,6 +18,7 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.sample import chain_steps
 from contradpp.errors import RankError
 from contradpp.models.base import BaseDPP
+from contradpp.models.conditional import ConditionalDPP, Explanation
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.serve.catalogue import Ids, Search
 
@@ -107,11 +108,17 @@ class Served:
         *,
         candidates: list[Hashable] | None = None,
         exclude: Sequence[Hashable] = (),
+        rank_by: str | float = "probability",
     ) -> list[Ranked]:
         """The n best next items of every basket; a basket that nothing can join has a problem instead."""
-        return _ask_for_each(
-            lambda asked: self.model.recommend(asked, N=n, candidates=candidates, exclude=exclude), baskets
-        )
+        told: dict[str, Any] = {"candidates": candidates, "exclude": exclude, "rank_by": rank_by}
+        return _ask_for_each(lambda asked: self.model.recommend(asked, N=n, **told), baskets)
+
+    def reasons(self, basket: list[Hashable], items: Sequence[Hashable]) -> list[Explanation]:
+        """Why these items are suggested for a basket; nothing from a model that does not know."""
+        if not isinstance(self.model, ConditionalDPP):
+            return []
+        return [self.model.explain(basket, item) for item in items]
 
     def slate(self, baskets: Sequence[list[Hashable]], n: int, **told: Any) -> list[Ranked]:
         """As `recommend`, for slates; one that is shorter than n has a problem, too."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.dpp.compiled.decorators import helper
+from contradpp.dpp.factor import SINGULAR
 
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
@@ -126,10 +127,11 @@ def invert_block(R: Array, p: int, least: Array) -> tuple[float, Block]:
 def invert(R: Array, k: int, tolerance: float, work: Array, whole: bool) -> float:
     """R ← R⁻¹ (both triangles) for a positive definite R given by its lower triangle; returns log det.
 
-    −inf if it is singular: a pivot counts as zero if it is at most `tolerance` times the diagonal entry it came
-    from. Four pivots B at a time are swept: with U the rows of R at them, R ← R − Uᵀ B⁻¹ U elsewhere, B⁻¹ U in
-    their place, and −B⁻¹ in the block. R has room for a multiple of four rows, `work` for WORK rows as long.
-    If not `whole`, only the part that the determinant needs is computed.
+    −inf if it is singular: if a pivot, or the reciprocal of a diagonal entry of the inverse, is at most `tolerance`
+    times the diagonal entry of R. Four pivots B at a time are swept: with U the rows of R at them, R ← R − Uᵀ B⁻¹ U
+    elsewhere, B⁻¹ U in their place, and −B⁻¹ in the block. R has room for a multiple of four rows, `work` for WORK
+    rows as long.
+    If not `whole`, only the part that the determinant needs is computed, and only the pivots are looked at.
     """
     room = k + (-k) % PANEL
     for a in range(k, room):
@@ -166,11 +168,94 @@ def invert(R: Array, k: int, tolerance: float, work: Array, whole: bool) -> floa
         R[p, p], R[p + 1, p], R[p + 1, p + 1] = -b00, -b10, -b11
         R[p + 2, p], R[p + 2, p + 1], R[p + 2, p + 2] = -b20, -b21, -b22
         R[p + 3, p], R[p + 3, p + 1], R[p + 3, p + 2], R[p + 3, p + 3] = -b30, -b31, -b32, -b33
+    if not whole:
+        return float(log_det + np.log(product))
+    regular = True
     for a in range(k):
         for b in range(a + 1):
             value = -R[a, b]
             R[a, b], R[b, a] = value, value
-    return float(log_det + np.log(product))
+        regular = regular and R[a, a] * work[REST, a] < 1.0
+    return float(log_det + np.log(product)) if regular else -np.inf
+
+
+@helper
+def scale_to_one(A: Array, k: int, scales: Array) -> None:
+    """Divide rows and columns of A by `scales`, chosen so that the largest entry of each is about 1.
+
+    From √A_aa, a few divisions by the square root of a row's largest entry (Ruiz 2001): a diagonal that is
+    zero, or only rounding, is no scale, and neither are the entries between items of very different popularity.
+    Where A is symmetric √A_aa it stays, as no entry exceeds those of the diagonal then.
+    """
+    factors = np.empty(k)
+    for a in range(k):
+        factors[a] = 1.0 / np.sqrt(A[a, a]) if A[a, a] > 1e-200 else 1.0
+        scales[a] = 1.0
+    for turn in range(4):
+        for a in range(k):
+            for b in range(k):
+                A[a, b] *= factors[a] * factors[b]
+            scales[a] /= factors[a]
+        even = True
+        for a in range(k):
+            largest = 0.0
+            for b in range(k):
+                largest = max(largest, abs(A[a, b]))
+            even = even and abs(largest - 1.0) < 1e-9
+            factors[a] = 1.0 / np.sqrt(largest) if largest > 0.0 else 1.0
+        if even or turn == 3:
+            break
+
+
+@helper
+def invert_by_pivots(A: Array, k: int) -> tuple[float, float]:
+    """A ← A⁻¹ by Gauss and Jordan with exchanges of rows; returns log det A and the largest entry of A⁻¹.
+
+    Where A is singular by the rule of `dpp.factor`, or its determinant negative, that is −inf and ∞, and the content of
+    A is meaningless.
+    """
+    swaps = np.empty(k, dtype=np.int64)
+    log_det, product = 0.0, 1.0
+    for c in range(k):
+        best = c
+        for a in range(c + 1, k):
+            if abs(A[a, c]) > abs(A[best, c]):
+                best = a
+        swaps[c] = best
+        pivot = A[best, c]
+        if not abs(pivot) > 0.0:
+            return -np.inf, np.inf
+        log_det, product = times_det(log_det, product, pivot if best == c else -pivot)
+        if best != c:
+            for b in range(k):
+                A[c, b], A[best, b] = A[best, b], A[c, b]
+        sweep(A, k, c)
+    largest = 0.0
+    for a in range(k):
+        for b in range(k):
+            largest = max(largest, abs(A[a, b]))
+    if not (product > 0.0 and largest < 1.0 / SINGULAR):
+        return -np.inf, np.inf
+    for c in range(k - 1, -1, -1):
+        if swaps[c] != c:
+            for a in range(k):
+                A[a, c], A[a, swaps[c]] = A[a, swaps[c]], A[a, c]
+    return float(log_det + np.log(product)), largest
+
+
+@helper
+def invert_scaled(A: Array, k: int, ridge: float) -> tuple[float, float]:
+    """A ← A⁻¹ by way of the scaled A, to the diagonal of which `ridge` is added; see `invert_by_pivots`."""
+    scales = np.empty(k)
+    scale_to_one(A, k, scales)
+    for a in range(k):
+        A[a, a] += ridge
+    log_det, largest = invert_by_pivots(A, k)
+    for a in range(k):
+        log_det += 2.0 * np.log(scales[a])
+        for b in range(k):
+            A[a, b] /= scales[a] * scales[b]
+    return log_det, max(largest, 1.0)
 
 
 @helper
@@ -192,9 +277,9 @@ def sweep(A: Array, k: int, c: int) -> None:
 def times_det(log_det: float, product: float, det: float) -> tuple[float, float]:
     """A determinant as exp(log_det) × product, times another: few logarithms, which cost more than a small basket."""
     product *= det
-    if 1e-200 < product < 1e200:
+    if 1e-200 < abs(product) < 1e200:
         return log_det, product
-    return log_det + np.log(product), 1.0
+    return log_det + np.log(abs(product)), np.copysign(1.0, product)
 
 
 @helper

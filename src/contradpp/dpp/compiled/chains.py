@@ -16,9 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import first_at_least
+from contradpp.dpp.compiled.blocks import first_at_least, invert_scaled
 from contradpp.dpp.compiled.decorators import entry, helper
-from contradpp.dpp.compiled.kernels import invert, set_scales
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int32]
@@ -237,17 +236,8 @@ def det_ratio(parts: Parts, Y: Codes, W: Array, gone: NDArray[np.int64], items: 
 @helper
 def inverse_of(L: Array) -> tuple[Array, bool]:
     """L⁻¹, and whether there is one by the rule of `factor`."""
-    k = len(L)
-    W, scales = L.copy(), np.empty(k)
-    set_scales(W, scales)
-    for a in range(k):
-        for b in range(k):
-            W[a, b] /= scales[a] * scales[b]
-    possible = invert(W)[0] > -np.inf
-    for a in range(k):
-        for b in range(k):
-            W[a, b] /= scales[a] * scales[b]
-    return W, possible
+    W = L.copy()
+    return W, invert_scaled(W, len(W), 0.0)[0] > -np.inf
 
 
 # -- The chain -------------------------------------------------------------------------------------------

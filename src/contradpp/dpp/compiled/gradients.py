@@ -19,15 +19,13 @@ from numpy.typing import NDArray
 
 from contradpp.dpp.compiled.blocks import (
     PANEL,
-    REST,
     WORK,
     invert,
+    invert_scaled,
     largest_set,
     multiply,
     padded,
     products,
-    sweep,
-    times_det,
 )
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.factor import SINGULAR
@@ -104,96 +102,62 @@ def load_rows(V: Array, rows: Codes, start: int, k: int, X: Array) -> None:
 
 
 @helper
-def invert_general(W: Array, k: int, scale: Array) -> float:
-    """W ← W⁻¹ by Gauss and Jordan, after scaling to a unit diagonal; returns log det, −inf if it is singular.
-
-    No row needs to be exchanged: the symmetric part is positive semi-definite, and so is that of every Schur
-    complement.
-    """
-    log_det, product = 0.0, 1.0
-    for a in range(k):
-        if not W[a, a] > 0.0:
-            return -np.inf
-        scale[a] = np.sqrt(W[a, a])
-        log_det, product = times_det(log_det, product, W[a, a])
-    for a in range(k):
-        for b in range(k):
-            W[a, b] /= scale[a] * scale[b]
-    for p in range(k):
-        pivot = W[p, p]
-        if not pivot > SINGULAR:
-            return -np.inf
-        log_det, product = times_det(log_det, product, pivot)
-        sweep(W, k, p)
-    for a in range(k):
-        for b in range(k):
-            if not abs(W[a, b]) * SINGULAR < 1.0:
-                return -np.inf
-            W[a, b] /= scale[a] * scale[b]
-    return float(log_det + np.log(product))
-
-
-@helper
-def invert_set(p: Parameters, indices: Codes, start: int, k: int, room: Room, whole: bool) -> float:
-    """W = L_A⁻¹ of one set whose rows of V are in X; returns log det L_A, −inf if it is singular (see `dpp.factor`).
-
-    With a diagonal, L_A itself stays in `room.L`. If not `whole`, only the determinant counts.
-    """
-    X, W, place = room.X, room.W, room.place
-    if k > p.V.shape[1] and len(p.d) == 0 and len(p.partners) == 0:
-        return -np.inf
-    products(X, X, k, W)
+def add_rest(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> None:
+    """W, the lower triangle of V_A V_Aᵀ, becomes L_A; where there is a diagonal, `room.L` has all of it, too."""
+    W, L, place = room.W, room.L, room.place
     if len(p.d):
         for a in range(k):
             W[a, a] += p.d[indices[start + a]]
-    if len(p.partners) == 0:
-        if len(p.d):
-            for a in range(k):
-                for b in range(a + 1):
-                    room.L[a, b] = W[a, b]
-                    room.L[b, a] = W[a, b]
-        log_det = invert(W, k, SINGULAR, room.work, whole)
-        if whole:
-            for a in range(k):
-                if not W[a, a] * room.work[REST, a] < 1.0:  # the rule of `factor`: W_ii L_ii SINGULAR
-                    return -np.inf
-        return float(log_det)
-    for a in range(k):
-        for b in range(a):
-            W[b, a] = W[a, b]
-        place[indices[start + a]] = a
-    for a in range(k):
-        i = indices[start + a]
-        for e in range(p.starts[i], p.starts[i + 1]):
-            b = place[p.partners[e]]
-            if b >= 0:
-                W[a, b] += p.skew[e]
-    for a in range(k):
-        place[indices[start + a]] = -1
-        if len(p.d):
-            for b in range(k):
-                room.L[a, b] = W[a, b]
-    return invert_general(W, k, room.S)
+    if len(p.partners):
+        for a in range(k):
+            for b in range(a):
+                W[b, a] = W[a, b]
+            place[indices[start + a]] = a
+        for a in range(k):
+            i = indices[start + a]
+            for e in range(p.starts[i], p.starts[i + 1]):
+                b = place[p.partners[e]]
+                if b >= 0:
+                    W[a, b] += p.skew[e]
+        for a in range(k):
+            place[indices[start + a]] = -1
+    if len(p.d):
+        for a in range(k):
+            for b in range(a):
+                L[a, b] = W[a, b]
+                L[b, a] = W[b, a] if len(p.partners) else W[a, b]
+            L[a, a] = W[a, a]
+
+
+@helper
+def invert_set(W: Array, k: int, most: int, symmetric: bool, work: Array, whole: bool) -> float:
+    """L_A in W becomes its inverse; returns log det L_A, −inf if it is singular (see `dpp.factor`) or k > `most`.
+
+    A symmetric L_A is given by its lower triangle. If not `whole`, only the determinant counts.
+    """
+    if k > most:
+        return -np.inf
+    if not symmetric:
+        return invert_scaled(W, k, 0.0)[0]
+    return invert(W, k, SINGULAR, work, whole)
 
 
 @entry
 def set_log_dets(p: Parameters, indptr: Pointers, indices: Codes, first: int, last: int, out: Array) -> None:
     """log det L_A of sets first..last−1, −inf where singular, as any that is larger than the rank."""
-    room = room_for(largest_set(indptr, first, last), p, False)
+    largest = largest_set(indptr, first, last)
+    room = room_for(largest, p, False)
+    V, X, W, work = p.V, room.X, room.W, room.work
+    symmetric, plain = len(p.partners) == 0, len(p.partners) == 0 and len(p.d) == 0
+    most = V.shape[1] if plain else largest
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
-        load_rows(p.V, indices, start, k, room.X)
-        out[s] = invert_set(p, indices, start, k, room, False)
-
-
-@helper
-def multiply_by_two(C: Array, k: int, Y: Array, n: int, out: Array, start: int) -> None:
-    """Rows start, start + 1, ... of out become 2 C Y; C is doubled."""
-    for a in range(k):
-        for b in range(k):
-            C[a, b] *= 2.0
-    multiply(C, k, Y, n, out, start)
+        load_rows(V, indices, start, k, X)
+        products(X, X, k, W)
+        if not plain:
+            add_rest(p, indices, start, k, room)
+        out[s] = invert_set(W, k, most, symmetric, work, False)
 
 
 @entry
@@ -201,41 +165,57 @@ def log_det_gradients(
     p: Parameters, links: Pointers, indptr: Pointers, indices: Codes, first: int, last: int,
     G: Array, diagonal: Array, pairs: Array, log_dets: Array,
 ) -> None:  # fmt: skip
-    """log det L_A and its gradient for sets first..last−1: entry rows (W + Wᵀ) V_A, W_ii, and s_ij W_ji.
+    """log det L_A and its gradient for sets first..last−1: entry rows ½ (W + Wᵀ) V_A, W_ii, and s_ij W_ji.
 
-    `pairs` has a place for every partner of every entry, from links[e] on: the gradient by log |s|. A singular set gets
-    log det = −inf and zeros.
+    The rows are half of the gradient by V. `pairs` has a place for every partner of every entry, from links[e] on: the
+    gradient by log |s|. A singular set gets log det = −inf and zeros.
     """
-    K = p.V.shape[1]
-    room = room_for(largest_set(indptr, first, last), p, False)
-    X, W, both = room.X, room.W, room.H
+    largest = largest_set(indptr, first, last)
+    room = room_for(largest, p, False)
+    V, X, W, work = p.V, room.X, room.W, room.work
+    symmetric, plain = len(p.partners) == 0, len(p.partners) == 0 and len(p.d) == 0
+    K = V.shape[1]
+    most = K if plain else largest
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
-        load_rows(p.V, indices, start, k, X)
-        log_dets[s] = invert_set(p, indices, start, k, room, True)
+        load_rows(V, indices, start, k, X)
+        products(X, X, k, W)
+        if not plain:
+            add_rest(p, indices, start, k, room)
+        log_dets[s] = invert_set(W, k, most, symmetric, work, True)
         if log_dets[s] == -np.inf:
             clear(start, k, links, G, diagonal, pairs)
             continue
-        if len(p.d):
-            for a in range(k):
-                diagonal[start + a] = W[a, a]
-        if len(p.partners) == 0:
-            multiply_by_two(W, k, X, K, G, start)
-            continue
+        if not plain:
+            log_det_shares(p, indices, start, k, room, links, diagonal, pairs)
+        multiply(W, k, X, K, G, start)
+
+
+@helper
+def log_det_shares(
+    p: Parameters, indices: Codes, start: int, k: int, room: Room, links: Pointers, diagonal: Array, pairs: Array
+) -> None:
+    """The gradient of log det L_A by d and log |s|; then W becomes ½ (W + Wᵀ)."""
+    W, place = room.W, room.place
+    if len(p.d):
         for a in range(k):
-            room.place[indices[start + a]] = a
-            for b in range(k):
-                both[a, b] = W[a, b] + W[b, a]
-        multiply(both, k, X, K, G, start)
-        for a in range(k):
-            i, at = indices[start + a], links[start + a]
-            for e in range(p.starts[i], p.starts[i + 1]):
-                b = room.place[p.partners[e]]
-                pairs[at] = p.skew[e] * W[b, a] if b >= 0 else 0.0
-                at += 1
-        for a in range(k):
-            room.place[indices[start + a]] = -1
+            diagonal[start + a] = W[a, a]
+    if len(p.partners) == 0:
+        return
+    for a in range(k):
+        place[indices[start + a]] = a
+    for a in range(k):
+        i, at = indices[start + a], links[start + a]
+        for e in range(p.starts[i], p.starts[i + 1]):
+            b = place[p.partners[e]]
+            pairs[at] = p.skew[e] * W[b, a] if b >= 0 else 0.0
+            at += 1
+    for a in range(k):
+        place[indices[start + a]] = -1
+        for b in range(a):
+            half = 0.5 * (W[a, b] + W[b, a])
+            W[a, b], W[b, a] = half, half
 
 
 @helper
@@ -266,15 +246,11 @@ def partner_products(p: Parameters, indices: Codes, start: int, k: int, dense: A
 
 
 @helper
-def square_of_set(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> None:
-    """T = (L²)_A of one set; WT and P are overwritten."""
-    T, WT, P = room.T, room.WT, room.P
-    products(room.X, room.XC, k, T)
-    if len(p.partners) == 0:
-        for a in range(k):
-            for b in range(a):
-                T[b, a] = T[a, b]
-    else:
+def add_rest_of_square(p: Parameters, VS: Array, slots: Codes, indices: Codes, start: int, k: int, room: Room) -> None:
+    """T, the lower triangle of V_A C V_Aᵀ, becomes (L²)_A, all of it where there is an S; WT and P are overwritten."""
+    T, WT, P, L = room.T, room.WT, room.P, room.L
+    if len(p.partners):
+        load_rows(VS, slots, start, k, room.Y)
         products(room.Y, room.X, k, WT)
         products(room.X, room.Y, k, P)
         for a in range(k):
@@ -289,37 +265,29 @@ def square_of_set(p: Parameters, indices: Codes, start: int, k: int, room: Room)
     if len(p.d):
         for a in range(k):
             da = p.d[indices[start + a]]
-            for b in range(k):
-                T[a, b] += (da + p.d[indices[start + b]]) * room.L[a, b]
+            for b in range(k if len(p.partners) else a + 1):
+                T[a, b] += (da + p.d[indices[start + b]]) * L[a, b]
             T[a, a] -= da * da
 
 
 @helper
-def conditional_terms(
-    p: Parameters, terms: Terms, slots: Codes, indices: Codes, start: int, k: int, room: Room
-) -> bool:
-    """W = L_A⁻¹, T, WT, P = W T W and the conditional normalisers S_i of one set; False if it is singular.
+def conditional_terms(trace: float, k: int, symmetric: bool, W: Array, T: Array, WT: Array, P: Array, S: Array) -> bool:
+    """From W = L_A⁻¹ and T: WT, P = W T W and the conditional normalisers S_i of one set; False if one is not positive.
 
     S_i = tr L − tr(W T) + P_ii / W_ii = Σ_j det L_{A∖i∪j} / det L_{A∖i}.
     """
-    W, WT, P, S = room.W, room.WT, room.P, room.S
-    load_rows(p.V, indices, start, k, room.X)
-    if invert_set(p, indices, start, k, room, True) == -np.inf:
-        return False
-    load_rows(terms.VC, slots, start, k, room.XC)
-    if len(p.partners):
-        load_rows(terms.VS, slots, start, k, room.Y)
-    square_of_set(p, indices, start, k, room)
-    multiply(W, k, room.T, k, WT, 0)
+    if symmetric:
+        for a in range(k):
+            for b in range(a):
+                T[b, a] = T[a, b]
+    multiply(W, k, T, k, WT, 0)
     multiply(WT, k, W, k, P, 0)
-    total = terms.trace
+    total = trace
     for a in range(k):
         total -= WT[a, a]
     for a in range(k):
-        if not W[a, a] > 0.0:
-            return False
         S[a] = total + P[a, a] / W[a, a]
-        if not S[a] > 0:
+        if not (W[a, a] > 0.0 and S[a] > 0.0):
             return False
     return True
 
@@ -329,13 +297,26 @@ def conditional_log_likelihoods(
     p: Parameters, terms: Terms, slots: Codes, indptr: Pointers, indices: Codes, first: int, last: int, out: Array
 ) -> None:
     """log P(i | A∖i) for every entry of sets first..last−1 (NaN where the set is singular)."""
-    room = room_for(largest_set(indptr, first, last), p, True)
+    largest = largest_set(indptr, first, last)
+    room = room_for(largest, p, True)
+    V, VC, VS, trace = p.V, terms.VC, terms.VS, terms.trace
+    X, XC, W, T, WT, P, S, work = room.X, room.XC, room.W, room.T, room.WT, room.P, room.S, room.work
+    symmetric, plain = len(p.partners) == 0, len(p.partners) == 0 and len(p.d) == 0
+    most = V.shape[1] if plain else largest
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
-        usable = conditional_terms(p, terms, slots, indices, start, k, room)
+        load_rows(V, indices, start, k, X)
+        load_rows(VC, slots, start, k, XC)
+        products(X, X, k, W)
+        products(X, XC, k, T)
+        if not plain:
+            add_rest(p, indices, start, k, room)
+            add_rest_of_square(p, VS, slots, indices, start, k, room)
+        usable = invert_set(W, k, most, symmetric, work, True) > -np.inf
+        usable = usable and conditional_terms(trace, k, symmetric, W, T, WT, P, S)
         for a in range(k):
-            out[start + a] = -np.log(room.W[a, a]) - np.log(room.S[a]) if usable else np.nan
+            out[start + a] = -np.log(W[a, a]) - np.log(S[a]) if usable else np.nan
 
 
 @entry
@@ -346,24 +327,36 @@ def conditional_gradients(
     """The gradient of Σ_i g_i log P(i | A∖i), for sets first..last−1, in parts; the sum itself in `values`.
 
     With T̄ = (σW − W D(q) W)ᵀ the adjoint of T, H = T̄ + T̄ᵀ, E = T̄ᵀ − T̄ and L̄ that of L_A, the entry rows are
-    G = (L̄ + L̄ᵀ) V_A + E Y_A;  F = H V_A, from which come (H V_A) C and the sum in C̄;  and B = −E V_A, the adjoint
-    of Y_A. The trace gives every item −σ by its d and −2σ v. `pairs` gets ∂/∂ log |s| but for the part of Y.
-    Singular sets contribute nothing.
+    half of (L̄ + L̄ᵀ) V_A + E Y_A in G;  of H V_A in F, from which come (H V_A) C and the sum in C̄;  and of −E V_A, the
+    adjoint of Y_A, in B. The trace gives every item −σ by its d and −2σ v. `pairs` gets ∂/∂ log |s| but for the part of
+    Y. Singular sets contribute nothing.
     """
-    K, paired = p.V.shape[1], len(p.partners) > 0
-    room = room_for(largest_set(indptr, first, last), p, True)
-    X, W, T, WT, P, R, H, S, q, x = (
-        room.X, room.W, room.T, room.WT, room.P, room.R, room.H, room.S, room.q, room.x
+    largest = largest_set(indptr, first, last)
+    room = room_for(largest, p, True)
+    V, VC, VS, trace = p.V, terms.VC, terms.VS, terms.trace
+    X, XC, W, T, WT, P, R, H, S, q, x, work = (
+        room.X, room.XC, room.W, room.T, room.WT, room.P, room.R, room.H, room.S, room.q, room.x, room.work
     )  # fmt: skip
+    symmetric, plain = len(p.partners) == 0, len(p.partners) == 0 and len(p.d) == 0
+    K = V.shape[1]
+    most = K if plain else largest
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
         sigmas[s] = 0.0
         values[s] = 0.0
-        if not conditional_terms(p, terms, slots, indices, start, k, room):
+        load_rows(V, indices, start, k, X)
+        load_rows(VC, slots, start, k, XC)
+        products(X, X, k, W)
+        products(X, XC, k, T)
+        if not plain:
+            add_rest(p, indices, start, k, room)
+            add_rest_of_square(p, VS, slots, indices, start, k, room)
+        usable = invert_set(W, k, most, symmetric, work, True) > -np.inf
+        if not (usable and conditional_terms(trace, k, symmetric, W, T, WT, P, S)):
             clear(start, k, links, G, diagonal, pairs)
             F[start : start + k] = 0.0
-            if paired:
+            if not symmetric:
                 B[start : start + k] = 0.0
             continue
         sigma = 0.0
@@ -372,50 +365,72 @@ def conditional_gradients(
             sigma += weight / S[a]
             q[a] = weight / (S[a] * W[a, a])
             x[a] = (q[a] * P[a, a] - weight) / W[a, a]
+            if symmetric:
+                x[a] *= 0.5  # W D(q) P is the transpose of P D(q) W then: half of W D(x) W goes with each
             values[s] -= weight * np.log(W[a, a] * S[a])
         sigmas[s] = sigma
         for a in range(k):
             for b in range(k):
                 WT[a, b] = W[a, b] * q[b]
         multiply(WT, k, W, k, T, 0)  # W D(q) W
-        if paired:
+        if not symmetric:
             multiply(WT, k, P, k, H, 0)  # W D(q) P
         for a in range(k):
             for b in range(k):
                 T[a, b] = sigma * W[a, b] - T[a, b]  # T̄ᵀ
-                # Where all is symmetric W D(q) P is the transpose of P D(q) W: half of W D(x) W goes with each.
-                WT[a, b] = P[a, b] * q[b] - W[a, b] * (x[b] if paired else 0.5 * x[b])
+                WT[a, b] = P[a, b] * q[b] - W[a, b] * x[b]
         multiply(WT, k, W, k, R, 0)
-        if paired:
-            for a in range(k):
-                for b in range(k):
-                    R[a, b] += H[a, b] - sigma * P[a, b]  # L̄ᵀ
-        else:
+        if symmetric:
             for a in range(k):
                 for b in range(a + 1):
-                    value = R[a, b] + R[b, a] - sigma * P[a, b]
+                    value = R[a, b] + R[b, a] - sigma * P[a, b]  # L̄
                     R[a, b], R[b, a] = value, value
-        if len(p.d):
-            diagonal_shares(p, indices, start, k, room, diagonal)
+        if not plain:
+            conditional_shares(p, indices, start, k, room, sigma, links, diagonal, pairs)
+        multiply(R, k, X, K, G, start)
+        multiply(T, k, X, K, F, start)
+        if not symmetric:
+            rows_of_partners(start, k, K, room, G, B)
+
+
+@helper
+def conditional_shares(
+    p: Parameters, indices: Codes, start: int, k: int, room: Room, sigma: float, links: Pointers, diagonal: Array,
+    pairs: Array,
+) -> None:  # fmt: skip
+    """The gradient by d and log |s|; then R and T become ½ (L̄ + L̄ᵀ) and ½ H, and WT becomes ½ E."""
+    T, WT, P, R, H = room.T, room.WT, room.P, room.R, room.H
+    paired = len(p.partners) > 0
+    if paired:
         for a in range(k):
             for b in range(k):
-                P[a, b] = R[a, b] + R[b, a]
-        multiply(P, k, X, K, G, start)
-        if not paired:
-            multiply_by_two(T, k, X, K, F, start)
-            continue
+                R[a, b] += H[a, b] - sigma * P[a, b]  # L̄ᵀ
+    if len(p.d):
+        diagonal_shares(p, indices, start, k, room, diagonal)
+    if paired:
         for a in range(k):
             for b in range(k):
                 H[a, b] = T[a, b] + T[b, a]
-                WT[a, b] = T[a, b] - T[b, a]  # E
-        multiply(WT, k, room.Y, K, room.more, 0)
-        multiply(H, k, X, K, F, start)
-        multiply(WT, k, X, K, B, start)
-        for a in range(k):
-            for c in range(K):
-                G[start + a, c] += room.more[a, c]
-                B[start + a, c] = -B[start + a, c]
         pair_shares(p, indices, start, k, room, links, pairs)
+        for a in range(k):
+            for b in range(k):
+                WT[a, b] = 0.5 * (T[a, b] - T[b, a])
+                P[a, b] = 0.5 * (R[a, b] + R[b, a])
+        for a in range(k):
+            for b in range(k):
+                T[a, b], R[a, b] = 0.5 * H[a, b], P[a, b]
+
+
+@helper
+def rows_of_partners(start: int, k: int, K: int, room: Room, G: Array, B: Array) -> None:
+    """With ½ E in WT: ½ E Y_A is added to G, and −½ E V_A is in B."""
+    more = room.more
+    multiply(room.WT, k, room.Y, K, more, 0)
+    multiply(room.WT, k, room.X, K, B, start)
+    for a in range(k):
+        for c in range(K):
+            G[start + a, c] += more[a, c]
+            B[start + a, c] = -B[start + a, c]
 
 
 @helper

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import first_at_least, largest_set, sweep
+from contradpp.dpp.compiled.blocks import first_at_least, invert_scaled, largest_set
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.factor import SINGULAR
 
@@ -166,67 +166,6 @@ def fill_kernel(
         L[a, a] += d[codes[a]]
 
 
-@helper
-def set_scales(L: Array, scales: Array) -> None:
-    """What to divide rows and columns by, so that the largest entry of each is about 1.
-
-    From √L_aa, a few divisions by the square root of a row's largest entry (Ruiz 2001): a diagonal that is
-    zero, or only rounding, is no scale, and neither are the entries between items of very different popularity.
-    Where L is symmetric √L_aa it stays, as no entry exceeds those of the diagonal then.
-    """
-    k = len(L)
-    largest = np.empty(k)
-    for a in range(k):
-        scales[a] = np.sqrt(L[a, a]) if L[a, a] > 1e-200 else 1.0
-    for _ in range(3):
-        for a in range(k):
-            largest[a] = 0.0
-            for b in range(k):
-                largest[a] = max(largest[a], abs(L[a, b]) / (scales[a] * scales[b]))
-        for a in range(k):
-            if largest[a] > 0:
-                scales[a] *= np.sqrt(largest[a])
-
-
-@helper
-def invert(A: Array) -> tuple[float, float]:
-    """Put A⁻¹ in the place of A, by elimination with row pivots; returns log det A and the largest entry of A⁻¹.
-
-    Where it is singular or its determinant negative, that is −inf and ∞, and the content of A is meaningless.
-    """
-    k = len(A)
-    swaps = np.empty(k, dtype=np.int64)
-    log, positive = 0.0, True
-    for c in range(k):
-        best = c
-        for a in range(c + 1, k):
-            if abs(A[a, c]) > abs(A[best, c]):
-                best = a
-        pivot = A[best, c]
-        if not abs(pivot) > 0:
-            return -np.inf, np.inf
-        swaps[c] = best
-        if best != c:
-            positive = not positive
-            for b in range(k):
-                A[c, b], A[best, b] = A[best, b], A[c, b]
-        if pivot < 0:
-            positive = not positive
-        log += np.log(abs(pivot))
-        sweep(A, k, c)
-    largest = 0.0
-    for a in range(k):
-        for b in range(k):
-            largest = max(largest, abs(A[a, b]))
-    for c in range(k - 1, -1, -1):
-        if swaps[c] != c:
-            for a in range(k):
-                A[a, c], A[a, swaps[c]] = A[a, swaps[c]], A[a, c]
-    if not (positive and largest < 1.0 / SINGULAR):
-        return -np.inf, np.inf
-    return log, largest
-
-
 @entry
 def invert_sets(
     left: Array, X: Array, d: Array, S_indptr: Pointers, S_indices: Codes, S_values: Array, indptr: Pointers,
@@ -234,35 +173,20 @@ def invert_sets(
 ) -> None:  # fmt: skip
     """W = L_A⁻¹ of sets first..last−1, log det L_A (−inf where singular) and the largest entry of the scaled inverse.
 
-    L_A is scaled first (`set_scales`), so that items of very different popularity do no harm. The inverse of a
-    singular L_A is that of L_A with `ridge` added to the scaled diagonal, or zero where ridge is zero.
+    The inverse of a singular L_A is that of L_A with `ridge` added to the scaled diagonal, or zero where ridge is zero.
     """
-    scales = np.empty(largest_set(indptr, first, last))
     for s in range(first, last):
         codes = indices[indptr[s] : indptr[s + 1]]
         k = len(codes)
         A = W[offsets[s] : offsets[s] + k * k].reshape(k, k)
-        logs[s], worst[s] = -np.inf, np.inf
-        for attempt in range(2):
+        fill_kernel(left, X, d, S_indptr, S_indices, S_values, codes, A)
+        logs[s], worst[s] = invert_scaled(A, k, 0.0)
+        possible = logs[s] > -np.inf
+        if not possible and ridge > 0.0:
             fill_kernel(left, X, d, S_indptr, S_indices, S_values, codes, A)
-            set_scales(A, scales)
-            for a in range(k):
-                for b in range(k):
-                    A[a, b] /= scales[a] * scales[b]
-                if attempt == 1:
-                    A[a, a] += ridge
-            log, largest = invert(A)
-            if log > -np.inf:
-                for a in range(k):
-                    for b in range(k):
-                        A[a, b] /= scales[a] * scales[b]
-                    log += 2.0 * np.log(scales[a])
-                if attempt == 0:
-                    logs[s], worst[s] = log, max(largest, 1.0)
-                break
-            if ridge == 0.0 or attempt == 1:
-                A[:] = 0.0
-                break
+            possible = invert_scaled(A, k, ridge)[0] > -np.inf
+        if not possible:
+            A[:] = 0.0
 
 
 # -- Scores of all items given a set -------------------------------------------------------------------

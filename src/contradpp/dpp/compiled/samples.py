@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.dpp.compiled.blocks import invert_scaled
 from contradpp.dpp.compiled.decorators import entry, helper
-from contradpp.dpp.compiled.kernels import invert, project_off, set_scales
+from contradpp.dpp.compiled.kernels import project_off
 from contradpp.dpp.factor import SINGULAR
 
 Array = NDArray[np.float64]
@@ -200,15 +201,9 @@ def take_in(p: Array, q: Array, pivot: float, k: int, w: float, g: Array, h: Arr
         inverse[a, k], inverse[k, a] = -g[a] * (1.0 + (1.0 + w) / rest), -h[a] / rest
     F[k, k], inverse[k, k] = pivot - 1.0, (1.0 + w) / rest
     if (k + 1) % RENEWED == 0:
-        fresh, scales = F[: k + 1, : k + 1].copy(), np.empty(k + 1)
-        set_scales(fresh, scales)
-        for a in range(k + 1):
-            for b in range(k + 1):
-                fresh[a, b] /= scales[a] * scales[b]
-        if invert(fresh)[0] > -np.inf:
-            for a in range(k + 1):
-                for b in range(k + 1):
-                    inverse[a, b] = fresh[a, b] / (scales[a] * scales[b])
+        fresh = F[: k + 1, : k + 1].copy()
+        if invert_scaled(fresh, k + 1, 0.0)[0] > -np.inf:
+            inverse[: k + 1, : k + 1] = fresh
 
 
 @helper

@@ -2,7 +2,8 @@
 
 The index is a CSR (pointers, postings) of the baskets that hold each item; the baskets are a CSR (indptr, indices).
 The similarity of a set A and a basket b is Σ_{i∈A∩b} w_i / W_b^γ, W_b the sum of the weights w of a basket; `scale`
-is W_b^{−γ}. The vote of each of the n most similar baskets is its similarity to a power, as a share of all votes.
+is W_b^{−γ}. The vote of each of the n most similar baskets is its similarity to a power, as a share of all votes and
+of some blank ones.
 """
 
 from __future__ import annotations
@@ -64,16 +65,19 @@ def meet(
 
 @helper
 def weigh(
-    overlap: Array, scale: Array, touched: Codes, least_overlap: float, n: int, power: float, votes: Array
+    overlap: Array, scale: Array, touched: Codes, least_overlap: float, n: int, power: float, shrinkage: float,
+    votes: Array,
 ) -> None:  # fmt: skip
-    """The votes of the baskets touched, which sum to one: 0 but for the n most similar.
+    """The votes of the baskets touched, 0 but for the n most similar: shares of all and of `shrinkage` blank ones.
+
+    A blank vote is as strong as the strongest, so that few voters say little.
 
     Baskets that tie for the last places share them, so that the order of items and baskets does not count.
     """
     for k in range(len(touched)):
         x = overlap[touched[k]]
         votes[k] = x * scale[touched[k]] if x > least_overlap else 0.0
-    low, high, share, total = 0.0, 0.0, 1.0, 0.0
+    low, high, share, total, strongest = 0.0, 0.0, 1.0, 0.0, 0.0
     if len(touched) > n:
         least = least_of_best(votes, n)
         low, high = least * (1 - TIE), least * (1 + TIE)
@@ -88,6 +92,8 @@ def weigh(
         else:
             votes[k] = votes[k] ** power * (1.0 if votes[k] > high else share)
         total += votes[k]
+        strongest = max(strongest, votes[k])
+    total += shrinkage * strongest
     for k in range(len(touched)):
         votes[k] /= total if total > 0.0 else 1.0
 
@@ -105,7 +111,7 @@ def hand_out(touched: Codes, votes: Array, indptr: Pointers, indices: Codes, out
 @entry
 def count_votes(
     pointers: Pointers, postings: Codes, indptr: Pointers, indices: Codes, weights: Array, scale: Array, n: int,
-    power: float, sets: Pointers, codes: Codes, own: Pointers, each: bool, out: Array,
+    power: float, shrinkage: float, sets: Pointers, codes: Codes, own: Pointers, each: bool, out: Array,
 ) -> None:  # fmt: skip
     """The votes for every item given every set, or, with `each`, given its set without every entry in turn.
 
@@ -121,7 +127,7 @@ def count_votes(
             if each:
                 for p in range(pointers[codes[e]], pointers[codes[e] + 1]):
                     overlap[postings[p]] -= weights[codes[e]]
-            weigh(overlap, scale, met, least, n, power, votes[: len(met)])
+            weigh(overlap, scale, met, least, n, power, shrinkage, votes[: len(met)])
             hand_out(met, votes, indptr, indices, out[e])
             if each:
                 for p in range(pointers[codes[e]], pointers[codes[e] + 1]):
@@ -134,13 +140,13 @@ def count_votes(
 @entry
 def share_votes(
     pointers: Pointers, postings: Codes, indptr: Pointers, indices: Codes, weights: Array, scale: Array, n: int,
-    power: float, codes: Codes, item: int, out: Array,
+    power: float, shrinkage: float, codes: Codes, item: int, out: Array,
 ) -> None:  # fmt: skip
     """out[a] = the share that the item codes[a] has in the votes for `item`: that of its weight in each overlap."""
     overlap = np.zeros(len(indptr) - 1)
     touched, votes = np.empty(len(overlap), dtype=np.int32), np.empty(len(overlap))
     met = touched[: meet(pointers, postings, weights, codes, -1, overlap, touched)]
-    weigh(overlap, scale, met, TIE * weights[codes].sum(), n, power, votes[: len(met)])
+    weigh(overlap, scale, met, TIE * weights[codes].sum(), n, power, shrinkage, votes[: len(met)])
     rates = np.zeros(len(overlap))
     for k in range(len(met)):
         if item in indices[indptr[met[k]] : indptr[met[k] + 1]]:

@@ -73,7 +73,7 @@ async function suggest() {
   $("suggestions").setAttribute("aria-busy", "true");
   try {
     const { results: [answer] } = await post("/v1/slate", {
-      basket: ids(state.basket), n: SUGGESTIONS, diversity: state.variety, exclude: ids(state.rejected),
+      basket: ids(state.basket), n: SUGGESTIONS, diversity: state.variety, exclude: ids(state.rejected), why: true,
     }, signal);
     if (signal.aborted) return;
     // Variety decides what is on the list; on it, the likeliest stands first.
@@ -106,9 +106,18 @@ function suggestionRow(one, most) {
   bar.style.setProperty("--share", String(one.probability / most));
   const accept = action("accept", "✓", `Accept ${one.name}`, () => judge("accepted", one));
   const reject = action("reject", "×", `Reject ${one.name}`, () => judge("rejected", one));
-  const text = element("span", "suggestion-name", one.name);
+  const text = element("span", "suggestion-text");
+  text.append(element("span", "suggestion-name", one.name));
+  const why = reason(one);
+  if (why) text.append(element("span", "suggestion-why", why));
   row.append(bar, text, element("span", "probability", percent(one.probability)), accept, reject);
   return row;
+}
+
+// The items of the basket that speak for a suggestion by a tenth of a nat or more, two at most.
+function reason({ because, popular }) {
+  const names = (because ?? []).filter((one) => one.nats >= 0.1).slice(0, 2).map((one) => one.name);
+  return [names.length ? `because of ${names.join(" and ")}` : "", popular ? "popular" : ""].filter(Boolean).join("; ");
 }
 
 function action(kind, sign, label, act) {

@@ -1,0 +1,280 @@
+"""The conditional DPP from the outside: what it learns from, what it says and why, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import contradpp as cd
+from contract import BASKETS, BLACK, FAST, RED, answers, checkerboard, fitted
+from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, UnknownItemError
+from contradpp.models.relevance import DEFAULT, KERNEL
+
+ITEMS = RED + BLACK
+
+
+def small(*relevance: object, **params: object) -> cd.ConditionalDPP:
+    """A model that learns in a moment."""
+    return cd.ConditionalDPP(cd.NonsymmetricDPP(5, 4, **FAST), relevance or DEFAULT, n_jobs=1, random_state=0, **params)
+
+
+class Favourite:
+    """A model of the user's: one item, whatever the basket holds, over a catalogue of its own."""
+
+    def __init__(self, item: str, items: list[str]) -> None:
+        self.item, self.items_ = item, items
+
+    def predict_next(self, baskets: cd.Baskets) -> np.ndarray:
+        """Nearly all for one item."""
+        shares = np.full((len(baskets), len(self.items_)), 1e-3)
+        shares[:, self.items_.index(self.item)] = 1.0
+        return shares
+
+
+class Counts:
+    """A model of the user's that is not fitted yet: it counts."""
+
+    def fit(self, baskets: cd.Baskets) -> Counts:
+        """Count items."""
+        self.items_ = baskets.items
+        self.shares = baskets.item_counts / baskets.item_counts.sum()
+        return self
+
+    def predict_next(self, baskets: cd.Baskets) -> np.ndarray:
+        """The same for all."""
+        return np.tile(self.shares, (len(baskets), 1))
+
+
+# -- Learning --------------------------------------------------------------------------------------------
+
+
+def test_voices_learn_from_all_baskets_and_the_kernel_from_nine_tenths():
+    model = fitted("conditional")
+    assert set(model.voices_) == {"popularity", "ridge", "share", "cosine", "baskets"}
+    assert model.baskets_.n_baskets == model.n_baskets_ == 420
+    np.testing.assert_array_equal(model.voices_["popularity"].counts_, checkerboard().item_counts)
+    np.testing.assert_array_equal(model.item_counts_, checkerboard().item_counts)
+    assert model.estimator_.n_baskets_ == 378
+    assert set(model.weights_) == {"popularity", "ridge:0", "ridge:1", "share", "cosine", "baskets", KERNEL}
+    assert model.n_iter_ == model.estimator_.n_iter_ > 0
+
+
+def test_it_is_better_than_each_of_its_voices():
+    train, test = cd.datasets.load("grocer").split(0.3, random_state=0)
+    train, test = train[:1500], test[:600]
+    model = cd.ConditionalDPP(random_state=0).fit(train)
+    own = cd.evaluate(model, test, min_size=2)
+    assert own.log_likelihood == pytest.approx(cd.evaluate(model.estimator_, test, min_size=2).log_likelihood)
+    for voice in (*model.voices_.values(), model.estimator_):
+        assert own.ndcg > cd.evaluate(voice, test, min_size=2).ndcg - 0.002, voice
+
+
+def test_evaluation_is_that_of_predict_next():
+    model, test = fitted("conditional"), checkerboard()[:60]
+    fast = cd.evaluate(model, test, min_size=1)
+
+    class Asked:
+        items_ = model.items_
+
+        def predict_next(self, baskets: cd.Baskets) -> np.ndarray:
+            return model.predict_next(baskets)
+
+    slow = cd.evaluate(Asked(), test, min_size=1)
+    assert fast.mpr_fair == pytest.approx(slow.mpr_fair, abs=1e-9)
+    assert fast.ndcg == pytest.approx(slow.ndcg, abs=1e-9)
+
+
+def test_an_empty_basket_is_a_matter_of_the_kernel():
+    model = fitted("conditional")
+    np.testing.assert_allclose(model.predict_next([]), model.estimator_.predict_next([]), rtol=1e-12)
+
+
+def test_baskets_of_one_item_leave_the_kernel_alone():
+    model = small().fit([["a"], ["b"], ["a"], ["c"]] * 10)
+    assert model.weights_[KERNEL] == (1.0, 0.0)
+    np.testing.assert_allclose(model.predict_next(["a"]), model.estimator_.predict_next(["a"]), rtol=1e-6)
+    assert small().fit([["a", "b"]]).predict_next(["a"]).tolist() == [0, 1]
+
+
+def test_validation_baskets_of_the_user():
+    train, held = checkerboard()[:300], checkerboard()[300:]
+    model = small().fit(train, validation=held)
+    assert model.baskets_.n_baskets == 420
+    assert model.estimator_.n_baskets_ == 300
+    assert small().fit(train, validation=0.5).estimator_.n_baskets_ == 150
+
+
+def test_labels_are_for_the_kernel_and_voices_learn_from_those_above_zero():
+    weights = np.ones(420)
+    weights[:200] = -0.1
+    weights[200:210] = 0
+    model = small().fit(checkerboard(), sample_weight=weights)
+    assert model.baskets_.n_baskets == 210
+
+
+def test_updates_go_on():
+    model = copy.deepcopy(fitted("conditional"))
+    before = model.weights_
+    news = [["r0", "new"], ["b0", "new", "r1"], ["r2", "b1"], ["r3", "b2"]] * 5
+    model.partial_fit(news)
+    assert model.n_updates_ == 1
+    assert "new" in model.items_
+    assert model.n_baskets_ == 440
+    assert model.voices_["popularity"].counts_[model.items_.code("new")] == 10
+    assert model.predict_next(["r0"]).shape == (9,)
+    assert model.predict_next(["b0", "r1"])[model.items_.code("new")] > 0
+    moved = max(abs(model.weights_[name][0] - before[name][0]) for name in before)
+    assert 0 < moved < 1  # little news moves θ a little
+    model.partial_fit(negatives=[["r0", "r1"]])
+    assert model.n_baskets_ == 440
+
+
+def test_a_refused_update_changes_nothing():
+    model = copy.deepcopy(fitted("conditional"))
+    with pytest.raises(ParameterError):
+        model.partial_fit([["r0", "b0"]], sample_weight=[np.nan])
+    assert answers(model) == answers(fitted("conditional"))
+
+
+# -- Voices of the user's ------------------------------------------------------------------------------------
+
+
+def test_a_voice_of_the_users_with_another_catalogue():
+    model = small("popularity", Favourite("b3", ["b3", "x", "r0"])).fit(checkerboard())
+    assert "Favourite" in model.weights_
+    model.relevance_.weights.theta[:] = 0
+    model.relevance_.weights.theta[0, 1] = 5.0
+    assert model.recommend(["r0"], N=1)[0].tolist() == ["b3"]
+    law = model.predict_next(BASKETS)
+    np.testing.assert_allclose(law.sum(axis=1), 1)
+
+
+def test_voices_that_are_not_fitted_are_fitted_and_names_do_not_collide():
+    own, knn = Counts(), cd.baselines.ItemKNN(weights="bm25")
+    model = small(own, Counts(), knn).fit(checkerboard())
+    assert list(model.voices_) == ["Counts", "Counts2", "ItemKNN"]
+    assert not hasattr(own, "items_")  # what was given stays as it was
+    assert not hasattr(knn, "items_")
+    told = model.explain(["r0", "b1"], "b0")
+    assert told.log_probability == pytest.approx(np.log(model.predict_next(["r0", "b1"])[ITEMS.index("b0")]))
+
+
+def test_baselines_among_the_voices_are_saved_and_others_are_refused(tmp_path):
+    model = small("ridge", cd.baselines.EASE(regularization=5.0)).fit(checkerboard())
+    model.save(tmp_path / "m")
+    again = cd.load(tmp_path / "m")
+    np.testing.assert_array_equal(again.predict_next(BASKETS), model.predict_next(BASKETS))
+    assert again.voices_["EASE"].regularization == 5.0
+    assert again.relevance[0] == "ridge"
+    again.fit(checkerboard())
+    other = small(Counts()).fit(checkerboard())
+    with pytest.raises(ModelFileError, match="'Counts'"):
+        other.save(tmp_path / "n")
+    assert not (tmp_path / "n").exists()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(other)).predict_next(["r0"]), other.predict_next(["r0"]))
+
+
+def test_a_loaded_model_goes_on(tmp_path):
+    model = fitted("conditional")
+    model.save(tmp_path / "m")
+    again = cd.load(tmp_path / "m")
+    assert again.weights_ == model.weights_
+    assert again.baskets_ == model.baskets_
+    copied = copy.deepcopy(model)
+    for one in (again, copied):
+        one.kernel.random_state = one.estimator_.random_state = 0
+        one.partial_fit([["r0", "b0"]] * 3)
+    np.testing.assert_allclose(again.predict_next(BASKETS), copied.predict_next(BASKETS), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"theta": np.zeros((2, 3))},
+        {"voice.ridge.columns": None},
+        {"voice.ridge.columns": np.full(1, 99, dtype=np.int32)},
+        {"baskets.indices": np.array([99], dtype=np.int32)},
+    ],
+)
+def test_files_that_do_not_fit_together_are_refused(tmp_path, change):
+    from contradpp.dpp import persist
+
+    fitted("conditional").save(tmp_path / "m")
+    tensors, info = persist.read_model(tmp_path / "m")
+    for name, value in change.items():
+        if value is None:
+            del tensors[name]
+        else:
+            tensors[name] = value
+    persist.write_model(tmp_path / "m", tensors, info)
+    with pytest.raises(ModelFileError):
+        cd.load(tmp_path / "m")
+
+
+# -- Explanations --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("basket", [["r0"], ["r1", "b2"], ["r0", "r2", "b1"], []])
+def test_explanations_add_up(basket):
+    model = fitted("conditional")
+    shares = model.predict_next(basket)
+    normalizers = set()
+    for item in set(ITEMS) - set(basket):
+        told = model.explain(basket, item)
+        assert told.log_probability == pytest.approx(np.log(shares[ITEMS.index(item)]), abs=1e-9)
+        assert told.basket == basket
+        assert sum(told.by_item.values()) == pytest.approx(sum(told.by_voice.values()), abs=1e-9)
+        normalizers.add(round(told.log_normalizer, 8))
+    assert len(normalizers) == 1  # the same for all items: the parts are those of the logits
+
+
+def test_the_item_that_goes_with_it_is_the_reason():
+    told = fitted("conditional").explain(["r0", "b1"], "b0")
+    assert next(iter(told.by_item)) == "r0"
+    with pytest.raises(DataError, match="in the basket"):
+        fitted("conditional").explain(["r0"], "r0")
+    with pytest.raises(UnknownItemError):
+        fitted("conditional").explain(["r0"], "z")
+
+
+# -- Bad input and parameters ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: small("magic"), "'magic'"),
+        (lambda: cd.ConditionalDPP(relevance="ridge"), "sequence"),
+        (lambda: small(3), "predict_next"),
+        (lambda: cd.ConditionalDPP(kernel="x"), "kernel must be"),
+    ],
+)
+def test_parameters_that_cannot_be_used(make, match):
+    with pytest.raises(ParameterError, match=match):
+        make().fit(checkerboard())
+
+
+def test_what_fit_refuses():
+    for wrong in ({"validation": 1.5}, {"validation": "x"}, {"engine": "ray"}):
+        with pytest.raises((ParameterError, DataError)):
+            small().fit(checkerboard(), **wrong)
+    with pytest.raises(DataError):
+        small().fit([])
+    with pytest.raises(NotFittedError):
+        small().explain(["a"], "b")
+
+
+def test_parameters_of_the_kernel():
+    model = small()
+    assert model.get_params()["kernel__alpha"] == FAST["alpha"]
+    assert "kernel__alpha" not in model.get_params(deep=False)
+    model.set_params(kernel__alpha=0.7, n_jobs=2)
+    assert model.kernel.alpha == 0.7
+    assert cd.ConditionalDPP().set_params(kernel__n_components=3).kernel.n_components == 3
+    base = pytest.importorskip("sklearn.base")
+    clone = base.clone(model)
+    assert clone.kernel is not model.kernel
+    assert clone.get_params()["kernel__alpha"] == 0.7

@@ -1,0 +1,173 @@
+"""The weights of several voices: the law they give, its derivatives, and what is left out of sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import contradpp as cd
+from contradpp.data.sets import Sets, without_each
+from contradpp.dpp.condition import scores_given, write_scores_without_each
+from contradpp.errors import NumericalError
+from contradpp.models import relevance
+from contradpp.models.relevance import (
+    KERNEL,
+    KINDS,
+    KernelVoice,
+    Questions,
+    Relevance,
+    Weights,
+    ask_questions,
+    choose_sets,
+    learn_weights,
+    log_likelihood,
+)
+
+
+def questions(seed: int = 0, n: int = 30, width: int = 7, n_features: int = 3) -> Questions:
+    """Random questions in double precision, some with fewer competitors than others."""
+    rng = np.random.default_rng(seed)
+    counts = rng.choice([0.0, np.log(3.5), -np.inf], size=(n, width), p=[0.6, 0.2, 0.2])
+    counts[:, 0] = 0.0
+    return Questions(rng.normal(size=(n, width, n_features)), counts, np.log(rng.integers(1, 9, size=n)))
+
+
+@pytest.fixture(scope="module")
+def shop() -> tuple[cd.Baskets, Relevance]:
+    """Voices that have learned from a small shop."""
+    baskets = cd.Baskets.from_lists(_lists(), items=list("abcdefghij"))
+    kernel = KernelVoice(cd.NonsymmetricDPP(3, 4, max_iter=5, random_state=0, n_jobs=1).fit(baskets).kernel_)
+    voices = {name: kind.make().fit(baskets) for name, kind in KINDS.items()}
+    features = {name: KINDS[name].features for name in voices} | {KERNEL: kernel.features}
+    told = Relevance(voices | {KERNEL: kernel}, features)
+    rng = np.random.default_rng(1)
+    told.weights = Weights(rng.normal(size=(2, told.n_features)), np.eye(2 * told.n_features))
+    return baskets, told
+
+
+def _lists() -> list[list[str]]:
+    rng = np.random.default_rng(0)
+    return [list(rng.choice(list("abcdefghij"), rng.integers(2, 6), replace=False)) for _ in range(80)]
+
+
+def test_derivatives_are_central_differences():
+    asked, theta = questions(), np.random.default_rng(5).normal(size=(2, 3))
+    value, gradient, curvature = log_likelihood(asked, theta)
+    h = 1e-5
+    for k in range(6):
+        step = np.zeros(6)
+        step[k] = h
+        above, below = (log_likelihood(asked, theta + sign * step.reshape(2, 3)) for sign in (1, -1))
+        assert gradient.ravel()[k] == pytest.approx((above[0] - below[0]) / (2 * h), abs=1e-6)
+        np.testing.assert_allclose(-curvature[k], (above[1] - below[1]).ravel() / (2 * h), atol=1e-6)
+    weights = theta[0] + asked.log_sizes[:, None] * theta[1]
+    odds = np.exp(np.einsum("ncf,nf->nc", asked.features, weights) + asked.log_counts)
+    assert value == pytest.approx(np.log(odds[:, 0] / odds.sum(axis=1)).sum(), rel=1e-12)
+
+
+def test_the_weights_are_the_maximum_and_what_was_known_counts():
+    asked = questions(n=200)
+    flat = Weights(np.zeros((2, 3)), 1e-6 * np.eye(6))
+    found = learn_weights(asked, flat)
+    assert np.abs(log_likelihood(asked, found.theta)[1]).max() < 1e-2
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        other = found.theta + 0.05 * rng.normal(size=(2, 3))
+        assert log_likelihood(asked, other)[0] < log_likelihood(asked, found.theta)[0]
+    known = Weights(np.ones((2, 3)), 1e9 * np.eye(6))
+    np.testing.assert_allclose(learn_weights(asked, known).theta, 1, atol=1e-6)
+    half = [Questions(*(part[rows] for part in asked)) for rows in (slice(100), slice(100, 200))]
+    in_turn = learn_weights(half[1], learn_weights(half[0], flat))
+    assert np.abs(in_turn.theta - found.theta).max() < np.abs(found.theta).max()
+
+
+def test_numbers_that_are_too_large_are_refused():
+    asked = questions()
+    with pytest.raises(NumericalError, match="not finite"):
+        learn_weights(asked._replace(features=asked.features * np.nan), Weights(np.zeros((2, 3)), np.eye(6)))
+
+
+def test_logits_are_features_times_weights(shop):
+    baskets, told = shop
+    sets = Sets(np.array([0, 2, 5]), np.array([0, 3, 1, 2, 7], dtype=np.int32))
+    features = np.empty((told.n_features, 5, 10))
+    told.write_features(sets, features)
+    logits = np.empty((5, 10))
+    told.write_logits(sets, logits, each=True)
+    theta = told.theta(np.array([1, 1, 2, 2, 2]))
+    np.testing.assert_allclose(logits, np.einsum("ef,fej->ej", theta, features), rtol=1e-10)
+    one_by_one = np.empty((5, 10))
+    rest = without_each(sets)
+    told.write_logits(rest, one_by_one)
+    outside = np.ones((5, 10), dtype=bool)
+    outside[np.repeat(np.arange(5), rest.sizes), rest.indices] = False
+    np.testing.assert_allclose(one_by_one[outside], logits[outside], rtol=1e-8)
+    assert baskets.n_items == 10
+
+
+@pytest.mark.parametrize("diagonal", [True, False])
+@pytest.mark.parametrize("n_skew", [0, 3])
+def test_the_kernel_without_each_item_is_its_definition(diagonal, n_skew):
+    rng = np.random.default_rng(3)
+    V, S = rng.normal(size=(9, 5)), np.triu(rng.normal(size=(9, 9)), 1) * (n_skew > 0)
+    d = rng.random(9) if diagonal else None
+    kernel = cd.NonsymmetricDPP.from_factors(V, S=S - S.T, diagonal=d).kernel_
+    sets = Sets(np.array([0, 3, 3, 5]), np.array([0, 4, 8, 2, 1], dtype=np.int32))
+    found = np.empty((5, 9))
+    write_scores_without_each(kernel, sets, found)
+    rest = without_each(sets)
+    expected = scores_given(kernel, rest)
+    outside = np.ones((5, 9), dtype=bool)
+    outside[np.repeat(np.arange(5), rest.sizes), rest.indices] = False
+    np.testing.assert_allclose(found[outside], expected[outside], rtol=1e-8, atol=1e-10)
+
+
+def test_nearly_dependent_sets_are_done_one_by_one():
+    V = np.array([[1, 0], [1, 1e-5], [0.3, 0.7], [0.2, 0.1]])
+    S = np.zeros((4, 4))
+    S[2, 3], S[3, 2] = 0.2, -0.2
+    kernel = cd.NonsymmetricDPP.from_factors(V, S=S).kernel_
+    sets = Sets.one(np.array([0, 1], dtype=np.int32))
+    found = np.empty((2, 4))
+    write_scores_without_each(kernel, sets, found)
+    np.testing.assert_allclose(found[:, 2:], scores_given(kernel, without_each(sets))[:, 2:], rtol=1e-9)
+
+
+def test_whole_baskets_of_two_and_more_are_asked_about():
+    sets = Sets(np.array([0, 1, 4, 6, 6, 9]), np.arange(9, dtype=np.int32))
+    assert set(choose_sets(sets, 100, seed=0).sizes) == {2, 3}
+    assert choose_sets(sets, 100, seed=0).count == 3
+    few = choose_sets(sets, 3, seed=0)
+    assert few.count < 3
+    assert len(few.indices) >= 3
+    assert choose_sets(Sets.one(np.array([1], dtype=np.int32)), 5, seed=0).count == 0
+
+
+def test_a_sample_of_competitors_gives_the_sum_over_all(shop, monkeypatch):
+    baskets, told = shop
+    everything = ask_questions(told, baskets.sets, 10, seed=0, n_jobs=1)
+    exact = log_likelihood(everything, told.weights.theta)[0]
+    monkeypatch.setattr(relevance, "ALL_UP_TO", 5)
+    monkeypatch.setattr(relevance, "N_BEST", 1)
+    monkeypatch.setattr(relevance, "N_RANDOM", 2)
+    sampled = [ask_questions(told, baskets.sets, 10, seed=seed, n_jobs=1) for seed in range(40)]
+    assert sampled[0].features.shape[1] < 10 or np.isinf(sampled[0].log_counts).any()
+    totals = []
+    for asked in [everything, *sampled]:
+        weights = told.weights.theta[0] + asked.log_sizes[:, None] * told.weights.theta[1]
+        logits = np.einsum("ncf,nf->nc", asked.features, weights) + asked.log_counts
+        totals.append(np.exp(logits - logits[:, :1]).sum(axis=1))
+    np.testing.assert_allclose(np.mean(totals[1:], axis=0), totals[0], rtol=0.5)
+    assert np.mean(np.mean(totals[1:], axis=0) / totals[0]) == pytest.approx(1, abs=0.05)
+    assert np.mean([log_likelihood(asked, told.weights.theta)[0] for asked in sampled]) == pytest.approx(exact, rel=0.1)
+
+
+def test_questions_do_not_depend_on_the_number_of_threads(shop, monkeypatch):
+    baskets, told = shop
+    monkeypatch.setattr(relevance, "SCORES_PER_BLOCK", 100)
+    monkeypatch.setattr(relevance, "ALL_UP_TO", 5)
+    monkeypatch.setattr(relevance, "N_BEST", 1)
+    monkeypatch.setattr(relevance, "N_RANDOM", 2)
+    one, two = (ask_questions(told, baskets.sets, 10, seed=0, n_jobs=n) for n in (1, 2))
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_array_equal(a, b)
