@@ -23,7 +23,7 @@ FLOORS = [
     {"slates"},
     {"metrics"},
     {"atlas"},
-    {"research", "report", "distributed", "serve"},
+    {"research", "report", "distributed", "serve", "integrations"},
     {"cli"},
     {"__main__"},
 ]

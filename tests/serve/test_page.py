@@ -53,6 +53,17 @@ def chips(page) -> list[str]:
     return page.locator("#chips .chip > span").all_inner_texts()
 
 
+def by_chance(items, shares) -> list[str]:
+    """The items of a slate, the likeliest first, as the page shows them."""
+    return [str(items[place]) for place in np.argsort(-shares, kind="stable")]
+
+
+def picture(page, name: str) -> None:
+    """Keep a picture, if someone wants to look."""
+    if PICTURES:
+        page.screenshot(path=f"{PICTURES}/page-{name}.png", full_page=True)
+
+
 def suggested(page) -> list[str]:
     return page.locator(".suggestion-name").all_inner_texts()
 
@@ -65,7 +76,7 @@ def test_search_add_and_remove(live, visit, shop_model):
     page.get_by_role("option", name="spaghetti", exact=True).click()
     expect(page.locator("#chips .chip")).to_have_text([re.compile("spaghetti")])
     expect(page.locator("#basket-count")).to_have_text("1 item")
-    expected = shop_model.slate(["spaghetti"], N=10)[0].tolist()
+    expected = by_chance(*shop_model.slate(["spaghetti"], N=10))
     expect(page.locator(".suggestion-name")).to_have_text(expected)
     assert suggested(page) != before
     page.get_by_role("button", name="Remove spaghetti").click()
@@ -156,14 +167,21 @@ def test_the_variety_control_changes_the_suggestions(live, visit, shop_model):
     search(page, "spaghetti")
     page.get_by_role("option", name="spaghetti", exact=True).click()
     expect(page.locator("#chips .chip")).to_have_count(1)
-    slider = page.get_by_role("slider", name="More like this, or more variety")
+    slider = page.get_by_role("slider", name="Variety")
+    expect(slider).to_have_value("30")  # the model has not learned another
+    expect(slider).to_have_attribute("aria-valuetext", "the model's own, 30 of 100")
     slider.focus()
     page.keyboard.press("Home")
     alike, _ = shop_model.recommend(["spaghetti"], N=10)
     expect(page.locator(".suggestion-name")).to_have_text(alike.tolist())
-    expect(slider).to_have_attribute("aria-valuetext", "more like this, 0 of 100")
+    expect(slider).to_have_attribute("aria-valuetext", "the likeliest items")
+    picture(page, "variety-0")
     page.keyboard.press("End")
-    expect(page.locator(".suggestion-name")).not_to_have_text(alike.tolist())
+    varied = by_chance(*shop_model.slate(["spaghetti"], N=10, diversity=1.0))
+    expect(page.locator(".suggestion-name")).to_have_text(varied)
+    expect(slider).to_have_attribute("aria-valuetext", "variety only")
+    assert varied != alike.tolist()
+    picture(page, "variety-100")
 
 
 def test_suggestions_say_why(start, visit):
@@ -260,8 +278,7 @@ def test_it_fits_the_screen_and_the_colours_asked_for(live, visit, width, scheme
         "all => all.filter(one => one.getBoundingClientRect().height < 24).map(one => one.textContent)"
     )
     assert small == []
-    if PICTURES:
-        page.screenshot(path=f"{PICTURES}/page-{width}-{scheme}.png", full_page=True)
+    picture(page, f"{width}-{scheme}")
     light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(246, 244, 239)"
     assert light is (scheme == "light")
 

@@ -110,7 +110,9 @@ def recommend(
 @model_argument
 @items_argument
 @click.option("-n", "n_items", default=10, show_default=True, type=click.IntRange(1), help="How many items.")
-@click.option("--diversity", type=click.FloatRange(0, 1), help="0: relevance only; 1: variety only; 0.3 if left out.")
+@click.option(
+    "--diversity", type=click.FloatRange(0, 1), help="0: relevance only; 1: variety only; the model's own if left out."
+)
 @at_most_option
 @exclude_option
 @input_option

@@ -202,3 +202,23 @@ def beyond(groups: Mapping[str, Mapping[str, Mapping[str, float]]], labels: Mapp
     panels[0].set_ylim(65, 100)
     panels[1].legend(frameon=False, fontsize=7)
     return figure
+
+
+def pareto(found: Mapping[str, tuple[Mapping[str, Sequence[tuple[float, float]]], str]]) -> Any:
+    """Recall against variety, a panel per data set and a line per way; upwards and to the right is better."""
+    figure, (panels,) = _panels(4.4 * len(found), 4.2, 1, len(found))
+    for panel, (data, (curves, goal)) in zip(panels, found.items(), strict=True):
+        for place, (name, points) in enumerate(sorted(curves.items(), key=lambda curve: curve[0] != "ours")):
+            recall, variety = np.transpose(points)
+            style = "--" if name.startswith("pyversity") else "-"
+            color = "black" if name == "Top 10" else f"C{place}"
+            panel.plot(variety, recall, style, marker="o", markersize=3, color=color, label=name,
+                       linewidth=2.2 if name == "ours" else 1.0)  # fmt: skip
+        top = curves["Top 10"][0][0]
+        panel.axhline(0.99 * top, color="0.6", linewidth=1, linestyle=":")
+        panel.set_ylim(0.9 * top, 1.02 * top)
+        panel.set_title(data)
+        panel.set_xlabel(goal)
+    panels[0].set_ylabel("recall of the hidden half")
+    panels[0].legend(frameon=False, fontsize=7)
+    return figure

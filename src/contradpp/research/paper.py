@@ -40,7 +40,9 @@ SINGLE = ("figure1", "table-runtimes", "table-uk", "table-belgian", "table-amazo
           "ablation-alpha", "ablation-ratio", "scale")  # fmt: skip
 PER_REGISTRY = tuple(f"table-{name}" for name in AMAZON)
 BEYOND = "beyond"  # not of the paper, and so not among `all`
-TARGETS = (*SINGLE, *PER_REGISTRY, BEYOND, "all")
+SLATES = "slates"  # likewise
+SLATE_DATA = ("groceries", "uk", "belgian", "instacart")
+TARGETS = (*SINGLE, *PER_REGISTRY, BEYOND, SLATES, "all")
 
 
 # -- What the paper prints -----------------------------------------------------------------------------
@@ -207,7 +209,7 @@ class Protocol:
 class Task:
     """One result: a method on a data set, in one trial. Two targets that need the same task share it."""
 
-    kind: str  # "fit", "toy", "runtime" or "beyond"
+    kind: str  # "fit", "toy", "runtime", "beyond" or "slates"
     data: str
     method: str
     trial: int
@@ -240,7 +242,7 @@ class Task:
     @property
     def estimator(self) -> dict[str, Any]:
         """The arguments of `LowRankDPP`; empty for a baseline."""
-        if self.method == "popularity" or self.kind == BEYOND:
+        if self.method == "popularity" or self.kind in (BEYOND, SLATES):
             return {}
         common = {"n_components": self.plan.n_components, "random_state": self.trial}
         return {
@@ -296,6 +298,9 @@ def _tasks(target: str, protocol: Protocol) -> Iterator[Task]:
         for trial, name, method in product(range(n), data, BEYOND_LABELS):
             if method != "ease" or name not in TOO_LARGE_FOR_EASE:
                 yield Task(BEYOND, name, method, trial)
+    elif target == SLATES:  # one split: the comparison is between ways on the same baskets
+        few = SLATE_DATA[:2] if protocol.quick else SLATE_DATA
+        yield from (Task(SLATES, name, "conditional", 0) for name in few)
     elif target == "figure1":
         yield from grid("toy", protocol.toy_runs, ("toy",), TRIO, both)
     elif target == "table-runtimes":

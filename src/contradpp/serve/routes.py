@@ -212,6 +212,7 @@ async def model(request: Request) -> Response:
             "api": "v1", "contradpp": contradpp.__version__, "model": type(served.model).__name__,
             "version": served.version, "loaded": served.loaded, "n_items": len(served.items),
             "n_components": int(served.model.item_factors_.shape[1]), "expected_size": served.expected_size,
+            "diversity": served.model.default_diversity,
             "reload": {"reloads": reloader.reloads, "failures": reloader.failures, "error": reloader.error},
             "limits": asdict(service.limits), "feedback": service.settings.feedback is not None,
             "token_required": service.settings.token is not None,

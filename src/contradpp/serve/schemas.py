@@ -70,7 +70,9 @@ class SlateRequest(BasketsRequest):
     """What goes with these baskets, without more of the same?"""
 
     n: Count = Field(default=10, ge=1, description="How many items for each basket.")
-    diversity: Diversity | None = Field(default=None, description="0: relevance only. 1: variety only. null: 0.3.")
+    diversity: Diversity | None = Field(
+        default=None, description="0: relevance only. 1: variety only. null: what the model has learned, or 0.3."
+    )
     at_most: Most | dict[str, Most] | None = Field(default=None, description="Items of each category, or of some.")
     exclude: list[Item] = Field(default_factory=list, description="Never suggest these.")
     candidates: list[Item] | None = Field(default=None, description="Suggest only from these.")
@@ -284,6 +286,7 @@ class ModelAnswer(Answer):
     n_items: int
     n_components: int
     expected_size: float = Field(description="The mean size of the model's sets.")
+    diversity: float = Field(description="That of a slate, unless a request names one.")
     reload: ReloadState
     limits: Limits = Field(description="The most that one request may ask for.")
     feedback: bool = Field(description="Whether feedback is kept.")

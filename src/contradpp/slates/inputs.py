@@ -14,6 +14,7 @@ from contradpp.data.vocabulary import Vocabulary, id_array, plain, unusable_ids
 from contradpp.dpp.kernel import Kernel, checked_factors
 from contradpp.dpp.slates import NOTHING, Rules, Vectors
 from contradpp.errors import DataError, ParameterError, UnknownItemError
+from contradpp.models.base import BaseDPP
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -196,7 +197,7 @@ def _of_model(model: Any, lists: Candidates, given: NDArray[Any], unknown: str) 
     kernel = model.kernel_ if hasattr(type(model), "kernel_") else None  # which an unfitted model refuses
     factors = getattr(model, "item_factors_", getattr(model, "item_factors", None)) if kernel is None else None
     if isinstance(kernel, Kernel):
-        vectors = Vectors.of_kernel(kernel)
+        vectors = model.likeness_ if isinstance(model, BaseDPP) else Vectors.of_kernel(kernel)
     elif factors is not None:
         vectors = Vectors.of_table(checked_factors(np.asarray(factors)))
     else:

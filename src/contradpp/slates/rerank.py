@@ -68,8 +68,9 @@ def rerank(
     k : int
         How many to choose. If the candidates or the rules allow fewer, exactly those.
     kernel : model, optional
-        A fitted DPP, whose symmetric part says what is alike (attraction is a matter of relevance); or any model with
-        `item_factors_` or `item_factors` and, unless its items are 0, 1, ..., `items_`.
+        A fitted DPP: alike is what its own slates take for alike, as learned from slates or by the symmetric part of
+        its kernel (attraction is a matter of relevance). Or any model with `item_factors_` or `item_factors` and,
+        unless its items are 0, 1, ..., `items_`.
     vectors : array (n, d) in the order of the candidates, or mapping of item to vector, optional
         What is alike by cosine, in float32 or float64; a vector of zeros is like nothing. For a batch also
         (lists, n, d) or a list of arrays. With `kernel`, Φ is the mean of both.

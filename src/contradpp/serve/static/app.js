@@ -10,7 +10,10 @@ const HEARTBEAT = 5000;
 const RETRY = 1500;
 
 const $ = (id) => document.getElementById(id);
-const state = { basket: [], rejected: [], suggestions: [], surprise: [], model: null, alive: true, asking: null };
+const state = {
+  basket: [], rejected: [], suggestions: [], surprise: [], model: null, alive: true, asking: null,
+  variety: null, // until someone moves the slider: as the model has learned
+};
 const map = new CatalogueMap($("map"), (point) => toggle(point));
 
 // -- The basket -----------------------------------------------------------------------------------
@@ -70,11 +73,11 @@ async function suggest() {
   $("suggestions").setAttribute("aria-busy", "true");
   try {
     const { results: [answer] } = await post("/v1/slate", {
-      basket: ids(state.basket), n: SUGGESTIONS, diversity: Number($("variety").value) / 100,
-      exclude: ids(state.rejected), why: true,
+      basket: ids(state.basket), n: SUGGESTIONS, diversity: state.variety, exclude: ids(state.rejected), why: true,
     }, signal);
     if (signal.aborted) return;
-    state.suggestions = answer.suggestions;
+    // Variety decides what is on the list; on it, the likeliest stands first.
+    state.suggestions = answer.suggestions.sort((a, b) => b.probability - a.probability);
     showSuggestions(answer);
   } catch (error) {
     if (signal.aborted) return;
@@ -206,6 +209,10 @@ async function lookAtModel() {
   state.model = found;
   $("model-line").textContent = `${found.n_items.toLocaleString("en")} items`;
   $("model-line").append(element("span", "model-class", ` · ${found.model}`));
+  if (state.variety === null) {
+    $("variety").value = String(100 * found.diversity);
+    showVariety();
+  }
   if (before && before.version !== found.version) {
     toast("A new model has taken over.");
     map.forget();
@@ -260,8 +267,8 @@ function toast(text, bad = false) {
 
 function showVariety() {
   const value = Number($("variety").value);
-  const said = value < 35 ? "more like this" : value > 65 ? "more variety" : "balanced";
-  $("variety").setAttribute("aria-valuetext", `${said}, ${value} of 100`);
+  const said = value === 0 ? "the likeliest items" : value === 100 ? "variety only" : `${value} of 100`;
+  $("variety").setAttribute("aria-valuetext", state.variety === null ? `the model's own, ${value} of 100` : said);
   $("variety").style.setProperty("--at", `${value}%`);
 }
 
@@ -274,6 +281,7 @@ setUpSearch({
 });
 let sliding = 0;
 $("variety").addEventListener("input", () => {
+  state.variety = Number($("variety").value) / 100;
   showVariety();
   clearTimeout(sliding);
   sliding = setTimeout(suggest, 60);

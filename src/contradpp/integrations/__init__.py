@@ -1,0 +1,1 @@
+"""`rerank` where people already are: a few lines for each framework, which is imported with its module only."""
