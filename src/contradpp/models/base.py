@@ -25,7 +25,7 @@ from contradpp.dpp.sample import Chain, Samplers
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
 from contradpp.models.growing import GrowingBasket
 from contradpp.models.likeness import Likeness, learn_likeness
-from contradpp.models.queries import Suggests, as_codes, as_ids, as_queries, check_count
+from contradpp.models.queries import Suggests, allowed_codes, as_codes, as_ids, as_queries, check_count
 
 DIVERSITY = 0.3  # of a slate, unless it is asked for
 
@@ -239,10 +239,7 @@ class BaseDPP(Suggests):
         chosen = self.default_diversity if diversity is None else diversity
         trade = slates_.Trade(k=int(N), diversity=chosen, scale="log")
         queries = as_queries(basket, self.known_items, unknown=unknown)
-        allowed = np.full(self.kernel_.n_items, candidates is None)
-        if candidates is not None:
-            allowed[as_codes(candidates, self.known_items, unknown=unknown)] = True
-        allowed[as_codes(() if exclude is None else exclude, self.known_items, unknown=unknown)] = False
+        allowed = allowed_codes(self.known_items, candidates, exclude, unknown=unknown)
         shelves = self.known_items.categories if categories is None else categories
         if at_most is not None and not shelves:
             raise ParameterError(
@@ -363,17 +360,31 @@ class BaseDPP(Suggests):
         return GrowingBasket(self.kernel_, self.known_items, basket)
 
     def complete(
-        self, basket: Iterable[Any], size: int, *, exclude: Iterable[Any] | None = None, unknown: str = "error"
+        self,
+        basket: Iterable[Any],
+        size: int,
+        *,
+        candidates: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
+        unknown: str = "error",
     ) -> list[Hashable]:
-        """The greedy most likely set of `size` items that contains the basket: the basket first, then additions."""
+        """The greedy most likely set of `size` items that contains the basket: the basket first, then additions.
+
+        Parameters
+        ----------
+        basket : iterable of items
+        size : int
+            It counts the basket.
+        candidates, exclude : iterables of items, optional
+            Add only these; never add those.
+        """
         given = as_codes(basket, self.known_items, unknown=unknown)
         check_count(size, "size", least=len(given), why=" (it counts the basket)" if len(given) else "")
         if size > self.kernel_.n_items:
             raise ParameterError(
                 f"size={size} is more than the {self.kernel_.n_items} items of the catalogue", parameters=("size",)
             )
-        allowed = np.ones(self.kernel_.n_items, dtype=bool)
-        allowed[as_codes(() if exclude is None else exclude, self.known_items, unknown=unknown)] = False
+        allowed = allowed_codes(self.known_items, candidates, exclude, unknown=unknown)
         chosen = greedy_completion(self.kernel_, given, int(size), allowed=allowed)
         return [self.items_[code] for code in chosen.tolist()]
 

@@ -540,9 +540,11 @@ class ListeningBasket:
         """P(next = i | basket) for every item, 0 for those in it."""
         return self._model.predict_next(self.items)
 
-    def recommend(self, N: int = 10) -> tuple[NDArray[Any], Array]:
-        """The N most probable next items and their probabilities, best first."""
-        return self._model.recommend(self.items, N)
+    def recommend(
+        self, N: int = 10, *, candidates: Iterable[Any] | None = None, exclude: Iterable[Any] | None = None
+    ) -> tuple[NDArray[Any], Array]:
+        """The N most probable next items, only candidates and nothing excluded, and P(next = i | A), best first."""
+        return self._model.recommend(self.items, N, candidates=candidates, exclude=exclude)
 
 
 _SAVED: dict[str, type[Baseline]] = {
