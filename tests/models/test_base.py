@@ -355,7 +355,6 @@ def test_before_there_are_parameters():
     "ask",
     [
         lambda m, **o: m.score_samples([1, 99], **o),
-        lambda m, **o: m.score([1, 99], **o),
         lambda m, **o: m.predict_next([1, 99], **o),
         lambda m, **o: m.recommend([1, 99], **o),
         lambda m, **o: m.recommend([1], candidates=[2, 99], **o),
@@ -372,6 +371,12 @@ def test_unknown_items_raise_or_are_left_out(model, ask):
     ask(model, unknown="ignore")
     with pytest.raises(ParameterError, match="unknown"):
         ask(model, unknown="drop")
+
+
+def test_the_score_leaves_unknown_items_out_unless_told(model):
+    assert model.score([[1, 99], [2]]) == model.score([[1], [2]])
+    with pytest.raises(UnknownItemError, match="99"):
+        model.score([[1, 99]], unknown="error")
 
 
 def test_ignored_items_change_nothing(model):

@@ -152,8 +152,12 @@ class BaseDPP(Suggests):
         logs = self.kernel_.log_probability(queries.sets)
         return logs[0] if queries.single else logs
 
-    def score(self, baskets: Any, y: Any = None, *, unknown: str = "error") -> float:  # noqa: ARG002
-        """The mean of log P(A) over the baskets."""
+    def score(self, baskets: Any, y: Any = None, *, unknown: str = "ignore") -> float:  # noqa: ARG002
+        """The mean of log P(A) over the baskets.
+
+        Unlike other methods it leaves out items that the model does not know, unless `unknown="error"`: scikit-learn
+        scores a model on folds that hold items which the other folds do not.
+        """
         logs = self.score_samples(baskets, unknown=unknown)
         if not np.size(logs):
             raise DataError("score needs at least one basket")
