@@ -67,6 +67,50 @@ class BaseDPP(Suggests):
         return cls._of_kernel(Kernel(V), items)
 
     @classmethod
+    def from_kernel(cls, L: ArrayLike, items: Iterable[Any] | None = None) -> Self:
+        """A model with this kernel: P(A) = det L_A / det(I + L).
+
+        Parameters
+        ----------
+        L : array (M, M)
+            Positive semi-definite; of `NonsymmetricDPP` its symmetric part is.
+        items : iterable of hashable, optional
+            The item ids, 0..M−1 if left out.
+
+        Examples
+        --------
+        >>> import contradpp as cd
+        >>> model = cd.LowRankDPP.from_kernel([[2.0, 1.0], [1.0, 2.0]], items=["tea", "coffee"])
+        >>> model.K.round(3).tolist(), model.eigenvalues.round(3).tolist()
+        ([[0.625, 0.125], [0.125, 0.625]], [3.0, 1.0])
+        """
+        return cls._of_kernel(Kernel.of_matrix(L), items)
+
+    @property
+    def L(self) -> Array:
+        """The kernel as a matrix (M, M); for at most 4,000 items."""
+        return self.kernel_.matrix()
+
+    @property
+    def K(self) -> Array:
+        """The marginal kernel K = L (I + L)⁻¹ (M, M), P(A ⊆ Y) = det K_A; for at most 4,000 items."""
+        L = self.kernel_.matrix()
+        found: Array = np.linalg.solve(np.eye(len(L)) + L.T, L.T).T
+        return found
+
+    @property
+    def eigenvalues(self) -> NDArray[Any]:
+        """The eigenvalues of L that are not zero, largest first; complex where L is not symmetric."""
+        kernel = self.kernel_
+        if kernel.symmetric and not kernel.has_diagonal:
+            return kernel.eigen[0][::-1].copy()
+        values = np.linalg.eigvalsh(kernel.matrix()) if kernel.symmetric else np.linalg.eigvals(kernel.matrix())
+        sizes = np.abs(values)
+        order = np.argsort(-sizes, kind="stable")
+        found: NDArray[Any] = values[order[sizes[order] > len(values) * np.finfo(float).eps * sizes.max(initial=0.0)]]
+        return found
+
+    @classmethod
     def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
         """A model with this kernel, and the parameters that belong to its shape."""
         model = cls(n_components=kernel.n_components)  # type: ignore[call-arg]
