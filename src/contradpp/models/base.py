@@ -95,7 +95,7 @@ class BaseDPP(Suggests):
     def K(self) -> Array:
         """The marginal kernel K = L (I + L)⁻¹ (M, M), P(A ⊆ Y) = det K_A; for at most 4,000 items."""
         L = self.kernel_.matrix()
-        found: Array = np.linalg.solve(np.eye(len(L)) + L.T, L.T).T
+        found: Array = np.linalg.solve(np.eye(len(L)) + L.T, L.T).T.astype(np.float64, copy=False)
         return found
 
     @property
@@ -104,7 +104,8 @@ class BaseDPP(Suggests):
         kernel = self.kernel_
         if kernel.symmetric and not kernel.has_diagonal:
             return kernel.eigen[0][::-1].copy()
-        values = np.linalg.eigvalsh(kernel.matrix()) if kernel.symmetric else np.linalg.eigvals(kernel.matrix())
+        find: Any = np.linalg.eigvalsh if kernel.symmetric else np.linalg.eigvals
+        values = find(kernel.matrix())
         sizes = np.abs(values)
         order = np.argsort(-sizes, kind="stable")
         found: NDArray[Any] = values[order[sizes[order] > len(values) * np.finfo(float).eps * sizes.max(initial=0.0)]]
