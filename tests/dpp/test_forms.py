@@ -388,7 +388,7 @@ def test_small_eigenvalues_count_in_the_normaliser(kind, lengths, turn):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_wide_scales_beside_a_skew_part(seed):
-    """Beside a weight of 1e15 the sum was off by up to a hundredth: light items were lost among squares of heavy ones."""
+    """Beside a weight of 1e15 sums were off by up to a hundredth: light items were lost among squares of heavy ones."""
     rng = np.random.default_rng(seed)
     M, K = int(rng.integers(2, 6)), int(rng.integers(1, 4))
     scale = 10.0 ** rng.permutation(np.linspace(-7.8, 7.8, M))
