@@ -565,14 +565,22 @@ class BaseDPP(Suggests):
     def _restore(cls, tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> Self:
         """The model that `save` wrote."""
         try:
-            names = inspect.signature(cls).parameters
-            model = cls(**{name: value for name, value in info["params"].items() if name in names})
+            model = cls(**cls._own_params(info["params"]))
             model._adopt(cls._kernel_of(tensors), persist.decode_items(tensors, path))
             model._take_extras(tensors, info)
             model._take_slates(tensors, info)
         except (KeyError, TypeError, AttributeError, ValueError, ParameterError) as error:
             raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
         return model
+
+    @classmethod
+    def _own_params(cls, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a file that the constructor takes; its author does not know how many threads suit this machine."""
+        names = inspect.signature(cls).parameters
+        own = {name: value for name, value in params.items() if name in names}
+        if isinstance(own.get("n_jobs"), int) and own["n_jobs"] > resolve_n_jobs(None):
+            own["n_jobs"] = None
+        return own
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
         """The constructor's arguments, as scikit-learn asks for them."""

@@ -491,7 +491,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             if not isinstance(estimator, LearnedDPP):
                 raise ParameterError(f"its kernel is a {type(estimator).__name__}")
             kernel = type(estimator)(**estimator.get_params())
-            params = {name: info["params"].get(name) for name in ("n_jobs", "random_state")}
+            params = cls._own_params({name: info["params"].get(name) for name in ("n_jobs", "random_state")})
             voices, relevance = {}, []
             baskets = Baskets(tensors["baskets.indptr"], tensors["baskets.indices"], estimator.items_)
             for told in info["voices"]:
