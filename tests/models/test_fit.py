@@ -536,3 +536,21 @@ def test_steps_far_too_long_leave_a_law_or_say_so(kind, objective, rate):
         model.fit(baskets)
     sets = [list(s) for n in range(5) for s in itertools.combinations("abcd", n)]
     assert np.exp(model.score_samples(sets)).sum() == pytest.approx(1, abs=1e-6)
+
+
+class OfOurOwn:
+    """`exact`, as someone outside the library would write it."""
+
+    def gradient(self, state, batch):
+        exact = cd.objectives.ConditionalLikelihood(removal=np.ones(state.n_items))
+        return exact.gradient(state, batch)
+
+
+def test_an_objective_may_be_an_object(tmp_path):
+    own = dpp(objective=OfOurOwn(), removal="uniform").fit(SHOP)
+    word = dpp(objective="exact", removal="uniform", max_iter=5).fit(SHOP)
+    assert own.score(SHOP) == pytest.approx(word.score(SHOP), abs=0.3)
+    own.save(tmp_path / "model")
+    assert cd.load(tmp_path / "model").score(SHOP) == own.score(SHOP)
+    with pytest.raises(ParameterError, match="objective"):
+        dpp(objective=object()).fit(SHOP)
