@@ -15,11 +15,7 @@ ENV PATH=/opt/contradpp/bin:$PATH PYTHONUNBUFFERED=1 NUMBA_CACHE_DIR=/home/shop/
 USER shop
 WORKDIR /home/shop
 # Kernels are compiled now, so that the first answer does not wait for them; a processor of another kind compiles its own.
-RUN contradpp demo --baskets 1000 --output /tmp/warm > /dev/null \
- && contradpp slate /tmp/warm/model.safetensors spaghetti > /dev/null \
- && contradpp complete /tmp/warm/model.safetensors spaghetti > /dev/null \
- && contradpp sample /tmp/warm/model.safetensors > /dev/null \
- && rm -r /tmp/warm
+RUN contradpp warm
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
   CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz', timeout=2)"]
