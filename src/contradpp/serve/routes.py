@@ -13,7 +13,7 @@ import contradpp
 from contradpp.errors import DataError, ModelFileError, ParameterError, RankError
 from contradpp.serve import schemas
 from contradpp.serve.catalogue import Known
-from contradpp.serve.gate import Refused, as_json, refusal
+from contradpp.serve.gate import Refused, as_json, as_json_of_many, refusal
 from contradpp.serve.served import Ranked, Served
 from contradpp.serve.service import Service
 
@@ -34,6 +34,8 @@ RERANK_REFUSED = (
     "at_most, at_least and window ask for what k and the candidates cannot give"
 )
 
+WRITTEN = 1e4  # multiply-adds in the time that it takes to name and write a suggestion
+
 router = APIRouter()
 bearer = HTTPBearer(auto_error=False, description="The token that the server was started with, if it was.")
 Token = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
@@ -53,7 +55,7 @@ async def recommend(request: Request, asked: schemas.RecommendRequest) -> Respon
     else:
         told = {**among, "rank_by": asked.rank_by}
         found = await service.run(lambda: served.recommend(baskets, asked.n, **told), served.ranking_cost(baskets))
-    return _each(served, known, await _suggestions(service, served, baskets, found, why=asked.why))
+    return await _each(service, served, known, await _suggestions(service, served, baskets, found, why=asked.why))
 
 
 @router.post("/v1/slate", response_model=schemas.RecommendAnswer, responses=ERRORS)
@@ -65,7 +67,7 @@ async def slate(request: Request, asked: schemas.SlateRequest) -> Response:
     found = await service.run(
         lambda: served.slate(baskets, asked.n, **told), served.ranking_cost(baskets, additions=asked.n)
     )
-    return _each(served, known, await _suggestions(service, served, baskets, found, why=asked.why))
+    return await _each(service, served, known, await _suggestions(service, served, baskets, found, why=asked.why))
 
 
 @router.post("/v1/rerank", response_model=schemas.RerankAnswer, responses=ERRORS)
@@ -118,7 +120,7 @@ async def score(request: Request, asked: schemas.ScoreRequest) -> Response:
     baskets = [one.items for one in known]
     logs = await service.run(lambda: served.scores(baskets), served.scoring_cost(map(len, baskets)))
     answers = [{"problem": "impossible" if value is None else None, "log_probability": value} for value in logs]
-    return _each(served, known, answers)
+    return await _each(service, served, known, answers)
 
 
 @router.post("/v1/sample", response_model=schemas.SampleAnswer, responses=ERRORS)
@@ -287,10 +289,14 @@ def _listed(service: Service, served: Served, what: str, items: list[str | int])
     return served.ids.resolve(items).items
 
 
-def _each(served: Served, known: list[Known], answers: list[dict[str, Any]]) -> Response:
-    """An entry per basket."""
-    results = [{"unknown": one.unknown, **answer} for one, answer in zip(known, answers, strict=True)]
-    return as_json({"model": served.version, "results": results})
+async def _each(service: Service, served: Served, known: list[Known], answers: list[dict[str, Any]]) -> Response:
+    """An entry per basket; a long answer is written in a thread."""
+
+    def write() -> Response:
+        results = ({"unknown": one.unknown, **answer} for one, answer in zip(known, answers, strict=True))
+        return as_json_of_many({"model": served.version}, "results", results)
+
+    return await service.place(write, WRITTEN * sum(len(answer.get("suggestions", ())) + 1 for answer in answers))
 
 
 def _named(served: Served, items: Iterable[Hashable], shares: Iterable[float | None]) -> list[dict[str, Any]]:
@@ -323,7 +329,11 @@ async def _suggestions(
     service: Service, served: Served, baskets: list[list[Hashable]], found: list[Ranked], *, why: bool
 ) -> list[dict[str, Any]]:
     """An answer for each basket, with what speaks for each suggestion if someone asks and the model knows."""
-    answers: list[dict[str, Any]] = [{"problem": one.problem, "suggestions": _named(served, *one[:2])} for one in found]
+
+    def name_all() -> list[dict[str, Any]]:
+        return [{"problem": one.problem, "suggestions": _named(served, *one[:2])} for one in found]
+
+    answers = await service.place(name_all, WRITTEN * sum(len(one.items) for one in found))
 
     def give_reasons() -> None:
         for basket, one, answer in zip(baskets, found, answers, strict=True):

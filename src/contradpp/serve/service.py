@@ -99,8 +99,12 @@ class Service:
             raise Refused(422, "this would take too much work: ask for fewer or smaller sets")
 
     async def run(self, work: Callable[[], T], cost: float) -> T:
-        """Do some work that takes so many multiply-adds: here if it is small, else in a thread."""
+        """Do some work that takes so many multiply-adds, unless they are too many."""
         self.afford(cost)
+        return await self.place(work, cost)
+
+    async def place(self, work: Callable[[], T], cost: float) -> T:
+        """Do some work that takes so many multiply-adds: here if it is small, else in a thread."""
         return work() if cost <= INLINE else await self.quick.run(work)
 
     def check_token(self, given: str | None) -> None:
