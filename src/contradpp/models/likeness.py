@@ -254,7 +254,8 @@ def company_vectors(train: Sets, n_items: int, n: int) -> Array:
         return np.zeros((n_items, 1))
     with blas_threads(1):  # the same on any machine with any number of cores
         values, vectors = eigsh(matrix, k=min(n, n_items - 2), which="LA", v0=np.ones(n_items))
-    values[values < 1e-9 * values.max()] = 0.0  # rounding
+    values[values < 1e-9 * values.max()] = 0.0  # rounding, as is what items without company have
+    vectors[np.bincount(row[kept], minlength=n_items) == 0] = 0.0
     return np.asarray(vectors * np.sqrt(values), dtype=np.float64)
 
 
