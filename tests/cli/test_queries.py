@@ -45,6 +45,25 @@ def test_the_table_has_names_and_exclusions(call, model):
     assert "C1" not in shown.out
 
 
+@pytest.mark.parametrize("command", ["recommend", "slate", "complete"])
+def test_candidates_and_an_unknown_item_to_exclude(call, model, command):
+    size = ["--size", 3] if command == "complete" else []
+    shown = call(command, model, "T1", *size, "--candidates", "Coffee", "--candidates", "M1", "--exclude", "petrol")
+    assert shown.code == 0, shown.err
+    assert "does not know petrol" in shown.err
+    assert "Sugar" not in shown.out
+    assert "Coffee" in shown.out
+    assert call(command, model, "T1", "--candidates", "petrol").code == 1
+
+
+def test_a_word_without_end_is_an_unknown_item(call, model):
+    for word in ("9" * 5000, "tea" * 5000, "²"):
+        shown = call("recommend", model, word)
+        assert shown.code == 1
+        assert "does not know" in shown.err
+        assert len(shown.err) < 500
+
+
 def test_a_terminal_gets_a_drawn_table(call, model, on_a_terminal):
     shown = call("recommend", model, "T1")
     assert "With Green tea" in shown.out

@@ -31,6 +31,7 @@ SECTIONS = {
         "evaluate": "measure a model on held-out baskets",
         "tune": "search for the settings that suit the data",
         "info": "say what a model file holds",
+        "card": "write a model card, as model hubs show it",
         "data": "list, describe, fetch and convert baskets",
     },
     "Put it to work": {
