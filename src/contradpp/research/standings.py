@@ -356,7 +356,7 @@ def losses(summary: Summary, tasks: Sequence[str]) -> Table:
 
 def headline(summary: Summary) -> str:
     """README's table: p@10 and MPR of some rows, and what ours gains over the best of all others."""
-    columns = [label for label in summary if label in ("Amazon", "UK", "Belgian", "Ta-Feng", "Instacart")]
+    columns = [label for label in summary if label not in ("grocer", "Yoochoose")]
     lines = [f"| p@10 / MPR | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
     for model in HEADLINE:
         cells = [_beside(summary[label]["models"].get(model, {}), ("p10", "mpr")) for label in columns]
