@@ -48,21 +48,18 @@ class Group(NamedTuple):
 
 GROUPS = (
     Group("Groceries", ("groceries",), "a month of a German supermarket, items by their kind ('whole milk'), not by "
-          "brand, so that few items carry most of what is sold"),
+          "brand"),
     Group("grocer", ("grocer",), "made up: 315 items whose substitutes rarely meet and whose complements often do, so "
           "that it is known what there is to be found"),
-    Group("Amazon", AMAZON, "baby registries, the mean of seven kinds (apparel, bath, ...) of up to 100 items each; "
-          "people put one of a kind on a list, and seldom two"),
+    Group("Amazon", AMAZON, "baby registries, the mean of seven kinds (apparel, bath, ...) of up to 100 items each"),
     Group("UK", ("uk",), "an online shop for gifts; many baskets are those of wholesalers, and series in several "
-          "colours are bought together: the strongest co-occurrence of all"),
-    Group("Yoochoose", ("yoochoose",), "what was bought in sessions of an online shop: two items on average, half of "
-          "the baskets of one, so that there is little to go by but much to learn from"),
-    Group("Belgian", ("belgian",), "a supermarket with anonymous items and a long tail; a handful of items is in a "
-          "large part of all baskets"),
-    Group("Ta-Feng", ("tafeng",), "a supermarket with anonymous items, visit by visit; many items were sold a few "
-          "times only"),
-    Group("Instacart", ("instacart",), "groceries by brand and size, 39,123 of them: much of a basket is habit of its "
-          "buyer, whom no model here knows"),
+          "colours are bought together"),
+    Group("Yoochoose", ("yoochoose",), "what was bought in sessions of an online shop: small baskets, and many "
+          "of them"),
+    Group("Belgian", ("belgian",), "a supermarket with anonymous items and a long tail"),
+    Group("Ta-Feng", ("tafeng",), "a supermarket with anonymous items, a visit per basket"),
+    Group("Instacart", ("instacart",), "groceries by brand and size; what their buyers bought before is known, but not "
+          "to the models here"),
 )  # fmt: skip
 DATA = tuple(name for group in GROUPS for name in group.data)
 

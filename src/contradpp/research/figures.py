@@ -200,7 +200,9 @@ def quality_and_cost(groups: Mapping[str, Mapping[str, tuple[float, float]]], co
             if leads:
                 front.append((max(x, 1e-3), y))
             if leads or name == "ConditionalDPP":
-                panel.annotate(name, (max(x, 1e-3), y), (3, 3), textcoords="offset points", fontsize=6)
+                below = len(front) % 2 == 0  # so that neighbours on the line do not write over each other
+                side, place = "right" if len(front) > 2 else "left", (0, -9 if below else 4)
+                panel.annotate(name, (max(x, 1e-3), y), place, textcoords="offset points", fontsize=6, ha=side)
         panel.plot(*np.transpose(front), color="0.7", linewidth=1, zorder=0)
         panel.set_xscale("log")
         panel.set_title(data, fontsize=10)

@@ -141,13 +141,13 @@ def _lead(draws: Array) -> list[float]:
 
 
 def rounded(value: Any) -> Any:
-    """The same with six significant digits: what JSON and pages are made from."""
+    """The same with five significant digits: what JSON and pages are made from."""
     if isinstance(value, dict):
         return {key: rounded(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [rounded(entry) for entry in value]
     if isinstance(value, (float, np.floating)):
-        return float(f"{value:.6g}") if np.isfinite(value) else None
+        return float(f"{value:.5g}") if np.isfinite(value) else None
     return bool(value) if isinstance(value, np.bool_) else value
 
 
@@ -226,9 +226,9 @@ def portraits(summary: Summary) -> Iterator[str]:
             continue
         text = (
             f"**{label}**: {column['words'] or 'a file'}. {p['n_baskets']:,.0f} training baskets, {p['n_items']:,.0f} "
-            f"items, {p['mean_size']:.1f} items a basket, {p['singles']:.0%} of one item; the best-selling hundredth "
-            f"of the items makes {p['top_percent']:.0%} of what is sold, and {p['met_before']:.0%} of the pairs in "
-            f"test baskets had met in training."
+            f"items, {p['mean_size']:.1f} items a basket, {_percent(p['singles'])} of one item; the best-selling "
+            f"hundredth of the items makes {_percent(p['top_percent'])} of what is sold, and "
+            f"{_percent(p['met_before'])} of the pairs in test baskets had met in training."
         )
         simple = {name: models[name]["ndcg"]["mean"] for name in models if not MODELS[name].ours}
         best = max(simple, key=lambda name: simple[name])
@@ -285,6 +285,10 @@ def _cost(row: Summary) -> str:
     if not row:
         return MISSING
     return f"{row['cpu_seconds']:.1f} / {row['memory_mb'] or 0:.0f} / {row['query_ms']:.2g}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _number(value: float, digits: int, *, sign: bool = False) -> str:
@@ -351,7 +355,8 @@ def losses(summary: Summary, tasks: Sequence[str]) -> Table:
         if not MODELS[name].ours and metric in row and row[metric]["lead"] and row[metric]["lead"][2] < 0
     )
     head = ("data", "task", "metric", "baseline", "ConditionalDPP less it")
-    return Table("Where a baseline is ahead of ConditionalDPP, by an interval clear of zero", head, rows)
+    note = "" if rows else "There is none."
+    return Table("Where a baseline is ahead of ConditionalDPP, by an interval clear of zero", head, rows, note)
 
 
 def headline(summary: Summary) -> str:
