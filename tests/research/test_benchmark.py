@@ -12,7 +12,7 @@ import pytest
 import contradpp as cd
 from contradpp.cli.main import run
 from contradpp.data.sets import Sets
-from contradpp.research import benchmark, experiments, reproduce, standings
+from contradpp.research import benchmark, defaults, experiments, paper, reproduce, standings
 from contradpp.research.contestants import BEYOND_MODELS, DATA, MODELS, WithoutKernel, groups_of
 from contradpp.research.paper import Protocol, Task, tasks_of
 from contradpp.research.tables import Collected
@@ -168,6 +168,37 @@ def test_beyond_is_a_part_of_the_benchmark():
 def test_all_data_sets_are_known():
     assert set(DATA) <= set(cd.datasets.names())
     assert [group.label for group in groups_of(("uk", "my/orders.csv"))] == ["UK", "orders"]
+
+
+# -- Defaults ------------------------------------------------------------------------------------------------
+
+
+def variant(validation: float, test: float) -> dict:
+    return {"validation": validation, "test": [test] * 20}
+
+
+def test_defaults_are_chosen_on_validation_baskets_of_other_data_sets():
+    """UK alone likes a large alpha, the others a small one: UK is left with what the others choose."""
+    results = {}
+    for data, small, large in (("uk", 0.1, 0.5), ("groceries", 0.25, 0.1), ("belgian", 0.25, 0.1)):
+        told = {"defaults": variant(0.2, 0.3), "alpha=0.1": variant(small, 0.4), "alpha=10": variant(large, 0.9)}
+        results[Task("defaults", data, "nonsymmetric", 0, "quick")] = {"variants": told}
+    chapter = defaults.chapter(Collected(Protocol(quick=True), results))
+    uk = next(sentence for sentence in chapter.findings if "UK" in sentence)
+    assert uk == (
+        "nonsymmetric, UK left out: the others choose alpha=0.1, which on its test baskets gains "
+        "+0.1000 [+0.1000, +0.1000]."
+    )
+    assert chapter.tables[0].rows[0] == ("defaults", "+0.00", "+0.00", "+0.00")
+
+
+@pytest.mark.parametrize("method", paper.TUNED)
+def test_every_variant_is_fitted_and_asked(method, monkeypatch):
+    monkeypatch.setattr(experiments, "split", small_split)
+    found = defaults.measure(Task("defaults", "uk", method, 0, "quick"), 1)["variants"]
+    assert defaults.AS_IT_IS in found
+    assert len(found) >= 5
+    assert all(len(one["test"]) == 60 and 0 <= one["validation"] <= 1 for one in found.values())
 
 
 # -- Files and the command -----------------------------------------------------------------------------------

@@ -36,8 +36,10 @@ PER_REGISTRY = tuple(f"table-{name}" for name in AMAZON)
 BENCHMARK = "benchmark"  # not of the paper, and so not among `all`
 BEYOND = "beyond"  # the part of the benchmark that docs/beyond.md shows
 SLATES = "slates"  # not of the paper either
+DEFAULTS = "defaults"  # nor this: which settings validation baskets choose
+TUNED = ("lowrank-mle", "nonsymmetric", "conditional")
 SLATE_DATA = ("groceries", "uk", "belgian", "instacart")
-TARGETS = (*SINGLE, *PER_REGISTRY, BENCHMARK, BEYOND, SLATES, "all")
+TARGETS = (*SINGLE, *PER_REGISTRY, BENCHMARK, BEYOND, SLATES, DEFAULTS, "all")
 ASKED = {"full": 5000, "quick": 2000}  # test baskets of the benchmark; of more, so many at random
 ROUND = 1  # of the benchmark: raise it when what it measures, or a model of it, changes
 
@@ -215,7 +217,7 @@ class Protocol:
 class Task:
     """One result: a method on a data set, in one trial. Two targets that need the same task share it."""
 
-    kind: str  # "fit", "toy", "runtime", "benchmark" or "slates"
+    kind: str  # "fit", "toy", "runtime", "benchmark", "slates" or "defaults"
     data: str
     method: str
     trial: int
@@ -253,7 +255,7 @@ class Task:
     @property
     def estimator(self) -> dict[str, Any]:
         """The arguments of `LowRankDPP`; empty for a baseline."""
-        if self.method == "popularity" or self.kind in (BENCHMARK, SLATES):
+        if self.method == "popularity" or self.kind in (BENCHMARK, SLATES, DEFAULTS):
             return {}
         common = {"n_components": self.plan.n_components, "random_state": self.trial}
         return {
@@ -272,7 +274,7 @@ class Task:
         """Everything that the result depends on: it is computed again when any of it has changed."""
         named = {name: getattr(self, name) for name in ("kind", "data", "method", "trial", "estimator")}
         rounds = self.plan.paper_rounds if self.settings == "paper" else None
-        of_benchmark = {"asked": self.asked, "round": ROUND} if self.kind == BENCHMARK else {}
+        of_benchmark = {"asked": self.asked, "round": ROUND} if self.kind in (BENCHMARK, DEFAULTS) else {}
         return {"protocol": PROTOCOL, "test_share": TEST_SHARE, "paper_rounds": rounds, **named, **of_benchmark}
 
 
@@ -311,6 +313,10 @@ def _tasks(target: str, protocol: Protocol) -> Iterator[Task]:
         for trial, name, method in product(range(n), protocol.data or BENCHMARK_DATA, models):
             if MODELS[method].available:
                 yield Task(BENCHMARK, name, method, trial, size)
+    elif target == DEFAULTS:
+        size = "quick" if protocol.quick else "full"
+        models = tuple(name for name in TUNED if name in (protocol.models or TUNED))
+        yield from grid(DEFAULTS, n, protocol.data or BENCHMARK_DATA, models, (size,))
     elif target == SLATES:  # one split: the comparison is between ways on the same baskets
         few = SLATE_DATA[:2] if protocol.quick else SLATE_DATA
         yield from (Task(SLATES, name, "conditional", 0) for name in few)

@@ -13,7 +13,7 @@ from typing import Any
 from contradpp import __version__
 from contradpp.dpp.persist import write_atomically
 from contradpp.metrics.report import plain
-from contradpp.research import benchmark, experiments, figures, paper, slates, standings, studies
+from contradpp.research import benchmark, defaults, experiments, figures, paper, slates, standings, studies
 from contradpp.research.experiments import Result
 from contradpp.research.paper import Protocol, Task
 from contradpp.research.results import results_chapter
@@ -93,6 +93,7 @@ KINDS: dict[str, Callable[[Task, int | None], Result]] = {
     "runtime": experiments.runtime,
     paper.BENCHMARK: benchmark.measure,
     paper.SLATES: slates.measure,
+    paper.DEFAULTS: defaults.measure,
 }
 
 
@@ -123,7 +124,7 @@ def build(target: str, protocol: Protocol, store: Store) -> Chapter:
     collected = gather(target, protocol, store)
     own = {"figure1": studies.figure1, "table-runtimes": studies.runtimes, "scale": studies.scale,
            paper.SLATES: slates.chapter, paper.BENCHMARK: standings.chapter,
-           paper.BEYOND: standings.beyond}  # fmt: skip
+           paper.BEYOND: standings.beyond, paper.DEFAULTS: defaults.chapter}  # fmt: skip
     if target in own:
         return own[target](collected)
     return studies.ablation(target, collected) if "ablation" in target else results_chapter(target, collected)

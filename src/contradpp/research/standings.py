@@ -141,13 +141,13 @@ def _lead(draws: Array) -> list[float]:
 
 
 def rounded(value: Any) -> Any:
-    """The same with five significant digits: what JSON and pages are made from."""
+    """The same with six significant digits: what JSON and pages are made from."""
     if isinstance(value, dict):
         return {key: rounded(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [rounded(entry) for entry in value]
     if isinstance(value, (float, np.floating)):
-        return float(f"{value:.5g}") if np.isfinite(value) else None
+        return float(f"{value:.6g}") if np.isfinite(value) else None
     return bool(value) if isinstance(value, np.bool_) else value
 
 
