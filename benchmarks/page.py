@@ -10,7 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from contradpp.research import standings
+from contradpp.research import pages, standings
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,10 +21,10 @@ def publish(folder: Path) -> None:
     (ROOT / "docs" / "benchmark.json").write_text(standings.dump(summary), encoding="utf-8")
     for figure in (folder / "figures").glob("benchmark-*.png"):
         shutil.copy(figure, ROOT / "docs" / "figures" / figure.name)
-    for page, blocks in standings.pages(summary).items():
+    for page, blocks in pages.blocks(summary).items():
         text = (ROOT / page).read_text(encoding="utf-8")
         for name, content in blocks.items():
-            text = standings.replaced(text, name, content)
+            text = pages.replaced(text, name, content)
         (ROOT / page).write_text(text, encoding="utf-8")
 
 

@@ -12,7 +12,7 @@ import pytest
 import contradpp as cd
 from contradpp.cli.main import run
 from contradpp.data.sets import Sets
-from contradpp.research import benchmark, defaults, experiments, paper, reproduce, standings
+from contradpp.research import benchmark, defaults, experiments, pages, paper, reproduce, standings
 from contradpp.research.contestants import BEYOND_MODELS, DATA, MODELS, WithoutKernel, groups_of
 from contradpp.research.paper import Protocol, Task, tasks_of
 from contradpp.research.tables import Collected
@@ -117,7 +117,7 @@ def collected(values: dict[str, float], **protocol) -> Collected:
 
 def test_the_chapter_says_who_is_ahead_and_how_surely():
     data = collected({"conditional": 0.9, "conditional-no-kernel": 0.8, "ease": 0.7}, data=("uk", "groceries"))
-    chapter = standings.chapter(data)
+    chapter = pages.chapter(data)
     text = " ".join(chapter.findings)
     assert "Next item, UK: ConditionalDPP ahead of EASE, the best of the others: +0.2000 [+0.2000, +0.2000]" in text
     assert "the kernel brings +0.1000 [+0.1000, +0.1000]" in text
@@ -132,7 +132,7 @@ def test_the_chapter_says_who_is_ahead_and_how_surely():
 
 def test_losses_are_shown():
     data = collected({"conditional": 0.6, "ease": 0.7}, data=("uk",), models=("popularity", "ease", "conditional"))
-    chapter = standings.chapter(data)
+    chapter = pages.chapter(data)
     assert "ConditionalDPP behind EASE" in chapter.findings[0]
     assert ("UK", "Next item", "nDCG@10", "EASE", "−0.1000 [−0.1000, −0.1000]") in chapter.tables[-1].rows
 
@@ -161,7 +161,7 @@ def test_beyond_is_a_part_of_the_benchmark():
     part, whole = (set(tasks_of(target, Protocol())) for target in ("beyond", "benchmark"))
     assert part < whole
     assert {task.method for task in part} == set(BEYOND_MODELS)
-    chapter = standings.beyond(collected({}, data=("uk",)))
+    chapter = pages.beyond(collected({}, data=("uk",)))
     assert [table.title.split(":")[0] for table in chapter.tables[:2]] == ["Next item", "Next item"]
 
 
@@ -238,7 +238,7 @@ def test_the_published_pages_are_what_was_found():
     text = (ROOT / "docs" / "benchmark.json").read_text(encoding="utf-8")
     summary = json.loads(text)
     assert standings.dump(summary) == text
-    for page, blocks in standings.pages(summary).items():
+    for page, blocks in pages.blocks(summary).items():
         written = (ROOT / page).read_text(encoding="utf-8")
         for name, content in blocks.items():
-            assert standings.replaced(written, name, content) == written, f"{page}: {name} is not what was found"
+            assert pages.replaced(written, name, content) == written, f"{page}: {name} is not what was found"

@@ -16,10 +16,10 @@ from contradpp.cli.inputs import FOLDER, n_jobs_option, option
 from contradpp.cli.output import Column, heading, json_option, paragraph, show_json, show_table
 from contradpp.research import contestants, paper
 from contradpp.research.contestants import MODELS
+from contradpp.research.pages import ALL_TASKS
 from contradpp.research.paper import Protocol, Task
 from contradpp.research.reproduce import Store, Watcher, expand, missing
 from contradpp.research.reproduce import reproduce as reproduce_all
-from contradpp.research.standings import ALL_TASKS
 
 DATA_WORDS = tuple(dict.fromkeys(name.partition("/")[0] for name in contestants.DATA))
 

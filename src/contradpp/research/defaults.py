@@ -11,10 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from contradpp._threads import resolve_n_jobs
-from contradpp.metrics.bootstrap import percentiles, resamples
 from contradpp.models.baselines import ItemKNN
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
@@ -23,11 +21,10 @@ from contradpp.research import benchmark, experiments
 from contradpp.research.contestants import Settings, groups_of
 from contradpp.research.experiments import Result
 from contradpp.research.paper import DEFAULTS, Task
+from contradpp.research.standings import drawn, lead
 from contradpp.research.tables import Chapter, Collected, Table
 
-Array = NDArray[np.float64]
 AS_IT_IS = "defaults"
-RESAMPLES = 1000
 
 
 def variants(method: str, told: Settings) -> dict[str, Any]:
@@ -119,11 +116,8 @@ def _test_gain(results: dict[Task, Result], label: str, best: str) -> str:
         return ""
     (group,) = [one for one in groups_of(list(dict.fromkeys(task.data for task in results))) if one.label == label]
     own = [result["variants"] for task, result in results.items() if task.data in group.data]
-    means = np.zeros(1 + RESAMPLES)
-    for place, one in enumerate(own):
-        difference = np.subtract(one[best]["test"], one[AS_IT_IS]["test"])
-        draws = np.vstack([np.ones(len(difference)), *resamples(len(difference), RESAMPLES, place)])
-        means += draws @ difference / len(difference) / len(own)
-    low, high = percentiles(means[1:].tolist(), 0.95)
+    differences = [np.subtract(one[best]["test"], one[AS_IT_IS]["test"]) for one in own]
+    draws = [drawn(len(d), place) @ d / len(d) for place, d in enumerate(differences)]
+    value, low, high = lead(np.mean(draws, axis=0))
     sure = "" if low > 0 or high < 0 else ", not clear of zero"
-    return f", which on its test baskets gains {means[0]:+.4f} [{low:+.4f}, {high:+.4f}]{sure}".replace("-", "−")
+    return f", which on its test baskets gains {value:+.4f} [{low:+.4f}, {high:+.4f}]{sure}".replace("-", "−")

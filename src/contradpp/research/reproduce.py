@@ -13,7 +13,7 @@ from typing import Any
 from contradpp import __version__
 from contradpp.dpp.persist import write_atomically
 from contradpp.metrics.report import plain
-from contradpp.research import benchmark, defaults, experiments, figures, paper, slates, standings, studies
+from contradpp.research import benchmark, defaults, experiments, figures, pages, paper, slates, standings, studies
 from contradpp.research.experiments import Result
 from contradpp.research.paper import Protocol, Task
 from contradpp.research.results import results_chapter
@@ -123,8 +123,8 @@ def build(target: str, protocol: Protocol, store: Store) -> Chapter:
     """The chapter of a target whose results are all there."""
     collected = gather(target, protocol, store)
     own = {"figure1": studies.figure1, "table-runtimes": studies.runtimes, "scale": studies.scale,
-           paper.SLATES: slates.chapter, paper.BENCHMARK: standings.chapter,
-           paper.BEYOND: standings.beyond, paper.DEFAULTS: defaults.chapter}  # fmt: skip
+           paper.SLATES: slates.chapter, paper.BENCHMARK: pages.chapter,
+           paper.BEYOND: pages.beyond, paper.DEFAULTS: defaults.chapter}  # fmt: skip
     if target in own:
         return own[target](collected)
     return studies.ablation(target, collected) if "ablation" in target else results_chapter(target, collected)
