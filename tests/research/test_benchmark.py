@@ -207,8 +207,8 @@ def test_every_variant_is_fitted_and_asked(method, monkeypatch):
 def test_your_own_file_and_some_rows(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(reproduce, "DPI", 30)
     train, _ = small_split(Task("benchmark", "uk", "x", 0))
-    rows = "".join(f"{number},{item}\n" for number, basket in enumerate(train) for item in basket)
-    (tmp_path / "orders.csv").write_text("order,item\n" + rows, encoding="utf-8")
+    orders = "".join(f"{number},{item}\n" for number, basket in enumerate(train) for item in basket)
+    (tmp_path / "orders.csv").write_text("order,item\n" + orders, encoding="utf-8")
     words = ["benchmark", "--quick", "--data", str(tmp_path / "orders.csv"), "--models", "popularity,itemknn"]
     assert run([*words, "-o", str(tmp_path / "out")], debug=True) == 0
     told = capsys.readouterr()
@@ -223,6 +223,9 @@ def test_your_own_file_and_some_rows(tmp_path, monkeypatch, capsys):
     assert told.err == ""
     assert "recall@10" in told.out
     assert "p@10" not in told.out
+    (tmp_path / "orders.csv").write_text("order,item\n" + orders.replace("0", "1"), encoding="utf-8")
+    assert run([*words, "--no-run", "-o", str(tmp_path / "out")], debug=False) == 1  # other data: nothing is there
+    assert "2 of 2 results of 'benchmark' are missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--data", "mars"], ["--models", "magic"], ["--tasks", "none"]])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from contradpp.errors import ParameterError
@@ -274,7 +276,11 @@ class Task:
         """Everything that the result depends on: it is computed again when any of it has changed."""
         named = {name: getattr(self, name) for name in ("kind", "data", "method", "trial", "estimator")}
         rounds = self.plan.paper_rounds if self.settings == "paper" else None
-        of_benchmark = {"asked": self.asked, "round": ROUND} if self.kind in (BENCHMARK, DEFAULTS) else {}
+        of_benchmark: dict[str, Any] = (
+            {"asked": self.asked, "round": ROUND} if self.kind in (BENCHMARK, DEFAULTS) else {}
+        )
+        if self.data not in DATA and Path(self.data).is_file():  # another file of the same name is other data
+            of_benchmark["sha256"] = hashlib.sha256(Path(self.data).read_bytes()).hexdigest()
         return {"protocol": PROTOCOL, "test_share": TEST_SHARE, "paper_rounds": rounds, **named, **of_benchmark}
 
 

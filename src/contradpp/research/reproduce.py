@@ -12,6 +12,7 @@ from typing import Any
 
 from contradpp import __version__
 from contradpp.dpp.persist import write_atomically
+from contradpp.errors import ParameterError
 from contradpp.metrics.report import plain
 from contradpp.research import benchmark, defaults, experiments, figures, pages, paper, slates, standings, studies
 from contradpp.research.experiments import Result
@@ -181,6 +182,16 @@ def expand(targets: Sequence[str]) -> list[str]:
     return [target for target in paper.TARGETS if target in wanted]
 
 
+def _check_there(targets: Sequence[str], protocol: Protocol, store: Store) -> None:
+    """Raise `ParameterError` where there is nothing to write a chapter from; the paper's need all of their results."""
+    for target in targets:
+        left, whole = len(missing([target], protocol, store)), len(paper.tasks_of(target, protocol))
+        if left == whole or (left and target not in (paper.BENCHMARK, paper.BEYOND, paper.DEFAULTS)):
+            raise ParameterError(
+                f"{left} of {whole} results of {target!r} are missing in {store.folder}: run them first"
+            )
+
+
 def reproduce(
     targets: Sequence[str],
     folder: Path,
@@ -193,6 +204,8 @@ def reproduce(
     """Everything: run what is missing (unless told not to), write the chapters and the index."""
     figures.require()
     chosen, store = expand(targets), Store(folder)
+    if not run:
+        _check_there(chosen, protocol, store)
     compute(missing(chosen, protocol, store) if run else [], store, n_jobs=n_jobs, watch=watch)
     chapters = [build(target, protocol, store) for target in chosen]
     for chapter in chapters:
