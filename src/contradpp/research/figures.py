@@ -187,29 +187,30 @@ def scale(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Any:
 
 
 def quality_and_cost(groups: Mapping[str, Mapping[str, tuple[float, float]]], cost: str) -> Any:
-    """A panel per data set: quality against cost, ours in color, and a line through what nothing beats in both."""
+    """A panel per data set: quality against cost, DPPs as diamonds, and a line through what nothing beats in both."""
+    names = list(dict.fromkeys(name for found in groups.values() for name in found))
     columns = min(len(groups), 4)
-    figure, panels = _panels(3.4 * columns, 3.1 * -(-len(groups) // columns), -(-len(groups) // columns), columns)
+    rows = -(-len(groups) // columns)
+    figure, panels = _panels(3.2 * columns, 2.8 * rows + 0.9, rows, columns)
     for panel in panels.flat[len(groups) :]:
         panel.set_visible(False)
+    drawn: dict[str, Any] = {}
     for panel, (data, found) in zip(panels.flat, groups.items(), strict=False):
+        panel.set_xscale("log")
         front: list[tuple[float, float]] = []
         for name, (x, y) in sorted(found.items(), key=lambda entry: (entry[1][0], -entry[1][1])):
-            ours, leads = "DPP" in name, not front or y > front[-1][1]
-            panel.plot(max(x, 1e-3), y, "o", markersize=5, color="#ee6677" if ours else "#777777")
-            if leads:
-                front.append((max(x, 1e-3), y))
-            if leads or name == "ConditionalDPP":
-                below = len(front) % 2 == 0  # so that neighbours on the line do not write over each other
-                side, place = "right" if len(front) > 2 else "left", (0, -9 if below else 4)
-                panel.annotate(name, (max(x, 1e-3), y), place, textcoords="offset points", fontsize=6, ha=side)
+            place, x = names.index(name), max(x, 1e-3)
+            (drawn[name],) = panel.plot(x, y, "D" if "DPP" in name else "o", markersize=5, label=name,
+                                        color=f"C{place % 10}", fillstyle="full" if place < 10 else "none")  # fmt: skip
+            if not front or y > front[-1][1]:
+                front.append((x, y))
         panel.plot(*np.transpose(front), color="0.7", linewidth=1, zorder=0)
-        panel.set_xscale("log")
+        panel.tick_params(axis="x", which="minor", labelbottom=False)
         panel.set_title(data, fontsize=10)
-    for panel in panels[-1]:
         panel.set_xlabel(cost)
     for panel in panels[:, 0]:
         panel.set_ylabel("nDCG@10")
+    figure.legend(handles=[drawn[name] for name in names], loc="outside lower center", ncols=2 * columns, fontsize=7)
     return figure
 
 
