@@ -203,7 +203,8 @@ def verdict(summary: Summary, tasks: Sequence[str] = tuple(TASKS)) -> str:
         words = [_rival(rows, metric)[2] for rows in columns if len(rows) > 1]
         counts = [f"{words.count(word)} {word}" for word in ("ahead", "level", "behind") if word in words]
         parts.append(f"{TASKS[task].title.lower()} {', '.join(counts)}")
-    return f"ConditionalDPP against the best of all others, in columns and by paired intervals: {'; '.join(parts)}."
+    against = "ConditionalDPP against the best of the others that were run, in columns and by paired intervals"
+    return f"{against}: {'; '.join(parts)}."
 
 
 def _standing(rows: Summary, metric: str) -> str:
@@ -255,7 +256,7 @@ def headline(summary: Summary) -> str:
         leads = [max((row[metric] for row in rivals), key=_mean)["lead"] for metric in ("p10", "mpr")]
         bounds = [f"{_number(low, 1, sign=True)} to {_number(high, 1, sign=True)}" for _, low, high in leads]
         gains.append(" / ".join(bounds))
-    lines.append(f"| its lead over the best of all others, 95 % | {' | '.join(gains)} |")
+    lines.append(f"| its lead over the best of the others that were run, 95 % | {' | '.join(gains)} |")
     return "\n".join(lines)
 
 
