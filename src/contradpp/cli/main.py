@@ -15,7 +15,8 @@ from contradpp.cli.inputs import current_word
 from contradpp.cli.output import explain, notes, say, see_also
 
 # A command's name, and its line in the overview. A module of `contradpp.cli` of that name defines it, or one of these.
-MODULES = {"recommend": "ask", "complete": "ask", "sample": "ask", "slate": "ask", "completion": "main"}
+MODULES = {"recommend": "ask", "complete": "ask", "sample": "ask", "slate": "ask", "completion": "main",
+           "benchmark": "reproduce"}  # fmt: skip
 SECTIONS = {
     "Start here": {
         "demo": "learn a small made-up shop, compare models, see suggestions",
@@ -40,6 +41,7 @@ SECTIONS = {
     },
     "Research": {
         "reproduce": "run the paper's tables and figures again, beside the published numbers",
+        "benchmark": "compare every model on every data set, or on baskets of your own",
         "bench": "measure speed against the machine's limits",
     },
     "Shell": {
