@@ -335,6 +335,16 @@ def test_at_most_that_is_no_number(call, model):
 LINE = {"candidates": ["a", "b", "c"], "scores": [0.9, 0.8, 0.5], "vectors": [[1, 0], [0.99, 0.1], [0, 1]]}
 
 
+def test_bytes_that_are_no_text_spoil_only_their_line(call, tmp_path):
+    good = b'{"candidates": ["a", "b"], "scores": [2, 1], "vectors": [[1, 0], [0, 1]]}'
+    (tmp_path / "lists").write_bytes(b"\xd6\x00\xff\n" + good)
+    shown = call("rerank", tmp_path / "lists", "-k", 1)
+    assert shown.code == 1
+    bad, fine = lines(shown.out)
+    assert "not JSON" in bad["error"]
+    assert fine["items"] == ["a"]
+
+
 def test_lists_are_reranked_line_by_line(call, tmp_path, monkeypatch):
     by_item = LINE | {"candidates": [1, 2, 3], "vectors": {"1": [1, 0], "2": [1, 0], "3": [0, 1], "9": [0, 1]}}
     fixed = by_item | {"fixed": {"3": 0}, "given": [9], "categories": {"1": "x", "2": "x"}}

@@ -178,7 +178,8 @@ def learn_more(
         if not positives.n_baskets:  # rejected sets must lose probability, and no news says how large sets are
             hand_over(learned)
             return
-        mean_size = float(counts.sum() / problem.n_baskets) if known.counts is not None else None
+        by_size = known.counts is not None and params.calibrate == "likelihood"
+        mean_size = float(counts.sum() / problem.n_baskets) if by_size else None
         hand_over(replace(learned, kernel=at_old_scale(learned.kernel, known.kernel, mean_size)))
 
     # A step is as long whether it rests on ten sets or a thousand: little news must not shake what much data have said.
