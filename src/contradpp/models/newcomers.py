@@ -1,0 +1,307 @@
+"""Items that a model of several voices judges by their features, because they have few sales or none.
+
+`models/kin.py` says how: signs of an item j given a basket A, and weights ϑ of them. An item with n sales has the logit
+(1 − λ) θᵀf + λ ϑᵀg, λ = κ/(κ + n): without sales its features speak, and the more it sells, the more the voices do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp._random import stream
+from contradpp._threads import run_blocks
+from contradpp.data.features import Matrix, Turned
+from contradpp.data.sets import Sets, pointers, runs, take_sets, without_each
+from contradpp.dpp import compiled
+from contradpp.models.kin import Alike, Array, Kin, find_kin, learn_sales
+from contradpp.models.relevance import PRIOR, SCORES_PER_BLOCK, Questions, Relevance, Weights, learn_weights, log_sizes
+from contradpp.models.rows import indicator
+
+Entries = NDArray[np.int64]
+
+N_SIGNS = 5  # one, log p̂, log p̃, log lift, cosine
+START = np.array([[0.0, 0.5, 0.5, 1.0, 0.0], [0.0] * N_SIGNS])  # ϑ before any data
+FADES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)  # κ that are tried for items that were there when the model was fitted
+FADE = 2.0  # κ of items that came later, if the others have none
+LEAST_SHARE = 0.05  # λ below this counts as nothing
+_MOCK = 73  # key of a random stream
+
+
+class Judgement(NamedTuple):
+    """How newcomers are judged: learned once, and kept as items and sales arrive."""
+
+    theta: Array = START  # (2, 5): ϑ₀ and ϑ₁
+    fade: float = 0.0  # κ of items that were there when the model was fitted; 0: features say nothing once they sell
+    n_fitted: int = 0  # how many those are
+    rank: float = float("nan")  # MPR of held-out items that were judged as though they had no sales, among such items
+
+    def shares(self, counts: Array) -> Array:
+        """λ of items with these sales."""
+        fades = np.full(len(counts), self.fade or FADE)
+        fades[: self.n_fitted] = self.fade
+        shares = np.divide(fades, fades + counts, out=np.zeros(len(counts)), where=counts > 0)
+        return np.where(counts > 0, np.where(shares < LEAST_SHARE, 0.0, shares), 1.0)
+
+
+@dataclass
+class Newcomers:
+    """The items that features speak for, wholly or in part, and how."""
+
+    judgement: Judgement
+    n_known: int  # items that the voices know; those behind them came later
+    codes: Entries  # ascending
+    shares: Array  # λ of each
+    alike: Alike
+    log_shares: Array  # log p̂ of each
+    usual: Array  # (n_known,): the share of every known item in all sales
+    matrix: Matrix = field(repr=False)  # features of all items
+
+    @classmethod
+    def of(cls, kin: Kin, counts: Array, judgement: Judgement, n_jobs: int = 1) -> Newcomers:
+        """Newcomers among items with these sales, all of which the voices know."""
+        shares = judgement.shares(counts)
+        codes = np.flatnonzero(shares > 0)
+        alike = find_kin(kin.matrix.take(codes), kin.matrix, counts, codes, n_jobs=n_jobs)
+        usual = counts / max(counts.sum(), 1.0)
+        return cls(judgement, len(counts), codes, shares[codes], alike, kin.log_shares[codes], usual, kin.matrix)
+
+    def add(self, rows: Matrix, alike: Alike, log_shares: Array) -> Newcomers:
+        """With items that came just now."""
+        n, new = len(self.matrix), len(rows)
+        return Newcomers(
+            self.judgement, self.n_known, np.concatenate([self.codes, np.arange(n, n + new)]),
+            np.concatenate([self.shares, np.ones(new)]),
+            Alike(np.vstack([self.alike.codes, alike.codes]), np.vstack([self.alike.weights, alike.weights])),
+            np.concatenate([self.log_shares, log_shares]), self.usual, self.matrix.append(rows),
+        )  # fmt: skip
+
+    def contents(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """What a model file holds of it, besides the features."""
+        tensors = {"newcomers.kin": self.alike.codes, "newcomers.weights": self.alike.weights}
+        tensors["newcomers.theta"] = self.judgement.theta
+        told = {"fade": self.judgement.fade, "n_fitted": self.judgement.n_fitted, "n_known": self.n_known}
+        rank = self.judgement.rank
+        return tensors, told | {"rank": rank if np.isfinite(rank) else None}
+
+    @classmethod
+    def restored(
+        cls, tensors: Mapping[str, NDArray[Any]], told: Mapping[str, Any], kin: Kin, counts: Array
+    ) -> Newcomers:
+        """From a model file, or ValueError if it is damaged."""
+        theta, n_known = tensors["newcomers.theta"].astype(np.float64), int(told["n_known"])
+        rank = float("nan") if told["rank"] is None else float(told["rank"])
+        judgement = Judgement(theta, float(told["fade"]), int(told["n_fitted"]), rank)
+        shares = judgement.shares(counts)
+        codes = np.flatnonzero(shares > 0)
+        alike = Alike(tensors["newcomers.kin"].astype(np.int32), tensors["newcomers.weights"].astype(np.float32))
+        fits = alike.codes.shape == alike.weights.shape and alike.codes.shape[:1] == codes.shape
+        fits = fits and alike.codes.ndim == 2 and theta.shape == (2, N_SIGNS) and 0 < n_known <= len(counts)
+        inside = not alike.codes.size or 0 <= alike.codes.min() <= alike.codes.max() < n_known
+        if not fits or not inside or not (np.isfinite(theta).all() and np.isfinite(alike.weights).all()):
+            raise ValueError("what it knows of new items does not fit its items")
+        usual = (counts / max(counts.sum(), 1.0))[:n_known]
+        return cls(judgement, n_known, codes, shares[codes], alike, kin.log_shares[codes], usual, kin.matrix)
+
+    # -- Baskets that hold items without sales ---------------------------------------------------------
+
+    @cached_property
+    def silent(self) -> NDArray[np.bool_]:
+        """Which items no voice can hear, because they never sold (M,)."""
+        silent = np.zeros(len(self.matrix), dtype=bool)
+        silent[self.codes[self.shares == 1.0]] = True
+        return silent
+
+    def heard(self, sets: Sets) -> Sets:
+        """The sets with the closest kin that is not in the set in the place of every item without sales."""
+        if not self.silent[sets.indices].any():
+            return sets
+        rows = [self.stand_ins(sets.indices[a:b]) for a, b in zip(sets.indptr, sets.indptr[1:], strict=False)]
+        kept = [row[row >= 0] for row in rows]
+        return Sets(pointers([len(row) for row in kept]), np.concatenate([*kept, np.zeros(0, dtype=np.int32)]))
+
+    def stand_ins(self, codes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The items as the voices hear them, −1 for one that has no kin."""
+        taken = set(codes[~self.silent[codes]].tolist())
+        heard = codes.astype(np.int32).copy()
+        for place in np.flatnonzero(self.silent[codes]).tolist():
+            row = int(np.searchsorted(self.codes, codes[place]))
+            kin = self.alike.codes[row][self.alike.weights[row] > 0].tolist()
+            heard[place] = next((code for code in kin if code not in taken), -1)
+            taken.add(int(heard[place]))
+        return heard
+
+    # -- Logits ------------------------------------------------------------------------------------------
+
+    def write_logits(self, relevance: Relevance, sets: Sets, out: Array, *, each: bool = False) -> None:
+        """As `Relevance.write_logits`, for all items: those that the voices know, and those that came later."""
+        if each and self.silent[sets.indices].any():
+            sets, each = without_each(sets), False
+        known = np.empty((len(out), self.n_known))
+        relevance.write_logits(self.heard(sets), known, each=each)
+        known -= log_sums(known)[:, None]
+        told = self.logits(without_each(sets) if each else sets, known.copy())
+        out[:, : self.n_known] = known
+        own, late = self.codes < self.n_known, self.codes >= self.n_known
+        out[:, self.codes[late]] = told[:, late]
+        mixed = self.shares[own]
+        blend = known[:, self.codes[own]] * (1.0 - mixed) + told[:, own] * mixed
+        out[:, self.codes[own]] = np.where(mixed == 1.0, told[:, own], blend)
+
+    def logits(self, sets: Sets, known: Array) -> Array:
+        """ϑᵀg of every set and newcomer, given the logits of the items that the voices know, which are overwritten."""
+        theta = self.judgement.theta[0] + log_sizes(sets.sizes)[:, None] * self.judgement.theta[1]
+        told: Array = np.einsum("snc,ns->nc", self.signs(sets, known), theta)
+        return told
+
+    def signs(self, sets: Sets, known: Array) -> Array:
+        """g of every sign, set and newcomer, given the logits of known items, which are overwritten (5, n_sets, C)."""
+        compiled.relevance.softmax(known)
+        floor, kin_shares = usual_floor(self.usual), self.alike.mean(self.usual)
+        centre, empty = np.log(floor), kin_shares == 0
+        signs = np.ones((N_SIGNS, sets.count, len(self.codes)))
+        signs[1] = self.log_shares - centre
+        signs[2] = np.log(np.where(empty, floor, kin_shares)) - centre
+        signs[3] = np.log(((self._mix @ known.T).T + floor) / (kin_shares + floor))
+        signs[3][:, empty] = 0.0
+        signs[4] = self._turned.products(basket_means(self.matrix, sets))
+        return signs
+
+    def explain(self, relevance: Relevance, codes: NDArray[np.int32], item: int) -> tuple[float, float, Array]:
+        """λ of an item, and λ ϑᵀg in parts: what does not depend on the basket, and what each item of it says.
+
+        What an item says by its kin is what it would say alone, over the size of the basket, and an equal part of what
+        only the whole basket says.
+        """
+        place, n = int(np.searchsorted(self.codes, item)), len(codes)
+        if place == len(self.codes) or self.codes[place] != item:
+            return 0.0, 0.0, np.zeros(n)
+        asked = Sets(pointers([n, *[1] * n]), np.concatenate([codes, codes]))
+        known = np.empty((n + 1, self.n_known))
+        relevance.write_logits(self.heard(asked), known)
+        signs = self.signs(asked, known)[:, :, place]  # (5, n + 1)
+        theta = self.judgement.theta[0] + log_sizes(np.array([n]))[0] * self.judgement.theta[1]
+        share = float(self.shares[place])
+        single = theta[3:] @ signs[3:, 1:] / n
+        rest = (theta[3:] @ signs[3:, 0] - single.sum()) / n
+        return share, share * float(theta[:3] @ signs[:3, 0]), share * (single + rest)
+
+    @cached_property
+    def _mix(self) -> Any:
+        """The weights of kin as a CSR matrix (C, n_known)."""
+        from scipy.sparse import csr_matrix
+
+        n, k = self.alike.codes.shape
+        flat = (self.alike.weights.astype(np.float64).ravel(), self.alike.codes.ravel(), np.arange(n + 1) * k)
+        return csr_matrix(flat, shape=(n, self.n_known))
+
+    @cached_property
+    def _turned(self) -> Turned:
+        return self.matrix.take(self.codes).turned()
+
+
+def usual_floor(usual: Array) -> float:
+    """Twice the share of a usual item: what keeps the lift of rare kin from being luck."""
+    sold = usual[usual > 0]
+    return 2.0 * float(np.median(sold)) if len(sold) else 1.0
+
+
+def basket_means(matrix: Matrix, sets: Sets) -> Matrix:
+    """The mean features of every set's items."""
+    mix = indicator(sets, len(matrix))
+    mix.data = mix.data / np.repeat(np.maximum(sets.sizes, 1), sets.sizes)
+    return matrix.mixed(mix.astype(np.float32))
+
+
+# -- Learning ϑ and κ ------------------------------------------------------------------------------------
+
+
+def learn_judgement(
+    relevance: Relevance, sets: Sets, questions: Questions | None, matrix: Matrix, counts: Array, seed: int, n_jobs: int
+) -> Judgement:
+    """ϑ from held-out items, half of the catalogue judged as though it had no sales; κ by what is likelier then.
+
+    Features speak for items with sales only if held-out items become likelier by that, by more than a standard error.
+    """
+    if questions is None:
+        return Judgement(n_fitted=len(counts))
+    everyone = np.arange(len(counts))
+    alike = find_kin(matrix, matrix, counts, everyone, n_jobs=n_jobs)
+    all_new = Newcomers(Judgement(), len(counts), everyone, np.ones(len(counts)), alike,
+                        learn_sales(matrix, counts).log_shares, counts / max(counts.sum(), 1.0), matrix)  # fmt: skip
+    signs, log_totals = ask_signs(relevance, sets, questions.codes, all_new, n_jobs)
+    theta = relevance.weights.theta
+    by_size = theta[0] + questions.log_sizes[:, None] * theta[1]
+    warm = np.einsum("ncf,nf->nc", questions.features, by_size) - log_totals[:, None]
+    mock = stream(seed, _MOCK).random(len(counts)) < 0.5
+    judged = mock[questions.codes]
+    offset = np.where(judged, 0.0, warm) + questions.log_counts
+    asked = Questions(signs * judged[..., None], offset.astype(np.float32), questions.log_sizes, questions.codes)
+    precision = np.diag(np.tile(np.square(asked.spread), 2)) * PRIOR
+    found = learn_weights(asked, Weights(START, precision)).theta
+    cold = np.einsum("ncf,nf->nc", signs, found[0] + questions.log_sizes[:, None] * found[1])
+    rank = _mean_rank(cold, questions.log_counts, judged)
+    judgement = Judgement(found, 0.0, len(counts), rank)
+    return judgement._replace(fade=_choose_fade(judgement, warm, cold, questions, counts))
+
+
+def ask_signs(
+    relevance: Relevance, sets: Sets, codes: NDArray[np.int32], newcomers: Newcomers, n_jobs: int
+) -> tuple[NDArray[np.float32], Array]:
+    """The signs of the items of every question, all judged as newcomers (N, C, 5), and log Σ exp of all logits (N,)."""
+    M = newcomers.n_known
+    signs, log_totals = np.empty((*codes.shape, N_SIGNS), dtype=np.float32), np.empty(len(codes))
+    blocks = list(runs(sets.indptr, max(SCORES_PER_BLOCK // M, 1)))
+
+    def work(block: int) -> None:
+        first, last = blocks[block]
+        part, start = take_sets(sets, np.arange(first, last)), int(sets.indptr[first])
+        known = np.empty((len(part.indices), M))
+        relevance.write_logits(part, known, each=True)
+        log_totals[start : start + len(known)] = log_sums(known)
+        told = newcomers.signs(without_each(part), known)
+        for entry in range(len(known)):
+            signs[start + entry] = told[:, entry, codes[start + entry]].T
+
+    run_blocks(work, len(blocks), n_jobs)
+    return signs, log_totals
+
+
+def log_sums(logits: Array) -> Array:
+    """log Σ exp of every row."""
+    top = logits.max(axis=1)
+    sums: Array = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
+    return sums
+
+
+def _mean_rank(cold: Array, log_counts: NDArray[np.floating], judged: NDArray[np.bool_]) -> float:
+    """MPR of the first item among the others that are judged alike, each of which stands for several."""
+    weights = np.where(judged, np.exp(log_counts), 0.0)[:, 1:]
+    ahead = (cold[:, :1] > cold[:, 1:]) + 0.5 * (cold[:, :1] == cold[:, 1:])
+    totals = weights.sum(axis=1)
+    usable = judged[:, 0] & (totals > 0)
+    if not usable.any():
+        return float("nan")
+    return float(100.0 * ((weights * ahead).sum(axis=1)[usable] / totals[usable]).mean())
+
+
+def _choose_fade(judgement: Judgement, warm: Array, cold: Array, questions: Questions, counts: Array) -> float:
+    """The κ under which held-out items are likeliest; 0 unless that is better by more than a standard error."""
+
+    def log_likelihoods(fade: float) -> Array:
+        share = judgement._replace(fade=fade).shares(counts)[questions.codes]
+        logits = warm * (1.0 - share) + cold * share + questions.log_counts
+        logits -= logits.max(axis=1, keepdims=True)
+        found: Array = logits[:, 0] - np.log(np.exp(logits).sum(axis=1))
+        return found
+
+    without = log_likelihoods(0.0)
+    gains = {fade: log_likelihoods(fade) - without for fade in FADES}
+    best = max(gains, key=lambda fade: float(gains[fade].mean()))
+    error = gains[best].std() / np.sqrt(len(without))
+    return best if gains[best].mean() > error else 0.0
