@@ -62,6 +62,14 @@ class Given(NamedTuple):
     columns: dict[str, Column]
     vectors: Any = None  # a dense or sparse array
 
+    def take(self, items: Iterable[Hashable]) -> Given:
+        """The rows of these items, of those that have one, in this order."""
+        places = {one: row for row, one in enumerate(self.ids or ())}
+        rows = [places[item] for item in items if item in places]
+        columns = {name: Column([c.values[row] for row in rows], c.kind) for name, c in self.columns.items()}
+        vectors = None if self.vectors is None else self.vectors[rows]
+        return Given([self.ids[row] for row in rows] if self.ids else None, columns, vectors)
+
 
 def given_features(features: Any, *, item: str | None = None) -> Given:
     """Read a data frame, Arrow table, array, sparse array, or mapping of item to a vector or to named values."""
@@ -152,7 +160,7 @@ def _of_frame(frame: Any, item: str | None, where: str = "item_features") -> Giv
     index = getattr(frame, "index", None)
     named = getattr(index, "name", None) is not None or type(index).__name__ != "RangeIndex"
     if item is None and index is not None and named and not callable(index) and not _fitting(names):
-        told, ids = None, list(index)  # type: ignore[arg-type]
+        told, ids = None, list(index)
     else:
         told = _item_column(names, item, where)
         ids = _values(frame[told])
@@ -245,7 +253,8 @@ class Matrix:
     @property
     def has_row(self) -> NDArray[np.bool_]:
         """Which items have any features."""
-        return (np.diff(self.sparse.indptr) > 0) | self.dense.any(axis=1)
+        has: NDArray[np.bool_] = (np.diff(self.sparse.indptr) > 0) | self.dense.any(axis=1)
+        return has
 
 
 class Turned(NamedTuple):
@@ -282,9 +291,11 @@ class Block:
     def described(self) -> dict[str, Any]:
         """All but the rarities, as JSON can hold it."""
         told: dict[str, Any] = {"name": self.name, "kind": self.kind, "width": self.width}
-        return told | {
-            CATEGORY: {"values": list(self.values)}, NUMBER: {"mean": self.mean, "scale": self.scale},
-        }.get(self.kind, {})  # fmt: skip
+        if self.kind == CATEGORY:
+            told["values"] = list(self.values)
+        if self.kind == NUMBER:
+            told |= {"mean": self.mean, "scale": self.scale}
+        return told
 
 
 def learn_block(name: str, column: Column) -> Block | None:
@@ -594,12 +605,12 @@ def restored_features(tensors: Mapping[str, NDArray[Any]], told: Mapping[str, An
     dense_width = sum(b.width for b in blocks if b.kind == VECTOR and not recipe.sparse_vectors)
     width = sum(block.width for block in blocks) - dense_width
     indptr, columns = tensors["features.indptr"], tensors["features.columns"]
-    values, dense = tensors["features.values"], tensors["features.dense"]
-    whole = len(indptr) == n_items + 1 and indptr[0] == 0 and indptr[-1] == len(columns) == len(values)
+    data, dense = tensors["features.values"], tensors["features.dense"]
+    whole = len(indptr) == n_items + 1 and indptr[0] == 0 and indptr[-1] == len(columns) == len(data)
     if not whole or (np.diff(indptr) < 0).any() or dense.shape != (n_items, dense_width):
         raise ValueError("its features do not fit its items")
     inside = not len(columns) or (columns.min() >= 0 and columns.max() < width)
-    if not inside or not (np.isfinite(values).all() and np.isfinite(dense).all()):
+    if not inside or not (np.isfinite(data).all() and np.isfinite(dense).all()):
         raise ValueError("its features are damaged")
-    sparse = csr_matrix((values.astype(np.float32), columns, indptr), shape=(n_items, width))
+    sparse = csr_matrix((data.astype(np.float32), columns, indptr), shape=(n_items, width))
     return ItemFeatures(recipe, Matrix(sparse, dense.astype(np.float32)))

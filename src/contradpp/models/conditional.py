@@ -132,6 +132,13 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     'tea'
     """
 
+    estimator_: LearnedDPP
+    voices_: dict[str, Any]
+    baskets_: Baskets
+    relevance_: Relevance
+    newcomers_: Newcomers | None
+    n_updates_: int
+
     def __init__(
         self,
         kernel: Any = None,
@@ -469,13 +476,13 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         shares = self.as_shares(logits.copy(), Sets.one(codes))
         names = [*self.relevance_.features, *([] if self.newcomers_ is None else [FEATURES])]
         alone, parts = np.zeros(len(names)), np.zeros((len(names), len(codes)))
-        share = 0.0
+        voiced = 1.0
         if not len(codes):
             alone[names.index(KERNEL)] = logits[0, code]
         elif self.newcomers_ is not None:
-            share, alone[-1], parts[-1] = self.newcomers_.explain(self.relevance_, codes, code)
-        if len(codes) and share < 1.0:
-            self._explain_voices(codes, code, 1.0 - share, alone, parts)
+            voiced, alone[-1], parts[-1] = self.newcomers_.explain(self.relevance_, codes, code)
+        if len(codes) and voiced > 0.0:
+            self._explain_voices(codes, code, voiced, alone, parts)
         log_normalizer = float(alone.sum() + parts.sum() - np.log(shares[0, code]))
         ids = [self.items_[c] for c in codes.tolist()]
         rank = int((self.item_counts_ > self.item_counts_[code]).sum())

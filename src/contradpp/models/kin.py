@@ -48,10 +48,8 @@ class Alike(NamedTuple):
 
     def mean(self, values: Array) -> Array:
         """The mean over the kin of each item of values of all items (M,)."""
-        return np.einsum("nk,nk->n", self.weights, values[self.codes])
-
-    def __len__(self) -> int:  # type: ignore[override]
-        return len(self.codes)
+        means: Array = np.einsum("nk,nk->n", self.weights, values[self.codes])
+        return means
 
 
 def find_kin(
@@ -173,7 +171,7 @@ class Kin:
         return np.concatenate([self.sales.log_shares, self.sales.predict(late)])
 
     @staticmethod
-    def learn(features: ItemFeatures, counts: Array) -> Kin:
+    def learn(features: ItemFeatures, counts: Array | NDArray[np.int64]) -> Kin:
         """Features of items with these sales."""
         return Kin(features, learn_sales(features.matrix, counts.astype(np.float64)))
 

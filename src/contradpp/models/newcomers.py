@@ -1,7 +1,13 @@
-"""Items that a model of several voices judges by their features, because they have few sales or none.
+"""What features add to a model of several voices: items without sales are judged by them, and others steadied.
 
-`models/kin.py` says how: signs of an item j given a basket A, and weights ϑ of them. An item with n sales has the logit
-(1 − λ) θᵀf + λ ϑᵀg, λ = κ/(κ + n): without sales its features speak, and the more it sells, the more the voices do.
+`models/kin.py` says how: signs g of an item j given a basket A, and weights of them. With θᵀf for what the voices say,
+an item with n sales has the logit
+
+    (1 − μ) (θᵀf + λ ηᵀ(log lift, cosine)) + μ ϑᵀg
+
+μ is 1 without sales, 0 for items that were there when the model was fitted, and 2/(2 + n) for those that came later:
+the more they sell, the more the voices speak for them. λ = κ/(κ + n): where little was seen, the items that are alike
+count.
 """
 
 from __future__ import annotations
@@ -27,26 +33,28 @@ Entries = NDArray[np.int64]
 
 N_SIGNS = 5  # one, log p̂, log p̃, log lift, cosine
 START = np.array([[0.0, 0.5, 0.5, 1.0, 0.0], [0.0] * N_SIGNS])  # ϑ before any data
-FADES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)  # κ that are tried for items that were there when the model was fitted
-FADE = 2.0  # κ of items that came later, if the others have none
-LEAST_SHARE = 0.05  # λ below this counts as nothing
+STEADY = (3, 4)  # the signs that steady items with sales
+FADES = (10.0, 30.0, 100.0)  # κ that are tried
+ARRIVED = 2.0  # sales at which the voices speak as loud as features for an item that came later
+LEAST_SHARE = 0.1  # λ and μ below this count as nothing
 _MOCK = 73  # key of a random stream
 
 
 class Judgement(NamedTuple):
-    """How newcomers are judged: learned once, and kept as items and sales arrive."""
+    """How features are heard: learned once, and kept as items and sales arrive."""
 
     theta: Array = START  # (2, 5): ϑ₀ and ϑ₁
-    fade: float = 0.0  # κ of items that were there when the model was fitted; 0: features say nothing once they sell
-    n_fitted: int = 0  # how many those are
+    steady: Array = np.zeros((2, 2))  # η₀ and η₁
+    fade: float = 0.0  # κ; 0: features say nothing of items that sell
+    n_fitted: int = 0  # items that were there when the model was fitted
     rank: float = float("nan")  # MPR of held-out items that were judged as though they had no sales, among such items
 
-    def shares(self, counts: Array) -> Array:
-        """λ of items with these sales."""
-        fades = np.full(len(counts), self.fade or FADE)
-        fades[: self.n_fitted] = self.fade
-        shares = np.divide(fades, fades + counts, out=np.zeros(len(counts)), where=counts > 0)
-        return np.where(counts > 0, np.where(shares < LEAST_SHARE, 0.0, shares), 1.0)
+    def shares(self, counts: Array) -> tuple[Array, Array]:
+        """λ and μ of items with these sales."""
+        steady = self.fade / (self.fade + np.maximum(counts, 1.0))
+        late = np.where(np.arange(len(counts)) >= self.n_fitted, ARRIVED / (ARRIVED + counts), 0.0)
+        alone = np.where(counts > 0, late, 1.0)
+        return np.where(steady < LEAST_SHARE, 0.0, steady), np.where(alone < LEAST_SHARE, 0.0, alone)
 
 
 @dataclass
@@ -56,7 +64,8 @@ class Newcomers:
     judgement: Judgement
     n_known: int  # items that the voices know; those behind them came later
     codes: Entries  # ascending
-    shares: Array  # λ of each
+    steady: Array  # λ of each
+    alone: Array  # μ of each
     alike: Alike
     log_shares: Array  # log p̂ of each
     usual: Array  # (n_known,): the share of every known item in all sales
@@ -65,26 +74,26 @@ class Newcomers:
     @classmethod
     def of(cls, kin: Kin, counts: Array, judgement: Judgement, n_jobs: int = 1) -> Newcomers:
         """Newcomers among items with these sales, all of which the voices know."""
-        shares = judgement.shares(counts)
-        codes = np.flatnonzero(shares > 0)
+        steady, alone = judgement.shares(counts)
+        codes = np.flatnonzero((steady > 0) | (alone > 0))
         alike = find_kin(kin.matrix.take(codes), kin.matrix, counts, codes, n_jobs=n_jobs)
-        usual = counts / max(counts.sum(), 1.0)
-        return cls(judgement, len(counts), codes, shares[codes], alike, kin.log_shares[codes], usual, kin.matrix)
+        usual, log_shares = counts / max(counts.sum(), 1.0), kin.log_shares[codes]
+        return cls(judgement, len(counts), codes, steady[codes], alone[codes], alike, log_shares, usual, kin.matrix)
 
     def add(self, rows: Matrix, alike: Alike, log_shares: Array) -> Newcomers:
         """With items that came just now."""
         n, new = len(self.matrix), len(rows)
         return Newcomers(
             self.judgement, self.n_known, np.concatenate([self.codes, np.arange(n, n + new)]),
-            np.concatenate([self.shares, np.ones(new)]),
+            np.concatenate([self.steady, np.zeros(new)]), np.concatenate([self.alone, np.ones(new)]),
             Alike(np.vstack([self.alike.codes, alike.codes]), np.vstack([self.alike.weights, alike.weights])),
             np.concatenate([self.log_shares, log_shares]), self.usual, self.matrix.append(rows),
         )  # fmt: skip
 
     def contents(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """What a model file holds of it, besides the features."""
-        tensors = {"newcomers.kin": self.alike.codes, "newcomers.weights": self.alike.weights}
-        tensors["newcomers.theta"] = self.judgement.theta
+        tensors: dict[str, NDArray[Any]] = {"newcomers.kin": self.alike.codes, "newcomers.weights": self.alike.weights}
+        tensors |= {"newcomers.theta": self.judgement.theta, "newcomers.steady": self.judgement.steady}
         told = {"fade": self.judgement.fade, "n_fitted": self.judgement.n_fitted, "n_known": self.n_known}
         rank = self.judgement.rank
         return tensors, told | {"rank": rank if np.isfinite(rank) else None}
@@ -94,19 +103,22 @@ class Newcomers:
         cls, tensors: Mapping[str, NDArray[Any]], told: Mapping[str, Any], kin: Kin, counts: Array
     ) -> Newcomers:
         """From a model file, or ValueError if it is damaged."""
-        theta, n_known = tensors["newcomers.theta"].astype(np.float64), int(told["n_known"])
+        theta, steadying = (tensors[f"newcomers.{name}"].astype(np.float64) for name in ("theta", "steady"))
+        n_known = int(told["n_known"])
         rank = float("nan") if told["rank"] is None else float(told["rank"])
-        judgement = Judgement(theta, float(told["fade"]), int(told["n_fitted"]), rank)
-        shares = judgement.shares(counts)
-        codes = np.flatnonzero(shares > 0)
+        judgement = Judgement(theta, steadying, float(told["fade"]), int(told["n_fitted"]), rank)
+        steady, alone = judgement.shares(counts)
+        steady[n_known:] = 0.0  # of items that no voice knows yet
+        codes = np.flatnonzero((steady > 0) | (alone > 0))
         alike = Alike(tensors["newcomers.kin"].astype(np.int32), tensors["newcomers.weights"].astype(np.float32))
         fits = alike.codes.shape == alike.weights.shape and alike.codes.shape[:1] == codes.shape
         fits = fits and alike.codes.ndim == 2 and theta.shape == (2, N_SIGNS) and 0 < n_known <= len(counts)
+        fits = fits and steadying.shape == (2, len(STEADY)) and bool(np.isfinite(steadying).all())
         inside = not alike.codes.size or 0 <= alike.codes.min() <= alike.codes.max() < n_known
         if not fits or not inside or not (np.isfinite(theta).all() and np.isfinite(alike.weights).all()):
             raise ValueError("what it knows of new items does not fit its items")
-        usual = (counts / max(counts.sum(), 1.0))[:n_known]
-        return cls(judgement, n_known, codes, shares[codes], alike, kin.log_shares[codes], usual, kin.matrix)
+        usual, log_shares = (counts / max(counts.sum(), 1.0))[:n_known], kin.log_shares[codes]
+        return cls(judgement, n_known, codes, steady[codes], alone[codes], alike, log_shares, usual, kin.matrix)
 
     # -- Baskets that hold items without sales ---------------------------------------------------------
 
@@ -114,7 +126,7 @@ class Newcomers:
     def silent(self) -> NDArray[np.bool_]:
         """Which items no voice can hear, because they never sold (M,)."""
         silent = np.zeros(len(self.matrix), dtype=bool)
-        silent[self.codes[self.shares == 1.0]] = True
+        silent[self.codes[self.alone == 1.0]] = True
         return silent
 
     def heard(self, sets: Sets) -> Sets:
@@ -145,19 +157,27 @@ class Newcomers:
         known = np.empty((len(out), self.n_known))
         relevance.write_logits(self.heard(sets), known, each=each)
         known -= log_sums(known)[:, None]
-        told = self.logits(without_each(sets) if each else sets, known.copy())
+        own = self.codes < self.n_known
+        voiced = np.zeros((len(out), len(self.codes)))
+        voiced[:, own] = known[:, self.codes[own]]
         out[:, : self.n_known] = known
-        own, late = self.codes < self.n_known, self.codes >= self.n_known
-        out[:, self.codes[late]] = told[:, late]
-        mixed = self.shares[own]
-        blend = known[:, self.codes[own]] * (1.0 - mixed) + told[:, own] * mixed
-        out[:, self.codes[own]] = np.where(mixed == 1.0, told[:, own], blend)
+        asked = without_each(sets) if each else sets
+        out[:, self.codes] = self.mixed(voiced, self.signs(asked, known), asked.sizes)
 
-    def logits(self, sets: Sets, known: Array) -> Array:
-        """ϑᵀg of every set and newcomer, given the logits of the items that the voices know, which are overwritten."""
-        theta = self.judgement.theta[0] + log_sizes(sets.sizes)[:, None] * self.judgement.theta[1]
-        told: Array = np.einsum("snc,ns->nc", self.signs(sets, known), theta)
-        return told
+    def mixed(self, voiced: Array, signs: Array, sizes: Entries) -> Array:
+        """The logits of newcomers from what the voices say of them, and their signs (n_sets, C)."""
+        alone, steadying = (self._weights(sizes, steady=steady) for steady in (False, True))
+        steadied = voiced + self.steady * np.einsum("snc,ns->nc", signs[list(STEADY)], steadying)
+        logits: Array = (1.0 - self.alone) * steadied
+        which = np.flatnonzero(self.alone > 0)
+        logits[:, which] += self.alone[which] * np.einsum("snc,ns->nc", signs[:, :, which], alone)
+        return logits
+
+    def _weights(self, sizes: Entries, *, steady: bool) -> Array:
+        """η(n) or ϑ(n) for sets of these sizes."""
+        first, second = self.judgement.steady if steady else self.judgement.theta
+        weights: Array = first + log_sizes(sizes)[:, None] * second
+        return weights
 
     def signs(self, sets: Sets, known: Array) -> Array:
         """g of every sign, set and newcomer, given the logits of known items, which are overwritten (5, n_sets, C)."""
@@ -173,23 +193,24 @@ class Newcomers:
         return signs
 
     def explain(self, relevance: Relevance, codes: NDArray[np.int32], item: int) -> tuple[float, float, Array]:
-        """λ of an item, and λ ϑᵀg in parts: what does not depend on the basket, and what each item of it says.
+        """1 − μ of an item, and what features say in parts: whatever the basket holds, and because of each item of it.
 
-        What an item says by its kin is what it would say alone, over the size of the basket, and an equal part of what
-        only the whole basket says.
+        What an item says is what it would say alone, over the size of the basket, and an equal part of what only the
+        whole basket says.
         """
         place, n = int(np.searchsorted(self.codes, item)), len(codes)
         if place == len(self.codes) or self.codes[place] != item:
-            return 0.0, 0.0, np.zeros(n)
+            return 1.0, 0.0, np.zeros(n)
         asked = Sets(pointers([n, *[1] * n]), np.concatenate([codes, codes]))
         known = np.empty((n + 1, self.n_known))
         relevance.write_logits(self.heard(asked), known)
         signs = self.signs(asked, known)[:, :, place]  # (5, n + 1)
-        theta = self.judgement.theta[0] + log_sizes(np.array([n]))[0] * self.judgement.theta[1]
-        share = float(self.shares[place])
+        size, alone = np.array([n]), float(self.alone[place])
+        theta = alone * self._weights(size, steady=False)[0]
+        theta[list(STEADY)] += (1.0 - alone) * self.steady[place] * self._weights(size, steady=True)[0]
         single = theta[3:] @ signs[3:, 1:] / n
         rest = (theta[3:] @ signs[3:, 0] - single.sum()) / n
-        return share, share * float(theta[:3] @ signs[:3, 0]), share * (single + rest)
+        return 1.0 - alone, float(theta[:3] @ signs[:3, 0]), single + rest
 
     @cached_property
     def _mix(self) -> Any:
@@ -224,15 +245,12 @@ def basket_means(matrix: Matrix, sets: Sets) -> Matrix:
 def learn_judgement(
     relevance: Relevance, sets: Sets, questions: Questions | None, matrix: Matrix, counts: Array, seed: int, n_jobs: int
 ) -> Judgement:
-    """ϑ from held-out items, half of the catalogue judged as though it had no sales; κ by what is likelier then.
-
-    Features speak for items with sales only if held-out items become likelier by that, by more than a standard error.
-    """
+    """ϑ from held-out items, half of the catalogue judged as though it had no sales; then η and κ."""
     if questions is None:
         return Judgement(n_fitted=len(counts))
     everyone = np.arange(len(counts))
     alike = find_kin(matrix, matrix, counts, everyone, n_jobs=n_jobs)
-    all_new = Newcomers(Judgement(), len(counts), everyone, np.ones(len(counts)), alike,
+    all_new = Newcomers(Judgement(), len(counts), everyone, np.zeros(len(counts)), np.ones(len(counts)), alike,
                         learn_sales(matrix, counts).log_shares, counts / max(counts.sum(), 1.0), matrix)  # fmt: skip
     signs, log_totals = ask_signs(relevance, sets, questions.codes, all_new, n_jobs)
     theta = relevance.weights.theta
@@ -246,8 +264,8 @@ def learn_judgement(
     found = learn_weights(asked, Weights(START, precision)).theta
     cold = np.einsum("ncf,nf->nc", signs, found[0] + questions.log_sizes[:, None] * found[1])
     rank = _mean_rank(cold, questions.log_counts, judged)
-    judgement = Judgement(found, 0.0, len(counts), rank)
-    return judgement._replace(fade=_choose_fade(judgement, warm, cold, questions, counts))
+    steady, fade = _learn_steadying(signs[..., list(STEADY)], warm, questions, counts)
+    return Judgement(found, steady, fade, len(counts), rank)
 
 
 def ask_signs(
@@ -290,18 +308,43 @@ def _mean_rank(cold: Array, log_counts: NDArray[np.floating], judged: NDArray[np
     return float(100.0 * ((weights * ahead).sum(axis=1)[usable] / totals[usable]).mean())
 
 
-def _choose_fade(judgement: Judgement, warm: Array, cold: Array, questions: Questions, counts: Array) -> float:
-    """The κ under which held-out items are likeliest; 0 unless that is better by more than a standard error."""
+def _learn_steadying(
+    signs: NDArray[np.float32], voiced: Array, questions: Questions, counts: Array
+) -> tuple[Array, float]:
+    """η and κ under which held-out items are likeliest, learned on one half and judged on the other.
 
-    def log_likelihoods(fade: float) -> Array:
-        share = judgement._replace(fade=fade).shares(counts)[questions.codes]
-        logits = warm * (1.0 - share) + cold * share + questions.log_counts
-        logits -= logits.max(axis=1, keepdims=True)
-        found: Array = logits[:, 0] - np.log(np.exp(logits).sum(axis=1))
+    Nothing, unless that is better than the voices alone by more than a standard error.
+    """
+    offset = (voiced + questions.log_counts).astype(np.float32)
+    nothing = Weights(np.zeros((2, len(STEADY))), np.empty((0, 0)))
+    half = np.arange(len(offset)) * 2 // max(len(offset), 1)
+
+    def asked(fade: float, rows: Any) -> Questions:
+        share = fade / (fade + np.maximum(counts, 1.0))
+        steadied = np.where(share < LEAST_SHARE, 0.0, share)[questions.codes[rows]].astype(np.float32)
+        return Questions(signs[rows] * steadied[..., None], offset[rows], questions.log_sizes[rows])
+
+    def learned(part: Questions) -> Array:
+        precision = np.diag(np.tile(np.square(part.spread), 2)) * PRIOR
+        return learn_weights(part, Weights(nothing.theta, precision)).theta
+
+    def gains(fade: float) -> Array:
+        found = np.empty(len(offset))
+        for h in (0, 1):
+            theta, part = learned(asked(fade, half != h)), asked(fade, half == h)
+            found[half == h] = log_likelihoods(part, theta) - log_likelihoods(part, nothing.theta)
         return found
 
-    without = log_likelihoods(0.0)
-    gains = {fade: log_likelihoods(fade) - without for fade in FADES}
-    best = max(gains, key=lambda fade: float(gains[fade].mean()))
-    error = gains[best].std() / np.sqrt(len(without))
-    return best if gains[best].mean() > error else 0.0
+    found = {fade: gains(fade) for fade in FADES}
+    best = max(found, key=lambda fade: float(found[fade].mean()))
+    if not found[best].mean() > found[best].std() / np.sqrt(len(offset)):
+        return nothing.theta, 0.0
+    return learned(asked(best, slice(None))), best
+
+
+def log_likelihoods(questions: Questions, theta: Array) -> Array:
+    """log P(held-out item) of every question."""
+    by_size = (theta[0] + questions.log_sizes[:, None] * theta[1]).astype(np.float32)
+    logits = np.einsum("ncf,nf->nc", questions.features, by_size) + questions.log_counts
+    found: Array = logits[:, 0] - log_sums(logits)
+    return found

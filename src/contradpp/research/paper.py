@@ -41,8 +41,9 @@ SINGLE = ("figure1", "table-runtimes", "table-uk", "table-belgian", "table-amazo
 PER_REGISTRY = tuple(f"table-{name}" for name in AMAZON)
 BEYOND = "beyond"  # not of the paper, and so not among `all`
 SLATES = "slates"  # likewise
+COLD_START = "cold-start"  # likewise
 SLATE_DATA = ("groceries", "uk", "belgian", "instacart")
-TARGETS = (*SINGLE, *PER_REGISTRY, BEYOND, SLATES, "all")
+TARGETS = (*SINGLE, *PER_REGISTRY, BEYOND, SLATES, COLD_START, "all")
 
 
 # -- What the paper prints -----------------------------------------------------------------------------
@@ -209,7 +210,7 @@ class Protocol:
 class Task:
     """One result: a method on a data set, in one trial. Two targets that need the same task share it."""
 
-    kind: str  # "fit", "toy", "runtime", "beyond" or "slates"
+    kind: str  # "fit", "toy", "runtime", "beyond", "slates" or "cold-start"
     data: str
     method: str
     trial: int
@@ -242,7 +243,7 @@ class Task:
     @property
     def estimator(self) -> dict[str, Any]:
         """The arguments of `LowRankDPP`; empty for a baseline."""
-        if self.method == "popularity" or self.kind in (BEYOND, SLATES):
+        if self.method == "popularity" or self.kind in (BEYOND, SLATES, COLD_START):
             return {}
         common = {"n_components": self.plan.n_components, "random_state": self.trial}
         return {
@@ -301,6 +302,8 @@ def _tasks(target: str, protocol: Protocol) -> Iterator[Task]:
     elif target == SLATES:  # one split: the comparison is between ways on the same baskets
         few = SLATE_DATA[:2] if protocol.quick else SLATE_DATA
         yield from (Task(SLATES, name, "conditional", 0) for name in few)
+    elif target == COLD_START:
+        yield Task(COLD_START, "groceries" if protocol.quick else "instacart", "conditional", 0)
     elif target == "figure1":
         yield from grid("toy", protocol.toy_runs, ("toy",), TRIO, both)
     elif target == "table-runtimes":
