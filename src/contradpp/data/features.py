@@ -72,7 +72,12 @@ class Given(NamedTuple):
 
 
 def given_features(features: Any, *, item: str | None = None) -> Given:
-    """Read a data frame, Arrow table, array, sparse array, or mapping of item to a vector or to named values."""
+    """Read a data frame, Arrow table, array, sparse array, or mapping of item to a vector or to named values.
+
+    None tells of no item.
+    """
+    if features is None:
+        return Given([], {})
     if isinstance(features, Given):
         return features
     if isinstance(features, Mapping):
@@ -150,7 +155,9 @@ def _of_mapping(features: Mapping[Any, Any]) -> Given:
     widths = {np.size(row) for row in there}
     if len(widths) > 1:
         raise DataError(f"the vectors of item_features have different lengths: {sorted(widths)}")
-    nothing = [np.nan] * (widths.pop() if widths else 0)
+    if not there:
+        return _checked(Given(ids, {}), "item_features")
+    nothing = [np.nan] * widths.pop()
     return _checked(Given(ids, {}, _as_vectors([nothing if row is None else row for row in rows])), "item_features")
 
 
@@ -234,7 +241,7 @@ class Matrix:
 
     def times(self, weights: NDArray[np.floating]) -> NDArray[np.float64]:
         """The product with a vector of weights."""
-        cut = self.sparse.shape[1]
+        cut, weights = self.sparse.shape[1], weights.astype(np.float64)
         product: NDArray[np.float64] = self.sparse @ weights[:cut] + self.dense @ weights[cut:]
         return product
 
@@ -298,11 +305,11 @@ class Block:
         return told
 
 
-def learn_block(name: str, column: Column) -> Block | None:
-    """The recipe for a column, None if it has no values."""
+def learn_block(name: str, column: Column) -> Block:
+    """The recipe for a column; one without values is a category that has none."""
     there = [value for value in column.values if not _is_missing(value)]
     if not there:
-        return None
+        return Block(name, CATEGORY)
     kind = column.kind or _guess_kind(name, there)
     if kind == CATEGORY:
         values = tuple(sorted({_label(value) for value in there}))
@@ -461,16 +468,17 @@ class Recipe:
         """The rows of what was given, in its order."""
         from scipy.sparse import csr_matrix, hstack
 
-        if (given.vectors is not None) != self.takes_vectors:
+        told = given.vectors is not None or bool(given.columns)
+        if told and (given.vectors is not None) != self.takes_vectors:
             kind = "vectors" if self.takes_vectors else f"columns {', '.join(repr(b.name) for b in self.blocks)}"
             raise ParameterError(f"the model's items are told by {kind}: features must be given in the same way")
         known = {block.name for block in self.blocks}
         strange = [name for name in given.columns if name not in known]
         if strange:
             raise DataError(f"the model has no feature {strange[0]!r}: it knows {', '.join(map(repr, sorted(known)))}")
-        absent = [None] * n_rows
+        missing = Column([None] * n_rows)
         parts = [
-            block.rows(given.vectors if self.takes_vectors else given.columns.get(block.name, Column(absent)).values)
+            block.rows(given.vectors if given.vectors is not None else given.columns.get(block.name, missing).values)
             for block in self.blocks
         ]
         sparse = [csr_matrix((n_rows, 0)), *(part for part in parts if hasattr(part, "tocsr"))]
@@ -490,13 +498,14 @@ def _of_length_one(sparse: Any, dense: NDArray[np.float64]) -> Matrix:
 
 def learn_recipe(given: Given) -> Recipe:
     """The recipe for the columns, or the vectors, that were given."""
+    if given.ids == []:
+        raise DataError("item_features has no rows")
     if given.vectors is not None:
         return Recipe((Block("", VECTOR, width=int(given.vectors.shape[1])),), hasattr(given.vectors, "tocsr"))
-    blocks = [learn_block(name, column) for name, column in given.columns.items()]
-    found = tuple(block for block in blocks if block is not None)
-    if not found:
+    blocks = tuple(learn_block(name, column) for name, column in given.columns.items())
+    if not any(block.width for block in blocks):
         raise DataError("item_features has no column with values")
-    return Recipe(found)
+    return Recipe(blocks)
 
 
 @dataclass(frozen=True)

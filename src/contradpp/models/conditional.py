@@ -136,7 +136,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     voices_: dict[str, Any]
     baskets_: Baskets
     relevance_: Relevance
-    newcomers_: Newcomers | None
+    newcomers_: Newcomers | None = None
     n_updates_: int
 
     def __init__(
