@@ -10,6 +10,7 @@ from contradpp.data.features import ItemFeatures
 from contradpp.dpp import persist
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError
 from contradpp.models.kin import find_kin, learn_sales
+from contradpp.models.likeness import Likeness
 
 # Two worlds that never meet, of ten items each: "r0" to "r9" and "b0" to "b9"; the first ones of each sell most.
 WORLDS = {f"{colour}{k}": colour for colour in "rb" for k in range(10)}
@@ -133,6 +134,19 @@ def test_items_that_came_with_sales_only_go_on_without_features(conditional, tmp
     assert np.isfinite(model.predict_next([["new"], ["r0"]])).all()
     model.save(tmp_path / "model.safetensors")
     assert (cd.load(tmp_path / "model.safetensors").predict_next(["new"]) == model.predict_next(["new"])).all()
+
+
+def test_slates_know_where_new_items_stand():
+    model = cd.ConditionalDPP(kernel(), n_jobs=1, random_state=0).fit(worlds(), item_features=FEATURES)
+    places = np.eye(len(model.items_), 4, dtype=np.float32)
+    model._take_likeness(Likeness(company=0.5, places=places))
+    model.add_items(["red"], {"red": {"world": "r", "rank": 0.0}})
+    model.partial_fit([["r0", "unheard of"]])
+    vectors = model.likeness_.table
+    assert len(vectors) == 22
+    assert np.linalg.norm(vectors[20]) == pytest.approx(np.sqrt(0.5), rel=1e-5)  # in the midst of its kin
+    assert not vectors[21].any()  # nowhere
+    assert len(model.slate(["r0"], 5)[0]) == 5
 
 
 def test_an_item_without_features_is_a_usual_one(conditional):

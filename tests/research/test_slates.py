@@ -1,11 +1,10 @@
-"""The experiment with slates: every way runs, settings are chosen apart from the test, and the chapter says what came."""
+"""The experiment with slates: every way runs, settings are chosen apart from the test, the chapter says what came."""
 
 from __future__ import annotations
 
 import json
 import math
 
-import numpy as np
 import pytest
 
 import contradpp as cd
@@ -57,20 +56,10 @@ def test_sentences_tell_gain_from_loss(result):
     text = " ".join(slates.chapter(Collected(Protocol(), {TASK: told})).findings)
     assert "recall −0.0200 [−0.0300, −0.0100], below the top 10" in text
     assert "any hit +0.0100 [+0.0050, +0.0150]: above" in text
-    assert "9.0000, more than the best of the others" in text
+    assert "9.0000, more than the best of the references" in text
     assert "[+0.0500, +0.1500] beside Φ = I (40 baskets): above 0" in text
 
 
 def test_quick_leaves_the_large_data_out():
     assert [task.data for task in tasks_of("slates", Protocol(quick=True))] == ["groceries", "uk"]
     assert len(tasks_of("slates", Protocol())) == 4
-
-
-def test_co_occurrence_vectors_put_companions_together():
-    baskets = cd.Baskets.from_lists([["tea", "milk", "jam"], ["pasta", "sauce", "salt"]] * 30 + [["tea", "pasta"]] * 2)
-    table = slates.co_occurrence_vectors(baskets, 3)
-    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
-    codes = {item: code for code, item in enumerate(baskets.items)}
-    alike = unit @ unit.T
-    assert alike[codes["milk"], codes["jam"]] > 0.9
-    assert alike[codes["milk"], codes["sauce"]] < 0.5

@@ -271,13 +271,12 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         hear the closest of those in their place.
         """
         _ = self.kernel_
-        counts, likeness, voiced = self.item_counts_, self._likeness, self._voiced_items
+        counts, voiced = self.item_counts_, self._voiced_items
         found = arriving(
             self.estimator_.kin_, self.items_, counts, ids, features, names, categories, n_jobs=self._threads
         )
         self.estimator_.enlarge(found, counts)
-        self._adopt(self.estimator_.kernel_, found.items)
-        self._take_likeness(likeness)
+        self._enlarge(self.estimator_.kernel_, found.items, found.alike.mix(len(self.items_)))
         self.baskets_ = Baskets(self.baskets_.indptr, self.baskets_.indices, found.items)
         self.relevance_ = self._relevance(self.estimator_, self.voices_, voiced, self.relevance_.weights)
         if self.newcomers_ is not None:

@@ -51,6 +51,14 @@ class Alike(NamedTuple):
         means: Array = np.einsum("nk,nk->n", self.weights, values[self.codes])
         return means
 
+    def mix(self, n_items: int) -> Any:
+        """The weights as a CSR matrix (n, n_items)."""
+        from scipy.sparse import csr_matrix
+
+        n, k = self.codes.shape
+        flat = (self.weights.astype(np.float64).ravel(), self.codes.ravel(), np.arange(n + 1) * k)
+        return csr_matrix(flat, shape=(n, n_items))
+
 
 def find_kin(
     rows: Matrix, matrix: Matrix, counts: Array, own: NDArray[np.int64] | None = None, *, n_jobs: int = 1
@@ -271,10 +279,7 @@ def enlarged_kernel(kernel: Kernel, alike: Alike, log_shares: Array, counts: Arr
 def _enlarged_skew(kernel: Kernel, alike: Alike, mass: Array) -> Any:
     from scipy.sparse import block_array, csr_array, diags_array
 
-    n, k = alike.codes.shape
-    indptr = np.arange(n + 1) * k
-    flat = (alike.weights.astype(np.float64).ravel(), alike.codes.ravel(), indptr)
-    mix = csr_array(flat, shape=(n, kernel.n_items))
+    mix = csr_array(alike.mix(kernel.n_items))
     scale = diags_array(kernel.inverse_lengths)
     told = csr_array(mix @ scale @ abs(kernel.skew.matrix()))
     told.sort_indices()

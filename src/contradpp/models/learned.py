@@ -175,9 +175,8 @@ class LearnedDPP(BaseDPP):
 
     def enlarge(self, found: Arrivals, counts: Array) -> None:
         """Give the kernel a row for every new item, by the sales of all others."""
-        likeness, old = self._likeness, self._known_counts()
-        self._adopt(enlarged_kernel(self.kernel_, found.alike, found.log_shares, counts), found.items)
-        self._take_likeness(likeness)
+        old, mix = self._known_counts(), found.alike.mix(len(self.items_))
+        self._enlarge(enlarged_kernel(self.kernel_, found.alike, found.log_shares, counts), found.items, mix)
         self.kin_ = found.kin
         self.item_counts_ = np.concatenate([old, np.zeros(len(found.rows))])
 

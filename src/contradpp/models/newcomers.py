@@ -214,12 +214,7 @@ class Newcomers:
 
     @cached_property
     def _mix(self) -> Any:
-        """The weights of kin as a CSR matrix (C, n_known)."""
-        from scipy.sparse import csr_matrix
-
-        n, k = self.alike.codes.shape
-        flat = (self.alike.weights.astype(np.float64).ravel(), self.alike.codes.ravel(), np.arange(n + 1) * k)
-        return csr_matrix(flat, shape=(n, self.n_known))
+        return self.alike.mix(self.n_known)
 
     @cached_property
     def _turned(self) -> Turned:
