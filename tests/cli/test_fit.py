@@ -411,6 +411,7 @@ def test_features_tell_of_items_that_never_sold(tmp_path, call):
     assert list(found.items_) == [1, 2, 3, 4, 5, 6, 7, 8]
     assert found.items_.name(7) == "thing 7"
     assert found.items_.categories[8] == "blue"
+    assert "of the variance of log popularity" in call("info", model).out
     refused = call("fit", baskets, "-o", model, "--new-items")
     assert refused.code == 2
     assert "--new-items needs --features" in refused.err

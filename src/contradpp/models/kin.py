@@ -77,10 +77,10 @@ def find_kin(
         if among.dense.shape[1]:
             cosines = csr_matrix(cosines + rows.dense[part] @ among.dense.T)
         found = Rows(cosines.indptr.astype(np.int64), cosines.indices.astype(np.int32), cosines.data.astype(np.float64))
-        found = found.where(found.values > 0).largest(k)
+        found = found.largest(k)
         places = np.arange(len(found.values)) - found.indptr[found.owners]
         codes[part][found.owners, places] = sold[found.columns]
-        weights[part][found.owners, places] = found.values
+        weights[part][found.owners, places] = np.maximum(found.values, 0.0)
 
     from scipy.sparse import csr_matrix
 

@@ -162,15 +162,20 @@ class Newcomers:
         voiced[:, own] = known[:, self.codes[own]]
         out[:, : self.n_known] = known
         asked = without_each(sets) if each else sets
-        out[:, self.codes] = self.mixed(voiced, self.signs(asked, known), asked.sizes)
+        out[:, self.codes] = self.mixed(voiced, self.company(asked, known), asked.sizes)
 
-    def mixed(self, voiced: Array, signs: Array, sizes: Entries) -> Array:
-        """The logits of newcomers from what the voices say of them, and their signs (n_sets, C)."""
+    def mixed(self, voiced: Array, company: Array, sizes: Entries) -> Array:
+        """The logits of newcomers from what the voices say of them, and from their lift and cosine (n_sets, C)."""
         alone, steadying = (self._weights(sizes, steady=steady) for steady in (False, True))
-        steadied = voiced + self.steady * np.einsum("snc,ns->nc", signs[list(STEADY)], steadying)
-        logits: Array = (1.0 - self.alone) * steadied
+        logits = voiced
+        for sign, weights in zip(company, steadying.T, strict=True):
+            logits += weights[:, None] * (self.steady * sign)
+        logits *= 1.0 - self.alone
         which = np.flatnonzero(self.alone > 0)
-        logits[:, which] += self.alone[which] * np.einsum("snc,ns->nc", signs[:, :, which], alone)
+        told = alone[:, :3] @ self._own_signs[:, which]
+        for sign, weights in zip(company, alone[:, 3:].T, strict=True):
+            told += weights[:, None] * sign[:, which]
+        logits[:, which] += self.alone[which] * told
         return logits
 
     def _weights(self, sizes: Entries, *, steady: bool) -> Array:
@@ -181,16 +186,33 @@ class Newcomers:
 
     def signs(self, sets: Sets, known: Array) -> Array:
         """g of every sign, set and newcomer, given the logits of known items, which are overwritten (5, n_sets, C)."""
-        compiled.relevance.softmax(known)
-        floor, kin_shares = usual_floor(self.usual), self.alike.mean(self.usual)
-        centre, empty = np.log(floor), kin_shares == 0
-        signs = np.ones((N_SIGNS, sets.count, len(self.codes)))
-        signs[1] = self.log_shares - centre
-        signs[2] = np.log(np.where(empty, floor, kin_shares)) - centre
-        signs[3] = np.log(((self._mix @ known.T).T + floor) / (kin_shares + floor))
-        signs[3][:, empty] = 0.0
-        signs[4] = self._turned.products(basket_means(self.matrix, sets))
+        signs = np.empty((N_SIGNS, sets.count, len(self.codes)))
+        signs[:3] = self._own_signs[:, None]
+        signs[3:] = self.company(sets, known)
         return signs
+
+    def company(self, sets: Sets, known: Array) -> Array:
+        """The signs that depend on the basket, lift and cosine, as `signs` has them (2, n_sets, C)."""
+        compiled.relevance.softmax(known)
+        floor, shares = usual_floor(self.usual), self._kin_shares
+        signs = np.empty((2, sets.count, len(self.codes)))
+        np.add((self._mix @ known.T).T, floor, out=signs[0])
+        signs[0] /= shares + floor
+        np.log(signs[0], out=signs[0])
+        signs[0][:, shares == 0] = 0.0
+        signs[1] = self._turned.products(basket_means(self.matrix, sets))
+        return signs
+
+    @cached_property
+    def _own_signs(self) -> Array:
+        """The signs that do not depend on the basket (3, C)."""
+        floor, shares = usual_floor(self.usual), self._kin_shares
+        by_kin = np.log(np.where(shares > 0, shares, floor) / floor)
+        return np.stack([np.ones(len(shares)), self.log_shares - np.log(floor), by_kin])
+
+    @cached_property
+    def _kin_shares(self) -> Array:
+        return self.alike.mean(self.usual)
 
     def explain(self, relevance: Relevance, codes: NDArray[np.int32], item: int) -> tuple[float, float, Array]:
         """1 − μ of an item, and what features say in parts: whatever the basket holds, and because of each item of it.
