@@ -7,7 +7,7 @@ from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.data.readers import read_baskets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.learn import callbacks
+from contradpp.learn import callbacks, objectives
 from contradpp.metrics.compare import compare
 from contradpp.metrics.report import evaluate
 from contradpp.metrics.slates import evaluate_slates
@@ -35,6 +35,7 @@ __all__ = [
     "evaluate",
     "evaluate_slates",
     "load",
+    "objectives",
     "read_baskets",
     "rerank",
 ]
