@@ -41,15 +41,20 @@ MODELS = {
 }
 
 
-@pytest.fixture(params=MODELS, scope="module")
-def enlarged(request) -> object:
-    model = MODELS[request.param]().fit(worlds(), item_features=FEATURES)
-    names = {"red": "Red thing"}
+def with_two_more(model: object) -> object:
     new = {"red": {"world": "r", "rank": 0.0}, "blue": {"world": "b", "rank": 0.0}}
-    return model.add_items(["red", "blue"], new, names=names)
+    return model.fit(worlds(), item_features=FEATURES).add_items(["red", "blue"], new, names={"red": "Red thing"})
 
 
-def test_new_items_can_be_asked_like_all_others(enlarged, tmp_path):
+@pytest.fixture(scope="module")
+def listening() -> cd.ConditionalDPP:
+    """The model of several voices, with two new items."""
+    return with_two_more(MODELS["conditional"]())
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_new_items_can_be_asked_like_all_others(kind, tmp_path):
+    enlarged = with_two_more(MODELS[kind]())
     assert list(enlarged.items_)[-2:] == ["red", "blue"]
     assert enlarged.items_.name("red") == "Red thing"
     shares = enlarged.predict_next([["r0", "r1"], ["b0", "b1"], ["red"]])
@@ -92,23 +97,19 @@ def test_features_that_predict_sales_set_the_popularity(conditional):
     assert hit > 2 * flop
 
 
-def test_explanations_add_up_for_new_items_too(enlarged):
-    if not isinstance(enlarged, cd.ConditionalDPP):
-        pytest.skip("only the conditional model explains")
+def test_explanations_add_up_for_new_items_too(listening):
     for basket, item in ((["r0", "r2"], "red"), (["red", "r2"], "r1"), (["red"], "blue"), ([], "red")):
-        told = enlarged.explain(basket, item)
-        expected = np.log(enlarged.predict_next([basket])[0, enlarged.items_.code(item)])
+        told = listening.explain(basket, item)
+        expected = np.log(listening.predict_next([basket])[0, listening.items_.code(item)])
         assert told.log_probability == pytest.approx(expected)
 
 
-def test_leaving_out_one_by_one_agrees_with_asking(enlarged):
-    if not isinstance(enlarged, cd.ConditionalDPP):
-        pytest.skip("kernels have closed forms")
-    sets = cd.Baskets.from_lists([["red", "r0", "r1"], ["b0", "b1"]], items=enlarged.items_).sets
+def test_leaving_out_one_by_one_agrees_with_asking(listening):
+    sets = cd.Baskets.from_lists([["red", "r0", "r1"], ["b0", "b1"]], items=listening.items_).sets
     each = np.empty((5, 22))
-    enlarged.write_scores_without_each(sets, each)
+    listening.write_scores_without_each(sets, each)
     rests = [["r0", "r1"], ["red", "r1"], ["red", "r0"], ["b1"], ["b0"]]
-    plain = enlarged.scores(cd.Baskets.from_lists(rests, items=enlarged.items_).sets)
+    plain = listening.scores(cd.Baskets.from_lists(rests, items=listening.items_).sets)
     assert np.allclose(each - each.mean(axis=1, keepdims=True), plain - plain.mean(axis=1, keepdims=True))
 
 
