@@ -396,3 +396,22 @@ def test_the_likelihood_of_a_large_catalogue_needs_the_symmetric_model(call, ord
     found = chosen_model(call, orders, "-o", tmp_path / "m", "--objective", "mle")
     assert found["value"] == "lowrank"
     assert "more than 3 items" in found["why"]
+
+
+def test_features_tell_of_items_that_never_sold(tmp_path, call):
+    baskets, items, model = (tmp_path / name for name in ("orders.txt", "items.csv", "shop.safetensors"))
+    baskets.write_text("\n".join(["1 2 3", "1 2", "4 5 6", "4 5"] * 30))
+    rows = [f"{k},thing {k},{'red' if k in (1, 2, 3, 7) else 'blue'}" for k in range(1, 9)]
+    items.write_text("\n".join(["product_id,product_name,shelf", *rows]))
+    words = ["--features", str(items), "--category", "shelf", "--max-iter", "2", "--test-size", "0"]
+    told = call("fit", baskets, "-o", model, *words, "--new-items").out
+    assert "Features: 6 of the 6 items have some (product_name, shelf)" in told
+    assert "of the variance of log popularity" in told
+    found = cd.load(model)
+    assert list(found.items_) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert found.items_.name(7) == "thing 7"
+    assert found.items_.categories[8] == "blue"
+    assert "of the variance of log popularity" in call("info", model).out
+    refused = call("fit", baskets, "-o", model, "--new-items")
+    assert refused.code == 2
+    assert "--new-items needs --features" in refused.err

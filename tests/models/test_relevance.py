@@ -36,7 +36,8 @@ def questions(seed: int = 0, n: int = 30, width: int = 7, n_features: int = 3) -
 def shop() -> tuple[cd.Baskets, Relevance]:
     """Voices that have learned from a small shop."""
     baskets = cd.Baskets.from_lists(_lists(), items=list("abcdefghij"))
-    kernel = KernelVoice(cd.NonsymmetricDPP(3, 4, max_iter=5, random_state=0, n_jobs=1).fit(baskets).kernel_)
+    fitted = cd.NonsymmetricDPP(3, 4, max_iter=5, random_state=0, n_jobs=1).fit(baskets)
+    kernel = KernelVoice(fitted.kernel_, len(fitted.items_))
     voices = {name: kind.make().fit(baskets) for name, kind in KINDS.items()}
     features = {name: KINDS[name].features for name in voices} | {KERNEL: kernel.features}
     told = Relevance(voices | {KERNEL: kernel}, features)

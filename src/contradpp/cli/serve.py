@@ -33,7 +33,7 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
 @option("--port", default=8000, type=click.IntRange(0, 65535))
 @option("--workers", default=1, type=click.IntRange(1), help="Processes that share the port.")
 @option("--n-jobs", default=1, type=click.IntRange(1), help="Threads of one model call.")
-@option("--token", envvar=TOKEN, help=f"Bearer token for feedback and reload; better given as {TOKEN}.")
+@option("--token", envvar=TOKEN, help=f"Bearer token for feedback, new items and reload; better given as {TOKEN}.")
 @option("--allow-host", "hosts", multiple=True, help="A name that the server goes by; IP addresses always do.")
 @option("--feedback", type=click.Path(dir_okay=False), help="Keep accepted and rejected sets in this file.")
 @limit_options

@@ -128,6 +128,12 @@ class BaseDPP(Suggests):
         self._samplers = None
         self._take_likeness(None)
 
+    def _enlarge(self, kernel: Kernel, items: Vocabulary, mix: Any) -> None:
+        """Take over a kernel with items behind those there are, which are sums of others by a matrix (new, known)."""
+        likeness = None if self._likeness is None else self._likeness.enlarged(len(items), mix)
+        self._adopt(kernel, items)
+        self._take_likeness(likeness)
+
     @property
     def is_fitted(self) -> bool:
         """Whether there are parameters to ask."""
@@ -384,7 +390,7 @@ class BaseDPP(Suggests):
         return sets.sizes < self.kernel_.rank
 
     def _take_likeness(self, likeness: Likeness | None) -> None:
-        self._likeness = likeness
+        self._likeness = None if likeness is None else likeness.enlarged(len(self.items_))
         self._vectors = None
 
     @property

@@ -50,7 +50,7 @@ class ServiceSettings:
     model: str
     """Path of the model file."""
     token: str | None = field(default=None, repr=False)
-    """The bearer token that feedback and reload require."""
+    """The bearer token that feedback, new items and reload require."""
     feedback: str | None = None
     """Path of the feedback log; without it feedback is refused."""
     hosts: tuple[str, ...] = ()

@@ -35,6 +35,10 @@ RERANK_REFUSED = (
 )
 
 WRITTEN = 1e4  # multiply-adds in the time that it takes to name and write a suggestion
+ITEMS_REFUSED = (
+    "an item is known already or was sent twice, or its features are not those that the model was fitted with: names "
+    "it does not know, vectors of another length, or values that are not finite"
+)
 
 router = APIRouter()
 bearer = HTTPBearer(auto_error=False, description="The token that the server was started with, if it was.")
@@ -176,6 +180,33 @@ async def items(
     hits = served.search.find(query, limit)
     found = _with_probability(served, [served.items[code] for code in hits.codes])
     return as_json({"items": found, "more": hits.more})
+
+
+@router.post("/v1/items", response_model=schemas.NewItemsAnswer, responses=ERRORS | DENIED)
+async def new_items(request: Request, token: Token, asked: schemas.NewItemsRequest) -> Response:
+    """Add items that never sold, by their features, to the model and its file; answered when they are served."""
+    service, served = _present(request)
+    service.check_token(token.credentials if token else None)
+    _at_most("the number of items", len(asked.items), service.limits.listed_items)
+    if getattr(served.model, "explained_", None) is None:
+        raise Refused(422, "this model was not fitted with item_features: it cannot tell of new items")
+    ids = [one.item for one in asked.items]
+    names, categories = (
+        {one.item: told for one in asked.items if (told := getattr(one, kind))} for kind in ("name", "category")
+    )
+    features = {one.item: one.features for one in asked.items}
+
+    def add(model: Any) -> None:
+        model.add_items(ids, features, names=names, categories=categories)
+
+    try:
+        await service.slow.run(lambda: service.reloader.change(add))
+    except ModelFileError as error:
+        raise Refused(503, f"the items could not be added: {error}") from error
+    except (DataError, ParameterError) as error:  # it may name items, which an answer does not repeat
+        raise Refused(422, ITEMS_REFUSED) from error
+    answer = {"model": service.served.version, "added": len(ids), "n_items": len(service.served.items)}
+    return as_json(answer)
 
 
 @router.get("/v1/map", response_model=schemas.MapAnswer, responses=ERRORS)

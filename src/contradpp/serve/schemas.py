@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from contradpp.serve.options import Limits
 
@@ -145,6 +145,24 @@ class FeedbackRequest(Request):
     )
 
 
+class NewItem(Request):
+    """An item that never sold, and what it is like."""
+
+    item: Item
+    features: dict[str, StrictStr | StrictBool | float | None] | list[float] | None = Field(
+        default=None,
+        description="By name, as in the table that the model was fitted with, or a vector if it had those.",
+    )
+    name: str | None = Field(default=None, description="What people call it.")
+    category: str | None = None
+
+
+class NewItemsRequest(Request):
+    """Add items that the model does not know."""
+
+    items: Annotated[list[NewItem], Field(min_length=1)]
+
+
 # -- Answers -------------------------------------------------------------------------------------
 
 
@@ -250,6 +268,14 @@ class ItemsAnswer(Answer):
     more: bool = Field(description="Whether there are more than were asked for.")
 
 
+class NewItemsAnswer(Answer):
+    """The model that is served with the new items in it."""
+
+    model: str = Field(description="Its version.")
+    added: int
+    n_items: int
+
+
 class Point(Answer):
     """An item's place on the map; `weight` is P(item in Y), or what that would be if items ignored each other."""
 
@@ -291,7 +317,7 @@ class ModelAnswer(Answer):
     reload: ReloadState
     limits: Limits = Field(description="The most that one request may ask for.")
     feedback: bool = Field(description="Whether feedback is kept.")
-    token_required: bool = Field(description="Whether feedback and reload ask for a token.")
+    token_required: bool = Field(description="Whether feedback, new items and reload ask for a token.")
 
 
 class ReloadAnswer(Answer):
