@@ -1,4 +1,4 @@
-"""The experiment with slates: every way runs, settings are chosen apart from the test, and the chapter says what came."""
+"""The experiment with slates: every way runs, settings are chosen apart from the test, the chapter says what came."""
 
 from __future__ import annotations
 
