@@ -138,6 +138,18 @@ def without_each(sets: Sets) -> Sets:
     return Sets(indptr - np.arange(len(indptr)), sets.indices[source[kept]])
 
 
+def swaps(sets: Sets, others: Sets) -> tuple[Sets, NDArray[np.int64]]:
+    """For every entry of every set, the set with each item of the other one in its place, and which entry that was."""
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    times = others.sizes[owner]
+    entry = np.repeat(np.arange(len(owner)), times)
+    swapped, place = take_sets(sets, owner[entry]), entry - sets.indptr[owner[entry]]
+    source = others.indptr[owner[entry]] + np.arange(len(entry)) - np.repeat(np.cumsum(times) - times, times)
+    indices = swapped.indices.copy()
+    indices[swapped.indptr[:-1] + place] = others.indices[source]
+    return Sets(swapped.indptr, indices), entry
+
+
 def runs(indptr: NDArray[np.int64], entries: int, *, most: int | None = None) -> Iterator[tuple[int, int]]:
     """Runs of consecutive sets with at most so many entries (a larger set is one of its own), and `most` sets."""
     first, n = 0, len(indptr) - 1

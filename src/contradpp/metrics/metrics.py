@@ -37,7 +37,8 @@ LABELS = {
     "personalization": "personalization", "hit": "any hit", "alpha_ndcg": "α-nDCG", "categories_hit": "categories hit",
     "categories_found": "categories found", "distance_categories": "category dist.",
     "distance_vectors": "vector distance", "distance_baskets": "basket distance",
-    "log_likelihood_gain": "likelihood gain",
+    "log_likelihood_gain": "likelihood gain", "log_likelihood_given_size": "log-lik., size", "exact": "exact match",
+    "exact_given_size": "exact, size",
 }  # fmt: skip
 
 
