@@ -42,7 +42,7 @@ from contradpp.models.relevance import (
     Voice,
     Weights,
     ask_questions,
-    choose_sets,
+    choose_baskets,
     learn_weights,
 )
 from contradpp.models.rows import Rows
@@ -158,6 +158,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         Parameters
         ----------
         baskets : Baskets, or a list of lists of items
+            Where it is known what a basket was chosen from, its items compete with those that were refused when the
+            weights of the voices are learned, and not with the whole catalogue.
         sample_weight : array of float, optional
             Labels of baskets, for the kernel; the other voices learn from those above zero.
         negatives : optional
@@ -188,7 +190,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         def finish() -> None:
             part = train.subset(seen[label[seen] > 0])
             voices = _fitted(kinds, part)
-            weights = self._learn_weights(self._relevance(estimator, voices, held.items), held.sets, estimator)
+            weights = self._learn_weights(self._relevance(estimator, voices, held.items), held, estimator)
             self._take(estimator, voices, weights, part, n_updates=0)
             likeness = self._learn_likeness(held)
             self._take(estimator, _fitted(kinds, everything), weights, everything, n_updates=0)
@@ -220,10 +222,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         known = news.recode(self.known_items, unknown="ignore")
         weights = self.relevance_.weights
         if (known.sizes >= 2).any():
-            asked = choose_sets(known.sets, N_QUESTIONS, self._seed(_QUESTIONS))
-            weights = learn_weights(
-                ask_questions(self.relevance_, asked, known.n_items, self._seed(), self._threads), weights
-            )
+            asked = choose_baskets(known, N_QUESTIONS, self._seed(_QUESTIONS))
+            weights = learn_weights(ask_questions(self.relevance_, asked, self._seed(), self._threads), weights)
         label = learning.checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_) if len(fresh) else self.baskets_
@@ -270,12 +270,12 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             relevance.weights = weights
         return relevance
 
-    def _learn_weights(self, relevance: Relevance, held: Sets, estimator: LearnedDPP) -> Weights:
+    def _learn_weights(self, relevance: Relevance, held: Baskets, estimator: LearnedDPP) -> Weights:
         """θ from the held-out baskets; the kernel alone counts where none has two items."""
-        asked = choose_sets(held, N_QUESTIONS, self._seed(_QUESTIONS))
-        if not asked.count or len(estimator.items_) < 2:
+        asked = choose_baskets(held, N_QUESTIONS, self._seed(_QUESTIONS))
+        if not asked.n_baskets or len(estimator.items_) < 2:
             return relevance.weights
-        questions = ask_questions(relevance, asked, len(estimator.items_), self._seed(), self._threads)
+        questions = ask_questions(relevance, asked.recode(estimator.items_), self._seed(), self._threads)
         precision = np.diag(np.tile(np.square(questions.spread), 2)) * PRIOR
         return learn_weights(questions, Weights(relevance.kernel_alone(), precision))
 

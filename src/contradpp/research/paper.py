@@ -41,8 +41,16 @@ SINGLE = ("figure1", "table-runtimes", "table-uk", "table-belgian", "table-amazo
 PER_REGISTRY = tuple(f"table-{name}" for name in AMAZON)
 BEYOND = "beyond"  # not of the paper, and so not among `all`
 SLATES = "slates"  # likewise
+NEGATIVES = "negatives"  # likewise
+CHOICE_LABELS = {
+    "frequency": "frequency", "lift": "lift: share taken when offered", "logistic": "logistic regression per item",
+    "lowrank-mle": "low rank, mle", "lowrank-generated": "low rank, generated negatives",
+    "lowrank-real": "low rank, real negatives", "lowrank-choice": "low rank, choice sets",
+    "nonsymmetric-exact": "nonsymmetric, exact", "nonsymmetric-generated": "nonsymmetric, generated negatives",
+    "nonsymmetric-real": "nonsymmetric, real negatives", "nonsymmetric-choice": "nonsymmetric, choice sets",
+}  # fmt: skip
 SLATE_DATA = ("groceries", "uk", "belgian", "instacart")
-TARGETS = (*SINGLE, *PER_REGISTRY, BEYOND, SLATES, "all")
+TARGETS = (*SINGLE, *PER_REGISTRY, BEYOND, SLATES, NEGATIVES, "all")
 
 
 # -- What the paper prints -----------------------------------------------------------------------------
@@ -148,6 +156,7 @@ DATA = {
     "groceries": DataPlan(30, 3.0),
     "tafeng": DataPlan(100, 60.0),
     "instacart": DataPlan(100, 100.0),
+    "yoochoose": DataPlan(30, 20.0),
 }
 TOO_LARGE_FOR_EASE = ("tafeng", "instacart")  # more than 20,000 items
 
@@ -209,7 +218,7 @@ class Protocol:
 class Task:
     """One result: a method on a data set, in one trial. Two targets that need the same task share it."""
 
-    kind: str  # "fit", "toy", "runtime", "beyond" or "slates"
+    kind: str  # "fit", "toy", "runtime", "beyond", "slates" or "negatives"
     data: str
     method: str
     trial: int
@@ -242,7 +251,7 @@ class Task:
     @property
     def estimator(self) -> dict[str, Any]:
         """The arguments of `LowRankDPP`; empty for a baseline."""
-        if self.method == "popularity" or self.kind in (BEYOND, SLATES):
+        if self.method == "popularity" or self.kind in (BEYOND, SLATES, NEGATIVES):
             return {}
         common = {"n_components": self.plan.n_components, "random_state": self.trial}
         return {
@@ -301,6 +310,8 @@ def _tasks(target: str, protocol: Protocol) -> Iterator[Task]:
     elif target == SLATES:  # one split: the comparison is between ways on the same baskets
         few = SLATE_DATA[:2] if protocol.quick else SLATE_DATA
         yield from (Task(SLATES, name, "conditional", 0) for name in few)
+    elif target == NEGATIVES:
+        yield from (Task(NEGATIVES, "yoochoose", method, trial) for trial in range(n) for method in CHOICE_LABELS)
     elif target == "figure1":
         yield from grid("toy", protocol.toy_runs, ("toy",), TRIO, both)
     elif target == "table-runtimes":

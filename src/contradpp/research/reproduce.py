@@ -13,7 +13,7 @@ from typing import Any
 from contradpp import __version__
 from contradpp.dpp.persist import write_atomically
 from contradpp.metrics.report import plain
-from contradpp.research import beyond, experiments, figures, paper, slates, studies
+from contradpp.research import beyond, experiments, figures, negatives, paper, slates, studies
 from contradpp.research.experiments import Result
 from contradpp.research.paper import Protocol, Task
 from contradpp.research.results import results_chapter
@@ -83,6 +83,7 @@ KINDS: dict[str, Callable[[Task, int | None], Result]] = {
     "runtime": experiments.runtime,
     paper.BEYOND: beyond.measure,
     paper.SLATES: slates.measure,
+    paper.NEGATIVES: negatives.measure,
 }
 
 
@@ -107,7 +108,7 @@ def build(target: str, protocol: Protocol, store: Store) -> Chapter:
     results = {task: result for task in paper.tasks_of(target, protocol) if (result := store.get(task)) is not None}
     collected = Collected(protocol, results)
     own = {"figure1": studies.figure1, "table-runtimes": studies.runtimes, "scale": studies.scale,
-           paper.BEYOND: beyond.chapter, paper.SLATES: slates.chapter}  # fmt: skip
+           paper.BEYOND: beyond.chapter, paper.SLATES: slates.chapter, paper.NEGATIVES: negatives.chapter}  # fmt: skip
     if target in own:
         return own[target](collected)
     return studies.ablation(target, collected) if "ablation" in target else results_chapter(target, collected)
