@@ -215,7 +215,7 @@ def label(metric: str) -> str:
 
 def digits_of(metric: str) -> int:
     """The decimals that a table shows: two for percentages and log-likelihoods, four for shares."""
-    return 2 if metric.startswith(("mpr", "precision", "log")) else 4
+    return 2 if metric.startswith(("mpr", "precision", "log", "exact")) else 4
 
 
 def number(value: float, digits: int, *, sign: bool = False) -> str:
