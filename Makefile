@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
+CORE   := $(VENV)/.core
 STAMP  := $(VENV)/.installed
 
 # Real data beside the checkout is used when it is there; the tests that need it skip with a reason elsewhere.
@@ -19,11 +20,17 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	touch $(STAMP)
+	touch $(CORE) $(STAMP)
 
 install: $(STAMP)  ## create .venv with the locked versions
 
-demo: $(STAMP)   ## generate a small shop, build a model, show suggestions
+# What the package itself needs, in the locked versions, is enough to see it work.
+$(CORE): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable .
+	touch $(CORE)
+
+demo: $(CORE)    ## generate a small shop, build a model, show suggestions
 	$(BIN)/contradpp demo
 
 lint: $(STAMP)   ## ruff: style and format
@@ -72,7 +79,7 @@ docs: $(STAMP)   ## the documentation as a site in site/; warnings are errors
 lock: $(STAMP)   ## resolve pyproject's ranges anew into requirements.lock
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --extra dev --extra docs --extra plot \
-	  --extra ray --extra serve --extra tune --extra download \
+	  --extra ray --extra serve --extra tune --extra download --extra integrations \
 	  pyproject.toml --output-file requirements.lock
 
 clean:           ## remove the environment and caches

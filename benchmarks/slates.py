@@ -23,6 +23,7 @@ import numpy as np
 import contradpp as cd
 from contradpp._threads import blas_threads
 from contradpp.dpp.slates import Lists, Rules, Trade, Vectors, choose
+from contradpp.research.bench import fast_greedy
 
 try:
     from pyversity import Strategy, diversify
@@ -30,27 +31,6 @@ except ImportError:
     diversify = None
 
 GOAL, LISTS_GOAL = 5.0, 50_000
-RIDGE = 1e-3
-
-
-def fast_greedy(scores: np.ndarray, vectors: np.ndarray, k: int, diversity: float) -> list[int]:
-    """The published algorithm on L = diag(q) Φ diag(q), q² = rank^−τ, by falling score for the sake of ties."""
-    order = np.argsort(-scores, kind="stable")
-    q = np.arange(1, len(scores) + 1, dtype=vectors.dtype) ** (-(1 - diversity) / diversity / 2)
-    unit = vectors[order]
-    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-    L = q[:, None] * (unit @ unit.T) * q
-    L[np.diag_indices_from(L)] = (1 + RIDGE) * q * q
-    left, found = np.diag(L).copy(), np.zeros((k, len(scores)), dtype=L.dtype)
-    chosen = [int(np.argmax(left))]
-    while len(chosen) < k:
-        t, last = len(chosen) - 1, chosen[-1]
-        row = (L[last] - found[:t, last] @ found[:t]) / np.sqrt(left[last])
-        found[t] = row
-        left -= row * row
-        left[chosen] = -np.inf
-        chosen.append(int(np.argmax(left)))
-    return order[chosen].tolist()
 
 
 def made_up(n: int, d: int, *, groups: int, dtype: type) -> tuple[np.ndarray, np.ndarray]:

@@ -154,28 +154,12 @@ def test_frames():
         rerank_frame(frame, item="item", vectors=vectors)
 
 
-def test_lenskit():
-    needs("lenskit")
-    from lenskit.data import ItemList
-
-    from contradpp.integrations.lenskit import VariedRanker
-
-    items = [f"i{n}" for n in range(8)]
-    vectors = dict(zip(items, VECTORS, strict=True))
-    found = VariedRanker(n=3, vectors=vectors)(items=ItemList(items, scores=SCORES))
-    assert found.ordered
-    assert found.ids().tolist() == [f"i{n}" for n in expected(3)]
-    unscored = ItemList(items, scores=np.where(np.arange(8) < 2, np.nan, SCORES))
-    assert not {"i0", "i1"} & set(VariedRanker(n=8, vectors=vectors)(items=unscored).ids())
-    assert len(VariedRanker(n=3, vectors=vectors)(items=ItemList([]))) == 0
-
-
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("code", EXAMPLES, ids=lambda code: re.findall(r"contradpp\.integrations\.(\w+)", code)[0])
 def test_the_guides_examples_run(code, capsys):
-    frameworks = set(re.findall(r"^from (langchain_core|llama_index|haystack|lenskit)", code, flags=re.MULTILINE))
+    frameworks = set(re.findall(r"^from (langchain_core|llama_index|haystack)", code, flags=re.MULTILINE))
     for name in frameworks:
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed")

@@ -47,3 +47,14 @@ def test_steady_never_ends(score):
     rule = Steady()
     assert {rule.judge(score) for _ in range(50)} == {ON}
     assert rule.rate == 1.0
+
+
+def test_the_rounds_left_are_those_until_the_score_has_stopped_rising():
+    plateau = Plateau(tol=0.0, patience=2, reductions=2)
+    told = []
+    for score in (1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0):
+        verdict = plateau.judge(score)
+        told.append(plateau.rounds_left())
+    assert verdict is Verdict.CONVERGED
+    assert told == [8, 8, 7, 5, 5, 4, 2, 1, 0]
+    assert Steady().rounds_left() == RelativeChange(1e-3).rounds_left() == float("inf")

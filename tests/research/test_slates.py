@@ -57,7 +57,7 @@ def test_sentences_tell_gain_from_loss(result):
     text = " ".join(slates.chapter(Collected(Protocol(), {TASK: told})).findings)
     assert "recall −0.0200 [−0.0300, −0.0100], below the top 10" in text
     assert "any hit +0.0100 [+0.0050, +0.0150]: above" in text
-    assert "9.0000, more than the best of the others" in text
+    assert "9.0000, more than the best of the references" in text
     assert "[+0.0500, +0.1500] beside Φ = I (40 baskets): above 0" in text
 
 

@@ -217,7 +217,7 @@ def summary(run: Run, files: Files) -> dict[str, Any]:
 
 def show(run: Run, files: Files) -> None:
     """What came of the run, for people."""
-    click.echo(f"\nLearned in {run.seconds:.1f} s, {run.model.n_iter_} rounds.")
+    click.echo(f"\nLearned in {run.seconds:.1f} s, {run.model.n_iter_} rounds{best_round(run.model.history_)}.")
     if run.measured is None:
         click.echo("Nothing was held out, so there is no measurement: `contradpp evaluate` makes one on other baskets.")
     else:
@@ -230,12 +230,20 @@ def show(run: Run, files: Files) -> None:
     click.echo(f"Try       contradpp recommend {shlex.quote(str(files.model))} {shlex.quote(visible(str(popular)))}")
 
 
+def best_round(history: Sequence[dict[str, Any]]) -> str:
+    """Which round the model is of, if that is known: validation baskets choose it."""
+    scores = [record["validation"] for record in history]
+    if not scores or not all(map(math.isfinite, scores)):
+        return ""
+    return f", the best by validation round {history[scores.index(max(scores))]['iteration']}"
+
+
 # -- Parts of what is shown, for `demo` too ---------------------------------------------------------------
 
 
 def show_metrics(measured: Measured, *, seconds: dict[str, float] | None = None) -> None:
     """The table of models on held-out baskets, and how to read it."""
-    heading(f"An item left out of each of {measured.n_baskets:,} held-out baskets")
+    heading(f"{measured.n_baskets:,} held-out baskets, every item left out in turn")
     names = ["MPR", *(f"top {k}" for k in KS), "nDCG", "log-likelihood", *(["seconds"] if seconds else [])]
     rows = []
     for name, report in measured.reports.items():

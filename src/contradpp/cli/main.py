@@ -20,6 +20,7 @@ SECTIONS = {
     "Start here": {
         "demo": "learn a small made-up shop, compare models, see suggestions",
         "doctor": "check the installation",
+        "warm": "compile the kernels now, so that the first call does not wait",
     },
     "Learn and use a model": {
         "fit": "learn a model from a file of baskets",

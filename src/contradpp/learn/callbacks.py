@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 Record = dict[str, Any]
 Array = NDArray[np.float64]
 
+FIRST_GUESS = 15  # rounds until training stops, before anything is known of it
+
 
 class Saveable(Protocol):
     """A model that can write itself to a file."""
@@ -78,6 +80,8 @@ class Checkpoint(Callback):
 class ProgressBar(Callback):
     """A progress bar with objective, validation score, sets per second and time left; quiet where no one looks.
 
+    The time left is that until training is likely to stop, by how the validation score has risen so far.
+
     Parameters
     ----------
     force : bool, optional
@@ -99,8 +103,8 @@ class ProgressBar(Callback):
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeRemainingColumn())
         self._bar = Progress(*columns, console=Console(stderr=True, force_terminal=self.force or None), transient=True)
         empty = {"objective": "", "validation": "", "speed": ""}
-        self._task = self._bar.add_task(f"round 1/{max_iter}", total=n_sets * max_iter, **empty)
-        self._max_iter = max_iter
+        self._task = self._bar.add_task("round 1", total=n_sets * min(max_iter, FIRST_GUESS), **empty)
+        self._n_sets = n_sets
         self._bar.start()
 
     def on_resume(self, step: int, n_sets: int) -> None:
@@ -115,9 +119,11 @@ class ProgressBar(Callback):
     def on_iteration(self, record: Record, best: Array) -> None:  # noqa: ARG002
         """See `Callback`."""
         if self._bar:
+            end = max(record["likely_end"], record["iteration"])
             self._bar.update(
                 self._task,
-                description=f"round {min(record['iteration'] + 1, self._max_iter)}/{self._max_iter}",
+                total=self._n_sets * end,
+                description=f"round {min(record['iteration'] + 1, end)} of about {end}",
                 objective=f"objective {record['objective']:.4f}",
                 validation=f"validation {record['validation']:.4f}",
                 speed=f"{record['sets_per_second']:,.0f} sets/s",

@@ -168,6 +168,7 @@ def _rounds(
             "rate": plan.schedule.rate,
             "seconds": at.seconds,
             "sets_per_second": at.n_sets / at.seconds,
+            "likely_end": int(min(at.round + 1 + plan.schedule.rounds_left(), plan.max_iter)),
         }
         outcome.history.append(record)
         outcome.n_iter = at.round + 1

@@ -191,6 +191,7 @@ def polish(
     record = {
         "iteration": outcome.n_iter, "step": done, "objective": problem.value, "validation": outcome.best_score,
         "rate": 0.0, "seconds": seconds, "sets_per_second": batch.positives.count * done / max(seconds, 1e-9),
+        "likely_end": outcome.n_iter,
     }  # fmt: skip
     outcome.history.append(record)
     for callback in callbacks:

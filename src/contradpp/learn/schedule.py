@@ -28,6 +28,10 @@ class Schedule(Protocol):
         """Take note of the newest score (higher is better)."""
         ...
 
+    def rounds_left(self) -> float:
+        """How many more rounds are likely, infinite if the score has no say."""
+        ...
+
 
 @dataclass
 class Plateau:
@@ -70,6 +74,10 @@ class Plateau:
         self.rate *= self.factor
         return Verdict.SLOW_DOWN
 
+    def rounds_left(self) -> float:
+        """As if the score rose in one more round at every size of steps still to come."""
+        return self.patience - self.waited + (self.reductions - self.reduced) * (self.patience + 1)
+
 
 @dataclass
 class Steady:
@@ -80,6 +88,10 @@ class Steady:
     def judge(self, score: float) -> Verdict:  # noqa: ARG002
         """See `Schedule`."""
         return Verdict.GO_ON
+
+    def rounds_left(self) -> float:
+        """See `Schedule`."""
+        return np.inf
 
 
 @dataclass
@@ -95,3 +107,7 @@ class RelativeChange:
         change = abs(score - self.last)
         self.last = score
         return Verdict.CONVERGED if change <= self.tol * abs(score) else Verdict.GO_ON
+
+    def rounds_left(self) -> float:
+        """See `Schedule`: how soon the score settles is not known."""
+        return np.inf

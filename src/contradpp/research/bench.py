@@ -32,7 +32,10 @@ from contradpp.errors import ContradppError, DataError, DownloadError, Parameter
 from contradpp.learn.objectives import set_gradients
 from contradpp.learn.start import start_factors
 from contradpp.learn.state import State
+from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
+from contradpp.models.nonsymmetric import NonsymmetricDPP
+from contradpp.slates.rerank import rerank
 
 Array = NDArray[np.float64]
 WORSE = 0.05  # than an earlier run by more than this share: marked
@@ -278,6 +281,65 @@ def sample(quick: bool) -> Iterator[SpeedFigure]:
     yield SpeedFigure("one sample, M = 10⁶ over 10⁴", times[1] / times[0], 3.0, True, detail=detail)
 
 
+def rerank_lists(quick: bool) -> Iterator[SpeedFigure]:
+    """A list of 1,000 candidates against the published fast greedy algorithm, and many lists of 200 a second."""
+    rng = np.random.default_rng(0)
+    scores, vectors = rng.random(1000), rng.standard_normal((1000, 256)).astype(np.float32)
+    items, rounds = np.arange(1000), 20 if quick else 60
+    with blas_threads(1):
+        theirs, ours = best_times(
+            [lambda: fast_greedy(scores, vectors, 20), lambda: rerank(items, scores, 20, vectors=vectors, n_jobs=1)],
+            rounds,
+        )
+    detail = f"{1e3 * theirs:.2f} / {1e3 * ours:.2f} ms; k = 20, 256 dimensions"
+    yield SpeedFigure("rerank of 1,000 over fast greedy, its kernel built", theirs / ours, 5.0, False, detail=detail)
+    model = LowRankDPP.from_factors(rng.standard_normal((20_000, 64)).astype(np.float32))
+    lists = np.argsort(rng.random((10_000, 2000)), axis=1)[:, :200] * 10
+    falling = np.sort(rng.random(lists.shape))[:, ::-1].copy()
+    (many,) = best_times([lambda: rerank(lists, falling, 10, kernel=model, n_jobs=2)], 2 if quick else 5)
+    yield SpeedFigure("rerank, 10,000 lists of 200, thousands a second", 10.0 / many, 50.0, False, "")
+
+
+def fast_greedy(scores: Array, vectors: NDArray[np.float32], k: int, diversity: float = 0.5) -> list[int]:
+    """The published algorithm (Chen, Zhang and Zhou 2018) on L = diag(q) Φ diag(q), q² = rank^−τ, in plain NumPy."""
+    order = np.argsort(-scores, kind="stable")
+    q = np.arange(1, len(scores) + 1, dtype=vectors.dtype) ** (-(1 - diversity) / diversity / 2)
+    unit = vectors[order]
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    L = q[:, None] * (unit @ unit.T) * q
+    L[np.diag_indices_from(L)] = (1 + 1e-3) * q * q  # the ridge of `rerank`
+    left, found = np.diag(L).copy(), np.zeros((k, len(scores)), dtype=L.dtype)
+    chosen = [int(np.argmax(left))]
+    while len(chosen) < k:
+        t, last = len(chosen) - 1, chosen[-1]
+        row = (L[last] - found[:t, last] @ found[:t]) / np.sqrt(left[last])
+        found[t] = row
+        left -= row * row
+        left[chosen] = -np.inf
+        chosen.append(int(np.argmax(left)))
+    return [int(place) for place in order[chosen]]
+
+
+def conditional(quick: bool) -> Iterator[SpeedFigure]:
+    """The conditional DPP on Belgian: one basket of ten over its kernel alone, many baskets, two threads over one."""
+    baskets = shop("belgian").subset(np.arange(10_000 if quick else 20_000))
+    kernel = NonsymmetricDPP(max_iter=2, random_state=0)
+    fits = []
+    for jobs in (1, 2):
+        started = time.perf_counter()
+        model = ConditionalDPP(kernel, n_jobs=jobs, random_state=0).fit(baskets)
+        fits.append(time.perf_counter() - started)
+    detail = f"{fits[0]:.1f} / {fits[1]:.1f} s"
+    yield SpeedFigure("two threads over one, fit of the conditional DPP", fits[0] / fits[1], 1.8, False, detail=detail)
+    ten = [baskets.items[code] for code in range(10)]
+    alone, both = best_times([lambda: model.estimator_.recommend(ten), lambda: model.recommend(ten)], 40)
+    detail = f"{1e3 * both:.2f} / {1e3 * alone:.2f} ms"
+    yield SpeedFigure("conditional DPP, one basket of 10, over its kernel", both / alone, 6.0, True, detail=detail)
+    many = baskets.subset(np.arange(2_000 if quick else 10_000))
+    (seconds,) = best_times([lambda: model.recommend(many, N=10)], 1)
+    yield SpeedFigure("conditional DPP, thousand baskets a second", 1e-3 * many.n_baskets / seconds, 1.0, False, "")
+
+
 _MEMORY = """
 import contradpp as cd
 from contradpp.research import bench
@@ -333,5 +395,6 @@ def start(quick: bool) -> Iterator[SpeedFigure]:
 
 GROUPS: dict[str, Callable[[bool], Iterator[SpeedFigure]]] = {
     "gradients": gradients, "epochs": epochs, "threads": threads, "catalogue": catalogue, "next": next_item,
-    "recommend": recommend, "sample": sample, "memory": memory, "start": start,
+    "recommend": recommend, "sample": sample, "rerank": rerank_lists, "conditional": conditional,
+    "memory": memory, "start": start,
 }  # fmt: skip
