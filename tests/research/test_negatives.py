@@ -48,7 +48,7 @@ def test_every_method_runs_and_the_chapter_is_written(small, tmp_path, monkeypat
     assert "lowrank-choice over lowrank-real" in chapter.data["gains"]
     text = (tmp_path / "negatives.md").read_text(encoding="utf-8")
     assert "nan" not in text.lower()
-    assert "low rank, real negatives, over low rank, generated negatives: log-likelihood +" in text
+    assert "low rank, real negatives, over low rank, generated negatives: log-likelihood " in text
     assert json.loads((tmp_path / "negatives.json").read_text(encoding="utf-8"))["results"]["means"] == plain(means)
 
 
