@@ -13,7 +13,7 @@ from contradpp.errors import DataError, ParameterError
 from contradpp.learn.calibrate import calibrated
 from contradpp.learn.negatives import Explicit, Negatives, Refused
 from contradpp.learn.objectives import Batch, ChoiceLikelihood
-from contradpp.learn.plan import Validation, swap_monitor
+from contradpp.learn.plan import Validation, conditional_monitor, mixed_monitor, swap_monitor
 from contradpp.learn.state import State
 from learn.test_forms import FORMS, M, as_sets, check_by_differences, dense_kernel, make_state
 
@@ -90,6 +90,19 @@ def test_validation_by_swaps():
             mass += weight / len(chosen)
     monitor = swap_monitor(Validation(sets_of(CHOSEN), weights), sets_of(OFFERED), M)
     assert monitor(state) == pytest.approx(logs / mass, rel=1e-10)
+
+
+def test_validation_of_choices_and_orders_together():
+    state, weights = make_state((True, 5, True), 3), np.array([1.0, 2.0, 1.0, 0.5, 1.0])
+    lists = [[0, 3, 4], [2], [5, 6], [0, 1, 2, 6], [8, 7, 3]]
+    known = [0, 3]
+    offered = sets_of([items if number in known else [] for number, items in enumerate(OFFERED)])
+    mixed = mixed_monitor(Validation(sets_of(lists), weights), offered, np.ones(M))
+    swapped = swap_monitor(
+        Validation(sets_of([lists[n] for n in known]), weights[known]), sets_of([OFFERED[n] for n in known]), M
+    )
+    rest = conditional_monitor(Validation(sets_of([lists[n] for n in (1, 2, 4)]), weights[[1, 2, 4]]), np.ones(M))
+    assert mixed(state) == pytest.approx((1.5 * swapped(state) + 4.0 * rest(state)) / 5.5, rel=1e-12)
 
 
 # -- Negatives -------------------------------------------------------------------------------------------

@@ -240,8 +240,8 @@ def make_monitor(params: Params, recipe: Recipe, validation: Validation, removal
         return choice_monitor(validation)
     if by_likelihood:
         return likelihood_monitor(validation)
-    if params.objective == "explicit" and validation.offered is not None and len(validation.offered.indices):
-        return swap_monitor(validation, validation.offered, len(removal))
+    if params.objective == "explicit" and validation.offered is not None:
+        return mixed_monitor(validation, validation.offered, np.ones_like(removal))
     return conditional_monitor(validation, removal if recipe.removes else np.ones_like(removal))
 
 
@@ -282,6 +282,17 @@ def choice_monitor(validation: Validation) -> Callable[[State], float]:
         return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
 
     return score
+
+
+def mixed_monitor(validation: Validation, offered: Sets, removal: Array) -> Callable[[State], float]:
+    """`swap_monitor` over the sets of which it is known what they were chosen from, `conditional_monitor` elsewhere."""
+    sets, weights, _ = validation
+    known, others = np.flatnonzero(offered.sizes > 0), np.flatnonzero(offered.sizes == 0)
+    parts = [Validation(take_sets(sets, some), weights[some]) for some in (known, others)]
+    share = np.abs(parts[0].weights).sum() / max(np.abs(weights).sum(), 1e-300)
+    by_swaps = swap_monitor(parts[0], take_sets(offered, known), len(removal))
+    by_rest = conditional_monitor(parts[1], removal)
+    return lambda state: float(share * by_swaps(state) + (1 - share) * by_rest(state))
 
 
 def swap_monitor(validation: Validation, offered: Sets, n_items: int) -> Callable[[State], float]:
