@@ -9,9 +9,10 @@ import pytest
 
 import contradpp as cd
 from contradpp.data.halves import hide
+from contradpp.data.sets import EMPTY
 from contradpp.errors import ModelFileError, ParameterError
 from contradpp.models import likeness
-from contradpp.models.likeness import Likeness, find_rivals
+from contradpp.models.likeness import Likeness, find_company, find_rivals
 
 
 @cache
@@ -47,7 +48,7 @@ def test_phi_is_a_mix_of_its_sources(monkeypatch):
     V = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0], [0.0, 0.0]])
     model = cd.LowRankDPP.from_factors(V, items=items)
     table = np.array([[0.6, 0.8], [1.0, 0.0]], dtype=np.float32)
-    mixed = Likeness(factors=0.2, rivals=0.5, categories=0.3, codes=np.array([1, 3]), table=table)
+    mixed = Likeness(0.2, 0.5, 0.0, 0.3, codes=np.array([1, 3]), table=table)
     R = mixed.vectors(model.kernel_, items).table
     found = R @ R.T
     assert found[0, 1] == pytest.approx(0.3)  # one shelf
@@ -55,6 +56,8 @@ def test_phi_is_a_mix_of_its_sources(monkeypatch):
     assert found[1, 3] == pytest.approx(0.5 * 0.6)
     assert (np.diag(found) <= 1 + 1e-6).all()
     assert not Likeness().vectors(model.kernel_, items).table.any()
+    company = Likeness(company=0.4, places=np.eye(4, 3, dtype=np.float32)[[0, 0, 1, 3]]).vectors(model.kernel_, items)
+    assert (company.table @ company.table.T)[0, 1:].tolist() == pytest.approx([0.4, 0, 0])
     monkeypatch.setattr(likeness, "N_DIRECTIONS", 64)
     many = cd.Vocabulary(range(200), categories={item: str(item // 2) for item in range(199)})
     D = likeness._directions(many)
@@ -64,12 +67,43 @@ def test_phi_is_a_mix_of_its_sources(monkeypatch):
     assert not D[199].any()
 
 
+def test_company_is_being_bought_with_the_same_others():
+    baskets = [[a, b] for a in "pq" for b in "xyz"] + [[a, b] for a in "rs" for b in "uvw"]  # p and q never meet
+    data = cd.Baskets.from_lists(baskets * 5, items="pqrsxyzuvwn")
+    places = find_company(data.sets, 11)
+    alike = places @ places.T
+    assert alike[0, 1] == pytest.approx(1, abs=1e-4)
+    assert alike[2, 3] == pytest.approx(1, abs=1e-4)
+    assert abs(alike[0, 2]) < 1e-3
+    assert not places[10].any()  # was never bought
+    assert not find_company(EMPTY, 11).any()
+
+
+def samples(recall: float, hit: float, reached: float = np.nan) -> dict[str, np.ndarray]:
+    """A hundred baskets: 0 and 1 in turn around a half, with this much more on average."""
+    swing = np.tile([0.4, 0.6], 50)
+    told = {"recall": (swing, recall), "hit": (swing, hit), "categories_hit": (0 * swing, reached)}
+    return {name: base + gain for name, (base, gain) in told.items()}
+
+
+def test_recall_is_not_for_sale_and_a_clear_gain_of_hits_goes_before_categories():
+    top, dear = (Likeness(), samples(0, 0, 0)), (Likeness(rivals=1.0), samples(-0.1, 0.3, 5))
+    varied, hits = (Likeness(categories=0.2), samples(0, 0, 2)), (Likeness(company=0.5), samples(0, 0.2, 1))
+    assert likeness.best_for_hits([top, dear]) is top[0]
+    assert likeness.best_for_hits([top, dear, varied]) is varied[0]
+    assert likeness.best_for_hits([top, dear, varied, hits]) is hits[0]
+    both = Likeness(company=0.2, categories=0.2), samples(0, 0.1, 1.5)
+    assert likeness.best_for_hits([top, dear, varied, hits, both]) is both[0]
+    unknown = [(one, {**told, "categories_hit": np.full(100, np.nan)}) for one, told in (top, both, hits, varied)]
+    assert likeness.best_for_hits(unknown) is hits[0]
+
+
 def test_variety_costs_no_recall_and_reaches_more_categories():
     model, (train, test) = conditional(), shop()
     settings = model.slate_settings_
     assert settings is not None
     assert settings["categories"] > 0
-    assert model.default_diversity == settings["diversity"] >= 0.5
+    assert model.default_diversity == settings["diversity"] >= 0.4
     varied = cd.evaluate_slates(model, test, train=train)
     top = cd.evaluate_slates(model, test, train=train, diversity=0)
     assert varied.difference(top, "categories_hit").low > 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 
-import numpy as np
 import pytest
 
 import contradpp as cd
@@ -64,13 +63,3 @@ def test_sentences_tell_gain_from_loss(result):
 def test_quick_leaves_the_large_data_out():
     assert [task.data for task in tasks_of("slates", Protocol(quick=True))] == ["groceries", "uk"]
     assert len(tasks_of("slates", Protocol())) == 4
-
-
-def test_co_occurrence_vectors_put_companions_together():
-    baskets = cd.Baskets.from_lists([["tea", "milk", "jam"], ["pasta", "sauce", "salt"]] * 30 + [["tea", "pasta"]] * 2)
-    table = slates.co_occurrence_vectors(baskets, 3)
-    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
-    codes = {item: code for code, item in enumerate(baskets.items)}
-    alike = unit @ unit.T
-    assert alike[codes["milk"], codes["jam"]] > 0.9
-    assert alike[codes["milk"], codes["sauce"]] < 0.5

@@ -327,21 +327,23 @@ class BaseDPP(Suggests):
     ) -> Self:
         """Learn what is alike in a slate from baskets that the model has not seen, half of each hidden.
 
-        Φ becomes a mix of the kernel's factors, of rivals (items that share fewer baskets than their sales let expect)
-        and of categories, if the items have any; see `slate_settings_`. With fewer than 50 baskets nothing changes.
+        Φ becomes a mix of the kernel's factors, of rivals (items that share fewer baskets than their sales let expect),
+        of company (items that are bought with the same others) and of categories, if the items have any; see
+        `slate_settings_`. With fewer than 50 baskets nothing changes.
 
         Parameters
         ----------
         baskets : Baskets or list of lists
             At most 4,000 of them are used, 200 for "likelihood".
         train : Baskets or list of lists, optional
-            Where rivals are found: the training baskets. Without them there are none.
+            Where rivals and company are found: the training baskets. Without them there are none.
         k, given, min_size
             As for `contradpp.evaluate_slates`.
         criterion : {"hits", "likelihood"}
             "hits": slates reach as many categories of the hidden half as possible (without categories: have any item of
-            it as often as possible), at no more than 0.5 % less recall than the most probable items have. "likelihood":
-            the hidden half is as likely as possible among sets of its size; this leaves categories out.
+            it as often as possible), at no more than 0.5 % less recall than the most probable items have; and they have
+            a hit more often, where that can be had. "likelihood": the hidden half is as likely as possible among sets
+            of its size; this leaves categories out.
         """
         check_count(k, "k")
         items = self.known_items
@@ -495,14 +497,12 @@ class BaseDPP(Suggests):
         """What `save` writes of the learned likeness."""
         if self._likeness is None:
             return {}, {}
-        found = self._likeness
-        return {"slates.codes": found.codes, "slates.vectors": found.table}, {"slates": found.settings}
+        return self._likeness.tensors, {"slates": self._likeness.settings}
 
     def _take_slates(self, tensors: persist.Tensors, info: dict[str, Any]) -> None:
         """Take back what `_slate_contents` gave, if the file has it."""
         if info.get("slates") is not None:
-            parts = (tensors["slates.codes"], tensors["slates.vectors"])
-            self._take_likeness(Likeness.checked(info["slates"], *parts, len(self.items_)))
+            self._take_likeness(Likeness.checked(info["slates"], tensors, len(self.items_)))
 
     def _extras(self) -> tuple[persist.Tensors, dict[str, Any]]:
         """What a subclass saves besides its factors, items and parameters."""

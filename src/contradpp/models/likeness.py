@@ -1,12 +1,13 @@
 """What is alike in a slate, and how that is learned from baskets of which half is hidden.
 
-Φ is a mix of three sources, each of vectors no longer than 1: the factors of the kernel; rivals, items that share fewer
-baskets than their sales let expect; and categories, where they are known. Φ_ij = Σ_s w_s ⟨r_i, r_j⟩_s, Σ w_s ≤ 1.
+Φ is a mix of four sources, each of vectors no longer than 1: the factors of the kernel; rivals, items that share fewer
+baskets than their sales let expect; company, items that are bought with the same others; and categories, where they are
+known. Φ_ij = Σ_s w_s ⟨r_i, r_j⟩_s, Σ w_s ≤ 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,41 +23,52 @@ from contradpp.dpp import slate_law, slates
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.rank import top_n
 from contradpp.errors import ParameterError
+from contradpp.learn.partners import co_occurrences
 from contradpp.models.rows import indicator
 
 Array = NDArray[np.float64]
 Shares = Callable[[Sets], Iterator[tuple[int, int, Array]]]  # P(next = i | A), as `rank.next_shares` gives it
 
-DIVERSITIES = (0.5, 0.6, 0.7)  # that are tried: from relevance and variety as they are, τ = 1, to more variety
+DIVERSITIES = (0.4, 0.5, 0.6, 0.7)  # that are tried: around relevance and variety as they are, τ = 1 at a half
+PLAIN = 0.5  # that of the law of slates, and where nothing was learned
 CRITERIA = ("hits", "likelihood")
 FEWEST = 50  # half-hidden baskets from which something can be learned
 MOST = {"hits": 4000, "likelihood": 200}
 N_CANDIDATES = 100
+CLEAR = 1.96  # standard errors that a gain is above zero
 LOSS = 0.005  # of recall, relative to that of the most probable items, that variety may cost at the worst
 N_POPULAR, N_RIVAL_VECTORS = 2000, 64
+N_COMPANY = 64  # dimensions
 LEAST_SALES, SURE = 20, 3.0  # of an item that has rivals; standard deviations below what is expected
 N_DIRECTIONS = 256  # categories beyond so many share directions
 
 _QUESTIONS, _DIRECTIONS = 74, 75  # keys of random streams
 
-# Weights of (factors, rivals, categories) that are tried.
-_WITHOUT = [(a, r, 0.0) for a in (0.0, 0.1, 0.25, 0.5) for r in (0.0, 0.5, 0.75, 1.0) if a + r <= 1.0]
-_WITH = [(0.0, r, c) for c in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4) for r in (0.0, 0.5)]
+# Weights of (factors, rivals, company, categories) that are tried.
+_WITHOUT = [(a, r, 0.0, 0.0) for a in (0.0, 0.1, 0.25, 0.5) for r in (0.0, 0.5, 0.75, 1.0) if a + r <= 1.0]
+_WITHOUT += [(0.0, r, w, 0.0) for w in (0.2, 0.35, 0.5) for r in (0.0, 0.5)]
+_WITH = [(0.0, r, 0.0, c) for c in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4) for r in (0.0, 0.5)]
+_WITH += [(0.0, 0.0, w, c) for w in (0.2, 0.35, 0.5) for c in (0.05, 0.1, 0.15, 0.2)]
+
+_SOURCES = ("factors", "rivals", "company", "categories")
 
 
-_SETTINGS = ("factors", "rivals", "categories", "diversity")
+def _nothing() -> NDArray[np.float32]:
+    return np.zeros((0, 0), dtype=np.float32)
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """Weights of the sources, a diversity that suits them, and vectors of rivals: a row for each of `codes`."""
+    """Weights of the sources, a diversity that suits them, and vectors: of rivals a row for each of `codes`."""
 
     factors: float = 0.0
     rivals: float = 0.0
+    company: float = 0.0
     categories: float = 0.0
-    diversity: float = DIVERSITIES[0]
+    diversity: float = PLAIN
     codes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64), repr=False)
-    table: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32), repr=False)
+    table: NDArray[np.float32] = field(default_factory=_nothing, repr=False)
+    places: NDArray[np.float32] = field(default_factory=_nothing, repr=False)  # of all items in the space of company
 
     def vectors(self, kernel: Kernel, items: Vocabulary) -> slates.Vectors:
         """Vectors whose products are Φ, in float32."""
@@ -66,6 +78,8 @@ class Likeness:
         if self.rivals:
             parts.append(np.zeros((kernel.n_items, self.table.shape[1]), dtype=np.float32))
             parts[-1][self.codes] = self.table * np.float32(np.sqrt(self.rivals))
+        if self.company:
+            parts.append(self.places * np.float32(np.sqrt(self.company)))
         if self.categories:
             parts.append(_directions(items) * np.float32(np.sqrt(self.categories)))
         if not parts:
@@ -75,18 +89,33 @@ class Likeness:
     @property
     def settings(self) -> dict[str, float]:
         """The weights by source, and the diversity."""
-        return {name: getattr(self, name) for name in _SETTINGS}
+        return {name: getattr(self, name) for name in (*_SOURCES, "diversity")}
+
+    @property
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """What a file holds besides the settings."""
+        places = self.places if self.company else _nothing()
+        return {"slates.codes": self.codes, "slates.vectors": self.table, "slates.company": places}
 
     @staticmethod
-    def checked(settings: Any, codes: NDArray[Any], table: NDArray[Any], n_items: int) -> Likeness:
+    def checked(settings: Any, tensors: Mapping[str, NDArray[Any]], n_items: int) -> Likeness:
         """From a file, or ValueError if it is none."""
-        named = {name: float(settings[name]) for name in _SETTINGS}
-        if not all(0 <= value <= 1 for value in named.values()) or sum(named.values()) > 1 + named["diversity"] + 1e-9:
+        codes, table = tensors["slates.codes"], tensors["slates.vectors"]
+        places = tensors.get("slates.company", _nothing())
+        weights = {name: float(settings.get(name, 0.0)) for name in _SOURCES}
+        diversity = float(settings["diversity"])
+        fair = all(0 <= value <= 1 for value in (*weights.values(), diversity))
+        if not fair or sum(weights.values()) > 1 + 1e-9:
             raise ValueError("the weights of its slates are damaged")
-        whole = table.ndim == 2 and len(table) == len(codes) and np.isfinite(table).all()
+        whole = table.ndim == places.ndim == 2 and len(table) == len(codes)
+        whole = whole and bool(np.isfinite(table).all() and np.isfinite(places).all())
+        whole = whole and len(places) == (n_items if weights["company"] else 0)
         if not whole or (len(codes) and not 0 <= codes.min() <= codes.max() < n_items):
             raise ValueError("the vectors of its slates are damaged")
-        return Likeness(**named, codes=codes.astype(np.int64), table=table.astype(np.float32))
+        return Likeness(
+            weights["factors"], weights["rivals"], weights["company"], weights["categories"], diversity,
+            codes.astype(np.int64), table.astype(np.float32), places.astype(np.float32),
+        )  # fmt: skip
 
 
 def learn_likeness(
@@ -97,8 +126,9 @@ def learn_likeness(
 
     By "hits", the slate of k that reaches the most categories of the hidden half (where there are none: that has any
     item of it most often), among the settings that cost no more than 0.5 % of the recall of the k most probable items,
-    one standard error on the safe side: of many settings, some are lucky.
-    By "likelihood", the weights of factors and rivals under which the hidden half is most likely.
+    one standard error on the safe side: of many settings, some are lucky. Where settings have any item of the hidden
+    half more often than the most probable items, clear of zero, it is one of them.
+    By "likelihood", the weights of factors, rivals and company under which the hidden half is most likely.
     """
     if criterion not in CRITERIA:
         raise ParameterError(f"criterion must be one of {', '.join(CRITERIA)}, got {criterion!r}")
@@ -107,14 +137,16 @@ def learn_likeness(
     if len(usable) < FEWEST:
         return None
     given, hidden = (take_sets(half.sets, usable) for half in halves)
-    rivals = Likeness() if train is None else find_rivals(train, kernel.n_items)
+    known = Likeness() if train is None else find_rivals(train, kernel.n_items)
+    if train is not None:
+        known = replace(known, places=find_company(train, kernel.n_items))
     tried = [
-        replace(rivals, factors=a, rivals=r, categories=c)
-        for a, r, c in _WITHOUT + (_WITH if items.categories and criterion == "hits" else [])
-        if not r or len(rivals.codes)
+        replace(known, factors=a, rivals=r, company=w, categories=c)
+        for a, r, w, c in _WITHOUT + (_WITH if items.categories and criterion == "hits" else [])
+        if (not r or len(known.codes)) and (not w or len(known.places))
     ]
     if criterion == "likelihood":
-        trade = slates.Trade(k=1, diversity=DIVERSITIES[0])
+        trade = slates.Trade(k=1, diversity=PLAIN)
         told = list(shares(given))
         logs = [
             slate_law.next_log_likelihoods(
@@ -125,7 +157,6 @@ def learn_likeness(
         return tried[int(np.argmax(logs))]
     codes, lists = _candidates(given, shares)
     groups = group_numbers(items.categories, items) if items.categories else None
-    goal = "hit" if groups is None else "categories_hit"
     found = []
     for one in tried:
         vectors = one.vectors(kernel, items)
@@ -134,14 +165,23 @@ def learn_likeness(
             chosen = slates.choose(vectors, lists, trade, slates.Rules.of(None, len(codes), k), n_jobs=kernel.n_jobs)
             places = np.where(chosen.positions >= 0, chosen.positions + lists.indptr[:-1, None], 0)
             samples = relevance_samples(np.where(chosen.positions >= 0, codes[places], -1), hidden, groups)
-            found.append((replace(one, diversity=diversity), samples["recall"], float(samples[goal].mean())))
-    top = found[0][1]  # without any likeness
+            found.append((replace(one, diversity=diversity), samples))
+    return best_for_hits(found)
 
-    def free(recall: Array) -> bool:
-        loss = top - recall
-        return bool(loss.mean() + loss.std() / np.sqrt(len(loss)) <= LOSS * top.mean())
 
-    return max(found, key=lambda entry: (free(entry[1]), entry[2]))[0]
+def best_for_hits(found: Sequence[tuple[Likeness, dict[str, Array]]]) -> Likeness:
+    """The setting to take by its samples, basket by basket; the first has no likeness."""
+    top = found[0][1]
+
+    def gain(samples: dict[str, Array], metric: str, errors: float) -> float:
+        """Over the most probable items, so many standard errors on the safe side."""
+        difference = samples[metric] - top[metric]
+        return float(difference.mean() - errors * difference.std() / np.sqrt(len(difference)))
+
+    free = [one for one in found if gain(one[1], "recall", 1.0) >= -LOSS * float(top["recall"].mean())]
+    usable = [one for one in free if gain(one[1], "hit", CLEAR) > 0] or free
+    goal = "categories_hit" if np.isfinite(top["categories_hit"]).all() else "hit"
+    return max(usable, key=lambda one: float(one[1][goal].mean()))[0]
 
 
 def _copies(told: Iterable[tuple[int, int, Array]]) -> Iterator[tuple[int, int, Array]]:
@@ -191,6 +231,32 @@ def find_rivals(train: Sets, n_items: int) -> Likeness:
     alike = np.where(rare, np.sqrt(np.clip(1.0 - ratio, 0.0, 1.0)), 0.0)
     np.fill_diagonal(alike, alike.max(axis=1))
     return Likeness(codes=codes, table=_leading(alike, N_RIVAL_VECTORS))
+
+
+def find_company(train: Sets, n_items: int) -> NDArray[np.float32]:
+    """Places of all items, near each other for two that are bought with the same others: of length 1, or zeros."""
+    return _units(company_vectors(train, n_items, N_COMPANY))
+
+
+def company_vectors(train: Sets, n_items: int, n: int) -> Array:
+    """The leading factors of the positive pointwise mutual information of items."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.linalg import eigsh
+
+    together = co_occurrences(train, np.ones(train.count), n_items).tocoo()
+    apart = together.row != together.col
+    row, column, counts = together.row[apart], together.col[apart], together.data[apart]
+    sums = np.bincount(row, weights=counts, minlength=n_items)
+    information = np.log(counts * counts.sum() / (sums[row] * sums[column]))
+    kept = information > 0
+    matrix = csr_array((information[kept], (row[kept], column[kept])), shape=(n_items, n_items))
+    if n_items < 3 or not kept.any():
+        return np.zeros((n_items, 1))
+    with blas_threads(1):  # the same on any machine with any number of cores
+        values, vectors = eigsh(matrix, k=min(n, n_items - 2), which="LA", v0=np.ones(n_items))
+    values[values < 1e-9 * values.max()] = 0.0  # rounding, as is what items without company have
+    vectors[np.bincount(row[kept], minlength=n_items) == 0] = 0.0
+    return np.asarray(vectors * np.sqrt(values), dtype=np.float64)
 
 
 def _leading(matrix: Array, n: int) -> NDArray[np.float32]:
