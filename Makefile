@@ -11,7 +11,7 @@ ifneq ($(SHARED_DATA),)
 export CONTRADPP_DATA ?= $(abspath $(SHARED_DATA))
 endif
 
-.PHONY: help install demo test lint types browser unit check bench docs lock clean
+.PHONY: help install demo test lint types browser unit check package audit soak bench docs lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,7 +50,7 @@ unit: $(STAMP) browser  ## the test suite, files spread over at most four cores
 
 test: lint types unit  ## lint, types and the whole test suite
 
-check: test audit  ## everything of `test`, and the known vulnerabilities of the locked versions
+check: test package audit  ## everything of `test`, the archives, and the known vulnerabilities of the locked versions
 
 # Kept apart from the environment it looks at. Without the service that knows the vulnerabilities there is no verdict:
 # then it says so, and does not fail.
@@ -66,6 +66,10 @@ audit: $(STAMP)  ## known vulnerabilities of the locked versions
 	  exit 0; \
 	fi; \
 	echo "$$found"; exit $$code
+
+package: $(STAMP)  ## wheel and source archive in dist/; `make test` checks them
+	rm -rf dist
+	$(BIN)/python -m hatchling build
 
 soak: $(STAMP)   ## the faults of the tests many times over: 30 kills, 110,000 damaged files, 100,000 slates with rules
 	$(BIN)/python benchmarks/soak.py

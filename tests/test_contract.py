@@ -175,6 +175,27 @@ def test_candidates_and_excluded_items(name):
         np.testing.assert_allclose(shares, [law[item] for item in items], rtol=1e-9)  # among the whole catalogue
 
 
+@models_that("grow")
+def test_candidates_and_excluded_items_of_a_growing_basket(name):
+    basket = fitted(name).grow(["r0", "b1"])
+    assert set(basket.recommend(candidates=["b0", "r0", "r3"])[0]) == {"b0", "r3"}
+    assert set(basket.recommend(exclude=["b0", "r3", "salt"])[0]) == {"r1", "r2", "b2", "b3"}
+
+
+@every_model
+def test_items_are_found_by_id_and_by_name_the_most_sold_of_a_name_first(name):
+    lists = checkerboard()
+    train = cd.Baskets.from_lists([*lists, *[["r1", "b1"]] * 60]).with_names({"r0": "Red", "r1": "RED", "b0": "Black"})
+    model = ROWS[name].make().fit(train)
+    assert model.find_items(["red", "b0", "BLACK", "r2"]) == ["r1", "b0", "b0", "r2"]
+    with pytest.raises(UnknownItemError, match="salt"):
+        model.find_items(["salt"])
+    assert model.find_items(["salt", "Red"], unknown="ignore") == ["r1"]
+    for wrong in ("red", 7, None):
+        with pytest.raises(DataError):
+            model.find_items(wrong)
+
+
 @every_model
 def test_more_than_the_catalogue_is_all_that_is_left(name):
     model = fitted(name)
@@ -237,7 +258,8 @@ def test_completion_adds_the_best_next_item_again_and_again(name):
         while len(grown) < size:
             grown.append(model.recommend(grown, N=1)[0][0])
         assert model.complete(basket, size) == grown
-    assert not {"b0", "b1"} & set(model.complete(["r0"], 3, exclude=["b0", "b1"]))
+    assert not {"b0", "b1"} & set(model.complete(["r0"], 3, exclude=["b0", "b1", "salt"]))
+    assert set(model.complete(["r0"], 3, candidates=["b0", "b2", "r3"], exclude=["r3"])) == {"r0", "b0", "b2"}
     for size in (0, 9, 2.5, None, True):
         with pytest.raises(ParameterError, match="size"):
             model.complete(["r0"], size)
@@ -470,8 +492,9 @@ def test_asked_before_it_has_learned(name, ask):
 @every_question
 def test_unknown_items_raise_or_are_left_out(name, ask):
     model = fitted(name)
-    with pytest.raises(UnknownItemError, match="salt"):
-        ASK[ask](model, ["b1", "salt"])
+    if ask != "exclude":  # what is not there will not be suggested
+        with pytest.raises(UnknownItemError, match="salt"):
+            ASK[ask](model, ["b1", "salt"])
     with pytest.raises(ParameterError, match="unknown"):
         ASK[ask](model, ["b1"], unknown="drop")
     options = {"random_state": 0} if ask == "sample" else {}

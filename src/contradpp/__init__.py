@@ -7,7 +7,7 @@ from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.data.readers import read_baskets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.learn import callbacks
+from contradpp.learn import callbacks, objectives
 from contradpp.metrics.choices import evaluate_choices
 from contradpp.metrics.compare import compare
 from contradpp.metrics.report import evaluate
@@ -37,6 +37,7 @@ __all__ = [
     "evaluate_choices",
     "evaluate_slates",
     "load",
+    "objectives",
     "read_baskets",
     "rerank",
 ]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
@@ -23,6 +25,11 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
     return n_jobs
 
 
+_limiting = threading.RLock()
+_limits: list[tuple[int]] = []  # those in force, the latest last
+_before: dict[Any, int] = {}  # threads of each library where there is no limit
+
+
 @cache
 def _blas() -> ThreadpoolController:
     """The BLAS libraries of this process, looked up once: the search costs a millisecond."""
@@ -33,9 +40,33 @@ def _blas() -> ThreadpoolController:
 
 @contextmanager
 def blas_threads(n: int) -> Iterator[None]:
-    """Limit BLAS to `n` threads inside the block."""
-    with _blas().limit(limits=n):
+    """Limit BLAS to `n` threads inside the block.
+
+    The number is one for the whole process: of several threads in such blocks the last to enter decides, and when none
+    is left it is again what it was before the first.
+    """
+    mark = (n,)  # told by identity from the others
+    with _limiting:
+        if not _limits:
+            _before.update({library: library.num_threads for library in _blas().lib_controllers})
+        _limits.append(mark)
+        _set_threads()
+    try:
         yield
+    finally:
+        with _limiting:
+            del _limits[next(i for i, other in enumerate(_limits) if other is mark)]
+            _set_threads()
+
+
+def _set_threads() -> None:
+    for library, before in _before.items():
+        wanted = _limits[-1][0] if _limits else before
+        if library.num_threads != wanted:
+            release = getattr(library, "clear_controlling_thread", None)  # from 3.8 one thread alone may set it
+            if release is not None:
+                release(force=True)
+            library.set_num_threads(wanted)
 
 
 def run_blocks(work: Callable[[int], None], n_blocks: int, n_jobs: int) -> None:

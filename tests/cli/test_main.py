@@ -136,6 +136,12 @@ def test_a_cause_in_the_system_brings_its_way_out(code, words):
     assert output.explain(OSError(code, "why", "file")).startswith("file: why\n")
 
 
+def test_too_little_memory_is_explained():
+    said = output.explain(MemoryError("Unable to allocate 235. GiB"))
+    assert "235. GiB" in said
+    assert "should not happen" not in said
+
+
 def test_piped_output_is_plain_and_json_parses(model):
     environment = {"FORCE_COLOR": "", "NO_COLOR": ""}
     for words in (["recommend", str(model), "T1"], ["info", str(model)], ["data", "list"]):

@@ -45,6 +45,25 @@ def test_the_table_has_names_and_exclusions(call, model):
     assert "C1" not in shown.out
 
 
+@pytest.mark.parametrize("command", ["recommend", "slate", "complete"])
+def test_candidates_and_an_unknown_item_to_exclude(call, model, command):
+    size = ["--size", 3] if command == "complete" else []
+    shown = call(command, model, "T1", *size, "--candidates", "Coffee", "--candidates", "M1", "--exclude", "petrol")
+    assert shown.code == 0, shown.err
+    assert "does not know petrol" in shown.err
+    assert "Sugar" not in shown.out
+    assert "Coffee" in shown.out
+    assert call(command, model, "T1", "--candidates", "petrol").code == 1
+
+
+def test_a_word_without_end_is_an_unknown_item(call, model):
+    for word in ("9" * 5000, "tea" * 5000, "²"):
+        shown = call("recommend", model, word)
+        assert shown.code == 1
+        assert "does not know" in shown.err
+        assert len(shown.err) < 500
+
+
 def test_a_terminal_gets_a_drawn_table(call, model, on_a_terminal):
     shown = call("recommend", model, "T1")
     assert "With Green tea" in shown.out
@@ -319,6 +338,16 @@ def test_at_most_that_is_no_number(call, model):
 # -- Candidates of anyone ----------------------------------------------------------------------------
 
 LINE = {"candidates": ["a", "b", "c"], "scores": [0.9, 0.8, 0.5], "vectors": [[1, 0], [0.99, 0.1], [0, 1]]}
+
+
+def test_bytes_that_are_no_text_spoil_only_their_line(call, tmp_path):
+    good = b'{"candidates": ["a", "b"], "scores": [2, 1], "vectors": [[1, 0], [0, 1]]}'
+    (tmp_path / "lists").write_bytes(b"\xd6\x00\xff\n" + good)
+    shown = call("rerank", tmp_path / "lists", "-k", 1)
+    assert shown.code == 1
+    bad, fine = lines(shown.out)
+    assert "not JSON" in bad["error"]
+    assert fine["items"] == ["a"]
 
 
 def test_lists_are_reranked_line_by_line(call, tmp_path, monkeypatch):

@@ -80,6 +80,18 @@ def test_a_foreign_line_is_skipped_and_counted(path, line, caplog):
     assert "1 damaged" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("outcome", "items", "facts"),
+    [("accepted", [], {}), ("perhaps", ["tea"], {}), ("accepted", [1.5], {}), ("accepted", [True], {}),
+     ("rejected", [("a", 1)], {}), ("rejected", [None], {}), ("accepted", [b"tea"], {}),
+     ("accepted", ["tea"], {"id": 1.5}), ("accepted", ["tea"], {"seconds": float("nan")})],
+)  # fmt: skip
+def test_what_could_not_be_read_back_is_not_written(path, outcome, items, facts):
+    with pytest.raises(DataError):
+        append_feedback(path, outcome, items, **facts)
+    assert not path.exists()
+
+
 def test_a_newer_version_is_refused(path):
     path.write_text('{"v": 3, "outcome": "accepted", "set": ["a"]}\n')
     with pytest.raises(DataError, match="line 1"):

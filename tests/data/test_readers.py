@@ -565,6 +565,15 @@ def test_baskets_of_two_items_stay_baskets(write, rows):
     assert read_baskets(write("\n".join(rows))).n_baskets == len(rows)
 
 
+def test_rows_in_no_order_are_read_as_baskets_with_a_note(write, caplog):
+    path = write("1001,5\n1002,5\n1001,6\n1003,7\n1002,6\n", "pairs.csv")
+    assert read_baskets(path)[0] == [1001, 5]
+    assert "taken for a basket of two items" in caplog.text
+    caplog.clear()
+    read_baskets(write("tea,milk\nmilk,jam\ntea,jam\njam,bread\n", "pairs.csv"))
+    assert not caplog.text
+
+
 def test_blanks_around_ids_do_not_count_in_long_csv(write):
     path = write('order_id, item\n1, a\n 1,"b "\n2,a\n2\t,a\n')
     assert list(read_baskets(path)) == [["a", "b"], ["a"]]

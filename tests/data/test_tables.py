@@ -10,9 +10,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import contradpp as cd
 from contradpp.data import tables
 from contradpp.data.baskets import Baskets
 from contradpp.data.tables import frame_to_arrow
@@ -237,3 +239,30 @@ def test_names_categories_and_returns_of_frames(caplog):
     assert list(Baskets.from_frame(frame, returns="keep")) == [[5, 6], [5]]
     frame.loc[2, "room"] = None
     assert Baskets.from_frame(frame.astype({"item": "Int64"}).assign(item=[5, None, 5]), on_bad_row="skip").n_items == 1
+
+
+FRAME = pd.DataFrame({"order_id": [1, 1, 2, 2, 3], "item": list("abacb")})
+OF_LISTS = [["a", "b"], ["a", "c"], ["b"]]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [FRAME, pl.from_pandas(FRAME), pl.from_pandas(FRAME).lazy(), pa.Table.from_pandas(FRAME),
+     pa.Table.from_pandas(FRAME).to_reader(), FRAME.groupby("order_id")["item"].apply(list),
+     pl.Series(OF_LISTS), np.array(OF_LISTS, dtype=object)],
+    ids=["pandas", "polars", "lazy", "arrow", "reader", "pandas series", "polars series", "objects"],
+)  # fmt: skip
+def test_models_take_frames_as_they_are(given):
+    """The columns of a polars frame passed for baskets, and trained a model of nothing."""
+    model = cd.LowRankDPP(2, max_iter=1, random_state=0).fit(given)
+    assert list(model.items_) == ["a", "b", "c"]
+    assert model.item_counts_.tolist() == [2, 2, 1]
+
+
+def test_matrices_passed_for_baskets():
+    model = cd.LowRankDPP(2, max_iter=1, random_state=0).fit(scipy.sparse.csr_array([[1, 0, 2], [0, 1, 0]]))
+    assert model.item_counts_.tolist() == [1, 1, 1]
+    with pytest.raises(DataError, match="zeros and ones"):
+        cd.LowRankDPP(2).fit(np.array([[1, 0, 1], [0, 1, 0]]))
+    with pytest.raises(DataError, match=r"to Baskets\.from_frame"):
+        cd.LowRankDPP(2).fit(pd.DataFrame({"x": [1], "y": [2]}))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contradpp.data.vocabulary import Vocabulary, first_of
+from contradpp.data.vocabulary import Lookup, Vocabulary
 from contradpp.errors import DataError, ParameterError, UnknownItemError
 
 ids = st.one_of(st.integers(), st.text(max_size=4), st.tuples(st.integers(), st.text(max_size=2)))
@@ -111,8 +111,19 @@ def test_a_name_that_several_items_have_means_the_most_sold(caplog):
     items = Vocabulary([1, 2, 3], names={1: "Tea", 2: "tea", 3: "Milk"})
     assert items.by_name([5, 9, 1]) == {"tea": [2, 1], "milk": [3]}
     assert items.by_name() == {"tea": [1, 2], "milk": [3]}
-    assert first_of(items.by_name()["milk"], "milk") == 3
-    assert first_of([], "jam") is None
+    lookup = Lookup(items, [5, 9, 1])
+    assert lookup.find("milk") == lookup.find("3") == 3
+    assert lookup.find("jam") is None
     assert not caplog.text
-    assert first_of(items.by_name([5, 9, 1])["tea"], "Tea") == 2
+    assert [lookup.find(word) for word in ("TEA", "Tea", "tea ")] == [2, 2, 2]
     assert "2 items are called 'Tea': the most sold of them, 2, is taken" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("word", "item"),
+    [("17", 17), (17, 17), ("x1", "x1"), (18, "18"), ("0.5", 0.5), ("('a', 1)", ("a", 1)), ("²", None), ("٣", None),
+     ("9" * 5000, None), (10**5000, None), (-(10**5000), None), ("", None), ("\ud800", None)],
+    ids=range(13),
+)  # fmt: skip
+def test_words_that_mean_an_item_or_none(word, item):
+    assert Lookup(Vocabulary([17, "x1", "18", 0.5, ("a", 1), 3])).find(word) == item

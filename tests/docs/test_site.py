@@ -56,6 +56,14 @@ def test_the_reference_has_the_public_names(site, page, names):
         assert re.search(rf'id="contradpp\.[\w.]*\b{name}"', text), name
 
 
+def test_the_page_for_language_models_names_pages_that_are_there():
+    text = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
+    assert text.startswith("# contradpp\n\n> ")
+    links = LINK.findall(text)
+    assert len(links) > 15
+    assert [link for link in links if not (ROOT / "docs" / link).is_file()] == []
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
 def test_links_outside_the_site_lead_somewhere(page):
     for target in LINK.findall((ROOT / page).read_text(encoding="utf-8")):

@@ -386,6 +386,20 @@ def test_small_eigenvalues_count_in_the_normaliser(kind, lengths, turn):
     assert model.complete([], len(lengths)) == list(range(len(lengths)))
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_wide_scales_beside_a_skew_part(seed):
+    """Beside a weight of 1e15 sums were off by up to a hundredth: light items were lost among squares of heavy ones."""
+    rng = np.random.default_rng(seed)
+    M, K = int(rng.integers(2, 6)), int(rng.integers(1, 4))
+    scale = 10.0 ** rng.permutation(np.linspace(-7.8, 7.8, M))
+    S = np.triu(rng.normal(size=(M, M)) * np.sqrt(np.outer(scale, scale)) * 10.0 ** rng.uniform(-2, 2), 1)
+    model = cd.NonsymmetricDPP.from_factors(scale[:, None] * rng.normal(size=(M, K)), S=S - S.T)
+    chances = np.exp(model.score_samples([list(s) for s in subsets(M)]))
+    assert chances.sum() == pytest.approx(1, abs=1e-7)
+    inside = [sum(p for p, s in zip(chances, subsets(M), strict=True) if i in s) for i in range(M)]
+    np.testing.assert_allclose(model.marginals(), inside, atol=1e-6)
+
+
 def test_small_eigenvalues_count_in_float32():
     model = cd.LowRankDPP.from_factors(np.diag([1e6, 1.0, 0.01]).astype(np.float32))
     assert np.exp(model.score_samples([list(s) for s in subsets(3)])).sum() == pytest.approx(1, rel=1e-6)

@@ -78,3 +78,16 @@ def test_whole_sets_and_nothing():
     assert greedy_completion(kernel, codes(2), 3).tolist() == [2, 0, 1]  # ties in the order of the items
     assert greedy_completion(kernel, codes(), 0).tolist() == []
     assert greedy_completion(kernel, codes(1, 0), 2).tolist() == [1, 0]
+
+
+def test_two_items_that_only_come_together_are_added_together():
+    """No third item may join alone, but a pair may: `complete` said that there is no set of three."""
+    S = np.zeros((4, 4))
+    S[2, 3], S[3, 2] = 0.9, -0.9
+    kernel = Kernel(np.array([[1.0], [0.5], [0.0], [0.0]]), skew=S)
+    assert greedy_completion(kernel, codes(), 3).tolist() == [0, 2, 3]
+    with pytest.raises(RankError, match="try size=1"):
+        greedy_completion(kernel, codes(), 2)
+    only = np.array([True, True, True, False])
+    with pytest.raises(RankError, match="try size=1"):
+        greedy_completion(kernel, codes(), 3, allowed=only)

@@ -485,3 +485,13 @@ def test_the_file_has_the_permissions_of_any_other(tmp_path):
 def test_saving_over_a_model_replaces_it(saved):
     cd.LowRankDPP.from_factors(np.eye(2)).save(str(saved))
     assert len(cd.load(saved).items_) == 2
+
+
+@pytest.mark.parametrize("kind", [cd.LowRankDPP, cd.ConditionalDPP])
+def test_threads_in_a_file_are_not_obeyed_beyond_the_cores(tmp_path, kind):
+    model = kind(random_state=0).fit([["a", "b"], ["b", "c"], ["a", "c"]] * 20)
+    model.n_jobs = 10**6
+    model.save(tmp_path / "model")
+    loaded = cd.load(tmp_path / "model")
+    assert loaded.n_jobs is None
+    assert loaded.kernel_.n_jobs <= os.cpu_count()

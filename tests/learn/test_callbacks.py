@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -134,6 +136,17 @@ def test_progress_bar_shows_what_there_is_to_know(capfd, monkeypatch):
     assert out == ""
     for text in ("round 4 of about 4", "objective", "validation", "sets/s"):
         assert text in err
+
+
+def test_progress_in_a_notebook_is_a_line_that_changes(monkeypatch):
+    """`verbose=1` showed nothing there: standard error is no terminal."""
+    shown = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    monkeypatch.setattr(sys, "stderr", shown)
+    cd.LowRankDPP(2, max_iter=3, random_state=0, verbose=1).fit([["a", "b"], ["b", "c"]] * 30)
+    *_, last = shown.getvalue().split("\r")
+    assert "round 3 of about" in last
+    assert last.endswith("\n")
+    assert "\x1b" not in shown.getvalue()
 
 
 def test_progress_bar_of_an_interrupted_run_gives_the_terminal_back(capfd):

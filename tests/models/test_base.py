@@ -355,13 +355,11 @@ def test_before_there_are_parameters():
     "ask",
     [
         lambda m, **o: m.score_samples([1, 99], **o),
-        lambda m, **o: m.score([1, 99], **o),
         lambda m, **o: m.predict_next([1, 99], **o),
         lambda m, **o: m.recommend([1, 99], **o),
         lambda m, **o: m.recommend([1], candidates=[2, 99], **o),
-        lambda m, **o: m.recommend([1], exclude=[99], **o),
         lambda m, **o: m.complete([1, 99], 3, **o),
-        lambda m, **o: m.complete([1], 3, exclude=[99], **o),
+        lambda m, **o: m.complete([1], 3, candidates=[2, 3, 99], **o),
         lambda m, **o: m.marginals([1, 99], **o),
         lambda m, **o: m.condition([1, 99], **o),
         lambda m, **o: m.sample(given=[1, 99], **o),
@@ -373,6 +371,12 @@ def test_unknown_items_raise_or_are_left_out(model, ask):
     ask(model, unknown="ignore")
     with pytest.raises(ParameterError, match="unknown"):
         ask(model, unknown="drop")
+
+
+def test_the_score_leaves_unknown_items_out_unless_told(model):
+    assert model.score([[1, 99], [2]]) == model.score([[1], [2]])
+    with pytest.raises(UnknownItemError, match="99"):
+        model.score([[1, 99]], unknown="error")
 
 
 def test_ignored_items_change_nothing(model):
@@ -499,3 +503,63 @@ def test_parameters_in_the_manner_of_scikit_learn(model):
     assert "n_components=4" in repr(model)
     with pytest.raises(ParameterError, match="n_jobs"):
         model.set_params(n_jobs=0).sample()
+
+
+# -- The kernel as a matrix --------------------------------------------------------------------------------
+
+
+def matrix_of(kind: str) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    X, S = rng.normal(size=(5, 3)), np.triu(rng.normal(size=(5, 5)), 1)
+    full = X @ X.T + np.diag(rng.uniform(size=5))
+    scales = np.array([1e6, 1.0, 1e-3, 1.0, 10.0])
+    return {
+        "low rank": X @ X.T, "full": full, "wide scales": scales[:, None] * full * scales, "nothing": np.zeros((5, 5)),
+        "attracting": full + S - S.T, "skew only": S - S.T,
+    }[kind]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["low rank", "full", "wide scales", "nothing", "attracting", "skew only"])
+def test_a_kernel_given_as_a_matrix_is_that_law(kind):
+    L = matrix_of(kind)
+    model = cd.NonsymmetricDPP.from_kernel(L, items="abcde")
+    np.testing.assert_allclose(model.L, L, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.diagonal(model.K), model.marginals(), atol=1e-7)
+    sets = [list(s) for n in range(6) for s in itertools.combinations(range(5), n)]
+    with np.errstate(divide="ignore"):
+        logs = np.array([np.linalg.slogdet(L[np.ix_(s, s)]) for s in sets])
+        exact = np.where(logs[:, 0] > 0, logs[:, 1], -np.inf) - np.linalg.slogdet(np.eye(5) + L)[1]
+    found = model.score_samples([["abcde"[i] for i in s] for s in sets])
+    likely = exact > -25
+    np.testing.assert_allclose(found[likely], exact[likely], rtol=1e-6, atol=1e-6)
+    assert (found[~likely] < -20).all()
+    values = np.linalg.eigvals(L)
+    np.testing.assert_allclose(
+        np.sort(np.abs(model.eigenvalues))[::-1], np.sort(np.abs(values))[::-1][: len(model.eigenvalues)]
+    )
+    if model.kernel_.symmetric:
+        same = cd.LowRankDPP.from_kernel(L, items="abcde")
+        np.testing.assert_allclose(same.L, L, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(same.eigenvalues, model.eigenvalues, rtol=1e-9)
+    else:
+        with pytest.raises(ParameterError, match="NonsymmetricDPP"):
+            cd.LowRankDPP.from_kernel(L)
+
+
+@pytest.mark.parametrize(
+    "L",
+    [[[1.0, 2.0], [2.0, 1.0]], [[-1.0]], [[0.0, 1.0], [1.0, 1.0]], [[1.0, np.nan], [0.0, 1.0]], [[1.0, 2.0]], [], "L",
+     3, [["a"]], [[1e200]]],
+    ids=range(10),
+)  # fmt: skip
+def test_matrices_that_are_no_kernel(L):
+    with pytest.raises(ParameterError):
+        cd.NonsymmetricDPP.from_kernel(L)
+
+
+def test_a_matrix_of_many_items_is_refused():
+    model = cd.LowRankDPP.from_factors(np.ones((5000, 1)))
+    for ask in (lambda: model.L, lambda: model.K):
+        with pytest.raises(ParameterError, match="4,000"):
+            ask()
+    assert model.eigenvalues == pytest.approx([5000])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 import os
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 import contradpp as cd
 import reference
-from contradpp.errors import DataError, ParameterError, RankError
+from contradpp.errors import ConvergenceError, DataError, ParameterError, RankError
 from contradpp.learn.callbacks import Callback
 
 OBJECTIVES = ["mle", "dynamic", "explicit", "product", "nce", "exact"]
@@ -521,3 +523,34 @@ def test_a_refused_fit_leaves_the_model_as_it_was():
         with pytest.raises((DataError, ParameterError)):
             model.fit(**bad)
     assert model.item_factors_.tobytes() == before
+
+
+@pytest.mark.parametrize("rate", [1.0, 30.0, 1e3, 1e6])
+@pytest.mark.parametrize("objective", ["exact", "mle", "dynamic"])
+@pytest.mark.parametrize("kind", [cd.LowRankDPP, cd.NonsymmetricDPP])
+def test_steps_far_too_long_leave_a_law_or_say_so(kind, objective, rate):
+    """P(A) was 1.19 after steps of 30; after longer ones there was an error about a skew part that nobody had given."""
+    baskets = [["a", "b"], ["a", "c"], ["b", "c"], ["c", "d"], ["a"]] * 20
+    model = kind(4, objective=objective, learning_rate=rate, max_iter=10, random_state=0)
+    with contextlib.suppress(ConvergenceError):
+        model.fit(baskets)
+    sets = [list(s) for n in range(5) for s in itertools.combinations("abcd", n)]
+    assert np.exp(model.score_samples(sets)).sum() == pytest.approx(1, abs=1e-6)
+
+
+class OfOurOwn:
+    """`exact`, as someone outside the library would write it."""
+
+    def gradient(self, state, batch):
+        exact = cd.objectives.ConditionalLikelihood(removal=np.ones(state.n_items))
+        return exact.gradient(state, batch)
+
+
+def test_an_objective_may_be_an_object(tmp_path):
+    own = dpp(objective=OfOurOwn(), removal="uniform").fit(SHOP)
+    word = dpp(objective="exact", removal="uniform", max_iter=5).fit(SHOP)
+    assert own.score(SHOP) == pytest.approx(word.score(SHOP), abs=0.3)
+    own.save(tmp_path / "model")
+    assert cd.load(tmp_path / "model").score(SHOP) == own.score(SHOP)
+    with pytest.raises(ParameterError, match="objective"):
+        dpp(objective=object()).fit(SHOP)

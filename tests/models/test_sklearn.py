@@ -74,6 +74,14 @@ def test_grid_search(model, form):
     assert search.best_estimator_.predict_next([0]).shape == (8,)
 
 
+@pytest.mark.parametrize("form", [list, cd.Baskets.from_lists], ids=["lists", "baskets"])
+def test_grid_search_where_folds_hold_items_of_their_own(model, form):
+    """Every score was NaN: `score` refused the item that only the fold had."""
+    lists = [*LISTS, [0, "seen once"], [1, "seen once, too"]]
+    search = GridSearchCV(model, {"n_components": [3, 6]}, cv=KFold(3), error_score="raise").fit(form(lists))
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
 def test_grid_search_over_objectives_and_threads(model):
     grid = {"objective": ["mle", "dynamic", "explicit", "product", "nce", "exact"]}
     search = GridSearchCV(model, grid, cv=2, n_jobs=1, error_score="raise").fit(LISTS)

@@ -115,6 +115,13 @@ def test_a_twin_of_an_item_is_never_added(start):
     assert answer["problem"]
 
 
+def test_completion_among_candidates(live):
+    among = {"candidates": ["bin bags", "limes", "unheard of"], "exclude": ["limes", "nothing"]}
+    answer = live.post("/v1/complete", {"basket": BASKET, "n": 5, **among}).json()
+    assert [one["item"] for one in answer["suggestions"]] == ["bin bags"]
+    assert answer["problem"] == "only 1 items can be added to this basket"
+
+
 def test_completion_excludes_and_stops_where_the_rank_does(live):
     answer = live.post("/v1/complete", {"basket": BASKET, "n": 40, "exclude": ["bananas", "limes"]}).json()
     assert len(answer["suggestions"]) == 12 - len(BASKET)
@@ -169,6 +176,14 @@ def test_names_travel_with_ids(start):
     assert server.get("/v1/items", query="milk").json()["items"][0]["item"] == 2
     (result,) = server.post("/v1/recommend", {"basket": [1]}).json()["results"]
     assert {one["name"] for one in result["suggestions"]} == {"Milk", "Half a \ud800 pair"}
+
+
+def test_names_are_found_as_ids_are_the_most_sold_first(start):
+    train = cd.Baskets.from_lists([[1, 4], [2, 4], [2, 3]] * 20).with_names({1: "Tea", 2: "tea", 3: "Milk"})
+    server = start(cd.LowRankDPP(3, random_state=0, max_iter=2).fit(train))
+    (result,) = server.post("/v1/recommend", {"basket": ["TEA", "milk", "jam"]}).json()["results"]
+    assert result["unknown"] == ["jam"]
+    assert {one["item"] for one in result["suggestions"]} == {1, 4}  # the basket is 2 and 3
 
 
 # -- Properties ----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from contradpp.cli.inputs import (
     option,
     queries,
     random_state_option,
+    shortened,
     unknown_option,
 )
 from contradpp.cli.output import Column, called, json_option, listed, say, show_json, show_table
@@ -32,7 +33,25 @@ BLOCK = 512  # baskets answered at a time
 Answer = dict[str, Any]
 Ask = Callable[[list[Any]], tuple[Any, Any]]  # items and probabilities for a basket, or for many
 items_argument: Decorator = click.argument("items", nargs=-1, metavar="[ITEM]...")
-exclude_option = option("--exclude", multiple=True, metavar="ITEM", help="Never add this item; may be repeated.")
+_candidates_option = option(
+    "--candidates", multiple=True, metavar="ITEM", help="Suggest only from these; may be repeated."
+)
+_exclude_option = option("--exclude", multiple=True, metavar="ITEM", help="Never suggest this item; may be repeated.")
+
+
+def among_options(command: Any) -> Any:
+    """Give a command the options that say which items may be suggested."""
+    return _candidates_option(_exclude_option(command))
+
+
+def among(words: Words, candidates: tuple[str, ...], exclude: tuple[str, ...]) -> dict[str, Any]:
+    """Which items may be suggested; what is to be left out anyway need not be known."""
+    lenient = Words(words.items, unknown="ignore", counts=words.counts)
+    banned = {word: lenient.basket([word]) for word in exclude}
+    if missing := [shortened(word) for word, found in banned.items() if not found]:
+        say(f"Note: the model does not know {', '.join(missing)}, and would not suggest it anyway.")
+    only = words.basket(candidates) if candidates else None
+    return {"candidates": only, "exclude": [item for found in banned.values() for item in found]}
 
 
 def ranked_by(ctx: click.Context, param: click.Parameter, value: str) -> str | float:
@@ -44,7 +63,7 @@ def ranked_by(ctx: click.Context, param: click.Parameter, value: str) -> str | f
 def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
     """The model of a file, and what finds the items that words mean."""
     loaded = cd.load(model)
-    return loaded, Words(loaded.items_, unknown=unknown, counts=getattr(loaded, "item_counts_", None))
+    return loaded, Words(loaded.items_, unknown=unknown, counts=loaded.item_shares())
 
 
 @click.command()
@@ -59,7 +78,7 @@ def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
     callback=ranked_by,
     help="lift: what the basket makes likelier than it is anyway; 0 to 1: between the two.",
 )
-@exclude_option
+@among_options
 @input_option
 @unknown_option
 @option("--engine", type=("ray",), help="Answer a folder of Parquet files on a Ray cluster.")
@@ -68,7 +87,8 @@ def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
 @option("--workers", type=click.IntRange(1), default=2, help="With --engine: processes.")
 @json_option
 def recommend(
-    model: str, items: tuple[str, ...], n_items: int, why: bool, rank_by: str | float, exclude: tuple[str, ...],
+    model: str, items: tuple[str, ...], n_items: int, why: bool, rank_by: str | float,
+    candidates: tuple[str, ...], exclude: tuple[str, ...],
     source: str | None, unknown: str, as_json: bool, engine: str | None, output: str | None, address: str | None,
     workers: int,
 ) -> None:  # fmt: skip
@@ -86,18 +106,20 @@ def recommend(
     if engine is None and output is not None:
         raise click.UsageError("--output goes with --engine ray")
     loaded, words = opened(model, unknown)
-    banned = words.basket(exclude)
+    told = among(words, candidates, exclude)
 
     def ask(baskets: Any) -> Any:
-        return loaded.recommend(baskets, N=n_items, exclude=banned, rank_by=rank_by)
+        return loaded.recommend(baskets, N=n_items, rank_by=rank_by, **told)
 
     if why and (engine is not None or not isinstance(loaded, cd.ConditionalDPP)):
         raise click.UsageError("--why is for a conditional model, and not for --engine")
     if engine is not None:
         if source is None or output is None:
             raise click.UsageError("--engine needs --input and --output, two folders, and takes no items")
+        if candidates or rank_by != "probability":
+            raise click.UsageError("--candidates and --rank-by are not for --engine")
         n_files, n_rows = recommend_folder(
-            model, source, output, n=n_items, exclude=banned, unknown=unknown, workers=workers, address=address
+            model, source, output, n=n_items, exclude=told["exclude"], unknown=unknown, workers=workers, address=address
         )
         say(f"Answered {n_rows:,} baskets of {n_files:,} files; files that had an answer already were left alone.")
     elif source is not None:
@@ -114,13 +136,13 @@ def recommend(
     "--diversity", type=click.FloatRange(0, 1), help="0: relevance only; 1: variety only; the model's own if left out."
 )
 @at_most_option
-@exclude_option
+@among_options
 @input_option
 @unknown_option
 @json_option
 def slate(
     model: str, items: tuple[str, ...], n_items: int, diversity: float | None, at_most: tuple[str, ...],
-    exclude: tuple[str, ...], source: str | None, unknown: str, as_json: bool,
+    candidates: tuple[str, ...], exclude: tuple[str, ...], source: str | None, unknown: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Suggest items that go with the ITEMs of a basket and are unlike each other, in the order of choice.
 
@@ -131,7 +153,7 @@ def slate(
     check_one(items, source)
     loaded, words = opened(model, unknown)
     told: dict[str, Any] = {"N": n_items, "diversity": diversity, "at_most": counts_of(at_most, "--at-most")}
-    told["exclude"] = words.basket(exclude)
+    told |= among(words, candidates, exclude)
 
     def ask(baskets: Any) -> Any:
         return loaded.slate(baskets, **told)
@@ -146,13 +168,13 @@ def slate(
 @model_argument
 @items_argument
 @option("--size", default=6, type=click.IntRange(1), help="Items in the end, given ones too.")
-@exclude_option
+@among_options
 @input_option
 @unknown_option
 @json_option
 def complete(
-    model: str, items: tuple[str, ...], size: int, exclude: tuple[str, ...], source: str | None, unknown: str,
-    as_json: bool,
+    model: str, items: tuple[str, ...], size: int, candidates: tuple[str, ...], exclude: tuple[str, ...],
+    source: str | None, unknown: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Complete the basket of ITEMs to the most likely set of --size, item by item.
 
@@ -161,10 +183,10 @@ def complete(
     """
     check_one(items, source)
     loaded, words = opened(model, unknown)
-    banned = words.basket(exclude)
+    told = among(words, candidates, exclude)
     for given in [list(items)] if source is None else queries(source, words):
         basket = words.basket(given)
-        whole = loaded.complete(basket, max(size, len(basket)), exclude=banned)
+        whole = loaded.complete(basket, max(size, len(basket)), **told)
         if as_json or source is not None:
             answer = {"basket": basket, "completed": whole, "added": whole[len(basket) :]}
             show_json(answer | names_of(loaded, whole), indent=None)

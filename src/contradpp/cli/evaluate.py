@@ -17,6 +17,7 @@ from contradpp.cli.inputs import (
 )
 from contradpp.cli.output import busy, json_option, show_json
 from contradpp.errors import DataError
+from contradpp.models.base import BaseDPP
 
 
 def levels(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
@@ -53,11 +54,8 @@ def evaluate(
     contradpp evaluate shop.safetensors views.csv --chosen bought --choices
     """
     with busy("Measuring ..."):
-        loaded, baskets = cd.load(model), baskets_from(data, **layout)
-        if not set(baskets.items) & set(loaded.items_):
-            raise DataError(
-                f"{model} knows none of the {baskets.n_items:,} items of {data}: it learned from other data"
-            )
+        loaded = cd.load(model)
+        baskets = baskets_for(loaded, model, data, **layout)
         report: Any = None
         if choices:
             loaded.n_jobs = n_jobs
@@ -69,3 +67,11 @@ def evaluate(
         show_json(report.as_dict())
     else:
         click.echo(text)
+
+
+def baskets_for(loaded: BaseDPP, model: str, data: str, **layout: Any) -> cd.Baskets:
+    """The baskets of a file or data set, of which the model must know something."""
+    baskets = baskets_from(data, **layout)
+    if not set(baskets.items) & set(loaded.items_):
+        raise DataError(f"{model} knows none of the {baskets.n_items:,} items of {data}: it learned from other data")
+    return baskets

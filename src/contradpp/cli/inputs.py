@@ -7,7 +7,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.data.readers import FORMATS, Reading, read, read_baskets
-from contradpp.data.vocabulary import Vocabulary, first_of
+from contradpp.data.vocabulary import Lookup, Vocabulary
 from contradpp.errors import DataError, UnknownItemError
 
 # What options were called before they had the words of Python; it is not shown, but still understood.
@@ -44,7 +43,7 @@ at_most_option = option("--at-most", multiple=True, metavar="[CATEGORY=]N",
                         help="The most items of every category, or of one; may be repeated.")  # fmt: skip
 n_jobs_option = option("--n-jobs", type=click.IntRange(1), help="Threads; all cores if left out.")
 _SEPARATORS = re.compile("[,;\t]")
-_NUMBER = re.compile("-?[0-9]{1,4000}")  # Python refuses to read longer ones
+LONG_WORD = 120
 COLUMNS = ("basket", "item", "quantity", "name", "category", "chosen")
 LAYOUT = ("format", *COLUMNS, "on_bad_row", "returns")
 
@@ -136,18 +135,9 @@ class Words:
     def __init__(self, items: Vocabulary, *, unknown: str = "error", counts: ArrayLike | None = None) -> None:
         self.items = items
         self.unknown = unknown
-        self._counts = counts
-
-    def find(self, word: Any) -> Hashable | None:
-        """The item with this id, number or name (in any case), None if there is none."""
-        if word in self.items:
-            return word  # type: ignore[no-any-return]
-        text = str(word).strip()
-        if text in self.items:
-            return text
-        if _NUMBER.fullmatch(text) and int(text) in self.items:
-            return int(text)
-        return first_of(self._named.get(text.casefold(), []), text)
+        self.counts = counts
+        self._lookup = Lookup(items, counts)
+        self.find = self._lookup.find
 
     def basket(self, words: Iterable[Any]) -> list[Hashable]:
         """The items that these words mean; a word that means none may be several between commas."""
@@ -173,22 +163,22 @@ class Words:
         found = [self.find(part) for part in parts]
         if self.unknown == "error" and None in found:
             missing = parts[found.index(None)]
-            raise UnknownItemError(f"the model does not know {missing!r}. {self._hint(missing)}")
+            raise UnknownItemError(f"the model does not know {shortened(missing)!r}. {self._hint(missing)}")
         return [item for item in found if item is not None]
 
-    @cached_property
-    def _named(self) -> dict[str, list[Hashable]]:
-        """Items by what they are called, in lower case."""
-        return self.items.by_name(self._counts)
-
     def _hint(self, word: str) -> str:
-        key = word.casefold()
-        holding = sorted((name for name in self._named if key in name), key=len)[:3]
-        close = holding or difflib.get_close_matches(key, self._named, n=2)
+        key, named = word.casefold(), self._lookup.named
+        holding = sorted((name for name in named if key in name), key=len)[:3]
+        close = holding or (difflib.get_close_matches(key, named, n=2) if len(key) < LONG_WORD else [])
         if not close:
             return "`contradpp info MODEL --items` lists what it knows; --unknown ignore leaves it out"
-        meant = " or ".join(repr(self.items.name(self._named[name][0])) for name in close)
+        meant = " or ".join(repr(self.items.name(named[name][0])) for name in close)
         return f"Did you mean {meant}? (--unknown ignore leaves it out)"
+
+
+def shortened(word: str) -> str:
+    """A word of bearable length, for a message."""
+    return word if len(word) < LONG_WORD else f"{word[: LONG_WORD // 2]}…"
 
 
 def _from_json(text: str, number: int) -> list[Any]:

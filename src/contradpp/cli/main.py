@@ -15,7 +15,8 @@ from contradpp.cli.inputs import current_word
 from contradpp.cli.output import explain, notes, say, see_also
 
 # A command's name, and its line in the overview. A module of `contradpp.cli` of that name defines it, or one of these.
-MODULES = {"recommend": "ask", "complete": "ask", "sample": "ask", "slate": "ask", "completion": "main"}
+MODULES = {"recommend": "ask", "complete": "ask", "sample": "ask", "slate": "ask", "completion": "main",
+           "benchmark": "reproduce"}  # fmt: skip
 SECTIONS = {
     "Start here": {
         "demo": "learn a small made-up shop, compare models, see suggestions",
@@ -31,6 +32,7 @@ SECTIONS = {
         "evaluate": "measure a model on held-out baskets",
         "tune": "search for the settings that suit the data",
         "info": "say what a model file holds",
+        "card": "write a model card, as model hubs show it",
         "data": "list, describe, fetch and convert baskets",
     },
     "Put it to work": {
@@ -39,6 +41,7 @@ SECTIONS = {
     },
     "Research": {
         "reproduce": "run the paper's tables and figures again, beside the published numbers",
+        "benchmark": "compare every model on every data set, or on baskets of your own",
         "bench": "measure speed against the machine's limits",
     },
     "Shell": {

@@ -184,6 +184,10 @@ def notes() -> Iterator[None]:
 
 def explain(error: BaseException) -> str:
     """The message for people: what was wrong, and what to do about it."""
+    if isinstance(error, MemoryError):
+        return (
+            f"there is not enough memory ({error}): fewer --n-components, fewer items (--min-item-count) or less data"
+        )
     if not isinstance(error, (ContradppError, OSError)):
         kind = type(error).__name__
         return f"{kind}: {error}\nThis should not happen: run it again with --debug, and report what it shows."

@@ -1,11 +1,12 @@
-"""`contradpp reproduce`: the paper's tables and figures, run again beside the published numbers."""
+"""`contradpp reproduce` and `contradpp benchmark`: the paper, run again, and every model on every data set."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -13,24 +14,62 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from contradpp.cli.inputs import FOLDER, n_jobs_option, option
 from contradpp.cli.output import Column, heading, json_option, paragraph, show_json, show_table
-from contradpp.research import paper
+from contradpp.research import contestants, paper
+from contradpp.research.contestants import MODELS
+from contradpp.research.pages import ALL_TASKS
 from contradpp.research.paper import Protocol, Task
 from contradpp.research.reproduce import Store, Watcher, expand, missing
 from contradpp.research.reproduce import reproduce as reproduce_all
 
+DATA_WORDS = tuple(dict.fromkeys(name.partition("/")[0] for name in contestants.DATA))
+
+
+def names(known: Sequence[str], *, files: bool = False) -> Callable[..., tuple[str, ...]]:
+    """The callback of an option that takes some of these names between commas, or files if so told."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+        chosen = [name for word in (value or "").split(",") if word for name in _expanded(word)]
+        for name in chosen:
+            if name not in known and not (files and Path(name).is_file()):
+                raise click.BadParameter(f"there is no {name!r}; there are: {', '.join(known)}", ctx, param)
+        return tuple(dict.fromkeys(chosen))
+
+    return check
+
+
+def _expanded(word: str) -> tuple[str, ...]:
+    """`amazon` is all registries."""
+    return contestants.AMAZON if word == "amazon" else (word,)
+
+
+def _common(command: Any) -> Any:
+    """The options of `reproduce` and `benchmark`."""
+    decorators = (
+        option("-o", "--output", "folder", default="reproduction", type=FOLDER,
+               help="For results, chapters and figures."),
+        option("--trials", type=click.IntRange(1), default=3, help="Trials with different seeds (the paper: 5)."),
+        option("--quick", is_flag=True, help="One trial and less of everything; the benchmark asks 2,000 baskets."),
+        option("--data", callback=names(contestants.DATA, files=True), metavar="NAMES",
+               help=f"Of the benchmark, between commas: {', '.join(DATA_WORDS)}, or files."),
+        option("--models", callback=names(tuple(MODELS)), metavar="NAMES",
+               help=f"Of the benchmark, between commas: {', '.join(MODELS)}."),
+        option("--tasks", callback=names(ALL_TASKS), metavar="NAMES",
+               help=f"Tables of the benchmark, between commas: {', '.join(ALL_TASKS)}."),
+        option("--no-run", is_flag=True, help="Only write the chapters from the results that are there."),
+        n_jobs_option,
+        json_option,
+    )  # fmt: skip
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
 
 @click.command(epilog=f"Targets: {', '.join(paper.TARGETS)}.")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
-@option("-o", "--output", "folder", default="reproduction", type=FOLDER, help="For results, chapters and figures.")
 @option("--settings", type=("default", "paper"), default="default",
         help="How models are trained: by default, or with the paper's start, optimiser and stopping rule.")  # fmt: skip
-@option("--trials", type=click.IntRange(1), default=3, help="Trials with different seeds (the paper: 5).")
-@option("--quick", is_flag=True, help="One trial, three runs of Figure 1, ablations on two registries.")
-@n_jobs_option
-@json_option
-def reproduce(
-    targets: tuple[str, ...], folder: Path, settings: str, trials: int, quick: bool, n_jobs: int | None, as_json: bool
-) -> None:  # fmt: skip
+@_common
+def reproduce(targets: tuple[str, ...], settings: str, **told: Any) -> None:
     """Run the paper's experiments again: TARGET is a table or a figure, or `all`.
 
     Finished results are kept in the folder: a run that was stopped goes on where it stopped, and one that is
@@ -40,10 +79,29 @@ def reproduce(
         if target not in paper.TARGETS:
             known = ", ".join(paper.TARGETS)
             raise click.BadParameter(f"there is no {target!r}; there are: {known}", param_hint="TARGET")
-    protocol = Protocol(settings, trials, quick)
-    tasks = missing(expand(targets), protocol, Store(folder))
+    _run(targets, settings, **told)
+
+
+@click.command()
+@_common
+def benchmark(**told: Any) -> None:
+    """Compare every model on every data set, with intervals (docs/benchmark.md); results are kept and taken up again.
+
+    \b
+    contradpp benchmark --quick --data uk,groceries --models ease,conditional
+    contradpp benchmark --data orders.csv          your own baskets
+    """
+    _run((paper.BENCHMARK,), "default", **told)
+
+
+def _run(
+    targets: tuple[str, ...], settings: str, folder: Path, trials: int, quick: bool, n_jobs: int | None, no_run: bool,
+    as_json: bool, **chosen: tuple[str, ...],
+) -> None:  # fmt: skip
+    protocol = Protocol(settings, trials, quick, **chosen)  # type: ignore[arg-type]
+    tasks = [] if no_run else missing(expand(targets), protocol, Store(folder))
     with _progress(tasks) as watch:
-        chapters = reproduce_all(targets, folder, protocol, n_jobs=n_jobs, watch=watch)
+        chapters = reproduce_all(targets, folder, protocol, n_jobs=n_jobs, watch=watch, run=not no_run)
     if as_json:
         files = [json.loads((folder / f"{chapter.slug}.json").read_text(encoding="utf-8")) for chapter in chapters]
         show_json(files)

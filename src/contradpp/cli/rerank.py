@@ -52,7 +52,8 @@ def rerank(
         "scale": scale, "unknown": unknown,
     }  # fmt: skip
     failed = 0
-    with nullcontext(sys.stdin) if source == "-" else open(source, encoding="utf-8") as stream:
+    # A byte that is no UTF-8 spoils its own line only, which is then no JSON that anyone meant.
+    with nullcontext(sys.stdin) if source == "-" else open(source, encoding="utf-8", errors="replace") as stream:
         for line in stream:
             if line.strip():
                 answer = answered(line, told)

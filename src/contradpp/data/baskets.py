@@ -505,14 +505,33 @@ class Baskets(Sequence[list[Hashable]]):
 
 
 def as_baskets(given: Any, name: str = "baskets", *, empty: bool = True) -> Baskets:
-    """`given` itself if it is `Baskets`, else baskets made of the lists; `empty` allows that there are none."""
+    """Baskets of what a user passes: `Baskets`, lists of lists, a data frame or Arrow table, or a sparse matrix.
+
+    `empty` allows that there are none.
+    """
     try:
-        baskets = given if isinstance(given, Baskets) else Baskets.from_lists(given)
+        baskets = given if isinstance(given, Baskets) else _of_anything(given, name)
     except TypeError:
         raise DataError(f"{name} must be Baskets or a list of lists of items, got {type(given).__name__}") from None
     if not (baskets.n_baskets or empty):
         raise DataError(f"{name} is empty")
     return baskets
+
+
+def _of_anything(given: Any, name: str) -> Baskets:
+    if any(hasattr(given, mark) for mark in ("collect_schema", "columns", "schema")):  # polars, pandas, Arrow
+        try:
+            return Baskets.from_frame(given)
+        except DataError as error:
+            if not error.parameters:
+                raise
+            raise DataError(f"{error} to Baskets.from_frame") from None
+    if hasattr(given, "tocsr"):
+        return Baskets.from_csr(given)
+    numbers = isinstance(given, np.ndarray) and given.ndim == 2 and given.dtype.kind in "biuf"
+    if numbers and given.shape[1] > 2 and np.isin(given, (0, 1)).all():
+        raise DataError(f"{name} is a table of zeros and ones: scipy.sparse.csr_array(table) would be read as baskets")
+    return Baskets.from_lists(given)
 
 
 def as_vocabulary(items: Iterable[Any]) -> Vocabulary:

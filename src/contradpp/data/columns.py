@@ -217,6 +217,16 @@ def is_pairs(lines: Sequence[str]) -> bool:
     return in_runs or (all(map(_is_number, owners)) and not any(map(_is_number, items)))
 
 
+def may_be_pairs(lines: Sequence[str]) -> bool:
+    """Whether lines that are taken for baskets of two items could be rows (basket, item) in no order."""
+    separator = ragged_separator(lines)
+    rows = [fields(line, separator) for line in lines]
+    if len(rows) < 4 or any(len(row) != 2 for row in rows):
+        return False
+    owners, items = ({row[column].strip() for row in rows} for column in (0, 1))
+    return owners.isdisjoint(items) and len(owners) < len(rows)
+
+
 def long_separator(header: str, *, columns: Iterable[str] = ()) -> str:
     """The separator under which a header has the columns asked for, or known names, or most names."""
     wanted = {column for column in columns if column}

@@ -42,7 +42,8 @@ def append_feedback(
 ) -> None:
     """Add one event to the log and return when it is on the disk, or raise `OSError` and leave the log as it was.
 
-    Writers of several processes take turns by a lock on the file.
+    What `read_feedback` would call damaged is refused with `DataError`. Writers of several processes take turns by a
+    lock on the file.
 
     Parameters
     ----------
@@ -200,7 +201,14 @@ def _events(path: PathLike) -> tuple[list[dict[str, Any]], int]:
 
 
 def _append(path: PathLike, event: dict[str, Any], rotate: int | None) -> None:
-    line = (json.dumps(event, allow_nan=False) + "\n").encode()
+    try:
+        line = (json.dumps(event, allow_nan=False) + "\n").encode()
+    except (TypeError, ValueError) as error:
+        raise DataError(f"this event cannot be kept in a feedback log: {error}") from None
+    if _event(line) is None:  # what could not be read back is not written
+        raise DataError(
+            "an event is 'accepted' or 'rejected', has at least one item, and only items that are strings or integers"
+        )
     while True:
         is_new = not os.path.exists(path)
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, get_args
 
 from contradpp.data.baskets import Baskets
-from contradpp.data.columns import Layout, Told, check_column, detect_format, long_separator
+from contradpp.data.columns import Layout, Told, check_column, detect_format, long_separator, may_be_pairs
 from contradpp.data.files import PARQUET, Source, Text, opened, reading
 from contradpp.data.formats import read_choices, read_fimi, read_jsonl, read_long, read_parquet, read_ragged, records
 from contradpp.data.tables import Assembler, OnBadRow, Returns, integers_if_all
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
 
+logger = logging.getLogger("contradpp")
 FORMATS = ("auto", "fimi", "ragged", "long", "parquet", "jsonl", "choices")
 _ALIASES = {"dat": "fimi"}
 
@@ -168,6 +170,11 @@ def _read_file(source: Source, format: str, assembler: Assembler, told: Told) ->
     named = [role for role, column in told.items() if column is not None]
     if format == "auto":
         format = detect_format(text.first_lines(), text.suffix, has_columns=bool(named))
+        if format == "ragged" and may_be_pairs(text.first_lines()):
+            logger.warning(
+                "%s: every line is taken for a basket of two items; if a line is a basket's number and an item, "
+                "put a header such as order,item above them", text,
+            )  # fmt: skip
     assembler.as_text = format != "jsonl"
     layout = None
     if format == "jsonl":

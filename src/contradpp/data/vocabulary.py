@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -15,6 +17,8 @@ logger = logging.getLogger("contradpp")
 
 IntArray = NDArray[np.int32]
 Labels = Mapping[Hashable, str]
+LONGEST_NUMBER = 4000  # digits; Python neither reads nor writes much longer ones
+_NUMBER = re.compile(f"-?[0-9]{{1,{LONGEST_NUMBER}}}")
 
 
 def plain(item: Any) -> Hashable:
@@ -180,8 +184,7 @@ class Vocabulary(Sequence[Hashable]):
         unknown : {"error", "ignore"}
             What to do with items that are not in the vocabulary: raise `UnknownItemError`, or leave them out.
         """
-        if unknown not in ("error", "ignore"):
-            raise ParameterError(f"unknown must be 'error' or 'ignore', got {unknown!r}")
+        check_unknown(unknown)
         found = [(item, self._find(item)) for item in map(plain, items)]
         missing = [item for item, code in found if code is None]
         if missing and unknown == "error":
@@ -232,20 +235,69 @@ def id_array(ids: Sequence[Any]) -> NDArray[Any]:
     return out
 
 
-def first_of(items: Sequence[Hashable], name: str) -> Hashable | None:
-    """The first of the items that have a name, None if there is none; a note in the log if there are more."""
-    if len(items) > 1:
-        logger.warning("%d items are called %r: the most sold of them, %r, is taken", len(items), name, items[0])
-    return items[0] if items else None
+class Lookup:
+    """Finds the items that words mean, the same way in Python, on the command line and over HTTP.
+
+    A word is an id; or its text where the id is a number (or the number where it is a text), or neither; or what people
+    call the item, in any case. Of several items with one name it means the most sold, and the log says so once.
+
+    Parameters
+    ----------
+    items : Vocabulary
+    counts : array of length n_items, optional
+        How often each item was sold.
+    """
+
+    def __init__(self, items: Vocabulary, counts: ArrayLike | None = None) -> None:
+        self.items = items
+        self._counts = counts
+        self._told: set[str] = set()
+
+    @cached_property
+    def named(self) -> dict[str, list[Hashable]]:
+        """Items by what they are called, in lower case, the most sold first."""
+        return self.items.by_name(self._counts)
+
+    @cached_property
+    def _texts(self) -> dict[str, Hashable]:
+        """Ids that are neither texts nor integers, by their text: JSON and the command line cannot name them else."""
+        return {str(item): item for item in self.items if type(item) not in (str, int)}
+
+    def find(self, word: Any) -> Hashable | None:
+        """The item that a word means, None if there is none."""
+        if word in self.items:
+            return self.items[self.items.code(word)]
+        if isinstance(word, int) and abs(word) >= 10**LONGEST_NUMBER:
+            return None
+        text = str(word).strip()
+        if text in self.items:
+            return text
+        if _NUMBER.fullmatch(text) and int(text) in self.items:
+            return int(text)
+        if text in self._texts:
+            return self._texts[text]
+        return self._first(self.named.get(text.casefold(), []), text)
+
+    def _first(self, items: Sequence[Hashable], name: str) -> Hashable | None:
+        if len(items) > 1 and name not in self._told:
+            self._told.add(name)
+            logger.warning("%d items are called %r: the most sold of them, %r, is taken", len(items), name, items[0])
+        return items[0] if items else None
 
 
 def _same(a: Hashable, b: Hashable) -> bool:
     return a is b or a == b
 
 
+def check_unknown(unknown: str) -> None:
+    """Raise `ParameterError` unless this is a word for what to do with unknown items."""
+    if unknown not in ("error", "ignore"):
+        raise ParameterError(f"unknown must be 'error' or 'ignore', got {unknown!r}")
+
+
 def unknown_items(items: Sequence[Any], n_known: int) -> UnknownItemError:
     """The error for items that are not in the vocabulary: it names a few and says what to do."""
-    shown = ", ".join(repr(item) for item in items[:5]) + (", ..." if len(items) > 5 else "")
+    shown = ", ".join(f"{item!r:.200}" for item in items[:5]) + (", ..." if len(items) > 5 else "")
     many = f"{len(items)} items are" if len(items) > 1 else "an item is"
     return UnknownItemError(
         f"{many} not among the {n_known:,} known items: {shown} (pass unknown='ignore' to leave them out)"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from contradpp.dpp.kernel import Kernel
 
 Array = NDArray[np.float64]
+MOST_PAIRED = 2000  # items up to which all pairs are looked at where no single item may join
 
 
 class GrowingSet:
@@ -110,7 +111,7 @@ class GrowingSet:
 def greedy_completion(
     kernel: Kernel, given: NDArray[np.int32], size: int, *, allowed: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int32]:
-    """The given items, then again and again the item that raises det L the most, until there are `size`.
+    """The given items, then again and again the item (or two that need each other) that raises det L the most.
 
     A step costs one product with the factors. Finding the true maximum is NP-hard; greedy is what can be done (Chen,
     Zhang and Zhou 2018 for the same recursion).
@@ -123,12 +124,34 @@ def greedy_completion(
     if size > kernel.largest_set:
         raise RankError(condition.too_large(size, kernel.largest_set))
     chosen = kernel.grow(given)
+    allowed = np.ones(kernel.n_items, dtype=bool) if allowed is None else allowed
     while len(chosen) < size:
-        scores = chosen.scores if allowed is None else np.where(allowed, chosen.scores, -np.inf)
+        scores = np.where(allowed, chosen.scores, -np.inf)
         best = int(np.argmax(scores))  # the first of equals
-        if not scores[best] > 0:
+        if scores[best] > 0:
+            chosen.add(best)
+            continue
+        pair = _best_pair(kernel, chosen, allowed) if size - len(chosen) >= 2 else None
+        if pair is None:
             raise RankError(
-                f"no set of {size} items that contains the basket has positive probability; try size={len(chosen)}"
+                f"no other item can join the {len(chosen)} that were chosen greedily, so there is no set of {size}; "
+                f"try size={len(chosen)}"
             )
-        chosen.add(best)
+        chosen = kernel.grow([*chosen.codes, *pair])
     return np.array(chosen.codes, dtype=np.int32)
+
+
+def _best_pair(kernel: Kernel, chosen: GrowingSet, allowed: NDArray[np.bool_]) -> tuple[int, int] | None:
+    """The two items that raise det L the most where neither may join alone, as two that only attract each other."""
+    if kernel.symmetric or kernel.n_items > MOST_PAIRED:
+        return None
+    given, rest = kernel.condition(np.array(chosen.codes, dtype=np.int32))
+    L, free = given.matrix(), allowed[rest]
+    weights = np.diagonal(L)
+    gains = np.outer(weights, weights) - L * L.T
+    gains[~free], gains[:, ~free] = -np.inf, -np.inf
+    np.fill_diagonal(gains, -np.inf)
+    first, second = np.unravel_index(int(np.argmax(gains)), gains.shape)
+    pair = int(rest[first]), int(rest[second])
+    possible = gains[first, second] > 0 and np.isfinite(kernel.log_det(Sets.one([*chosen.codes, *pair]))[0])
+    return pair if possible else None

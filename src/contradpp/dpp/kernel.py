@@ -102,6 +102,32 @@ class Kernel:
 
     # -- What it is --------------------------------------------------------------------------------
 
+    @classmethod
+    def of_matrix(cls, L: ArrayLike) -> Self:
+        """A kernel with this matrix (M, M), whose symmetric part must be positive semi-definite.
+
+        Factors are those of the correlations, so that items of very different weight keep their digits.
+        """
+        matrix = _checked_matrix(L)
+        symmetric, skew = (matrix + matrix.T) / 2, (matrix - matrix.T) / 2
+        lengths = np.sqrt(np.maximum(np.diagonal(symmetric), 0.0))
+        scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+        skew[np.abs(skew) <= 8 * _EPS * np.outer(lengths, lengths)] = 0.0  # rounding of a symmetric matrix
+        values, vectors = eigh(scale[:, None] * symmetric * scale)
+        alone = (lengths == 0) & (np.abs(symmetric).max(axis=1) > 0)
+        if alone.any() or values[0] < -_ROUNDING * max(values[-1], 1.0):
+            raise ParameterError("L must be positive semi-definite, or else its symmetric part: no law has this kernel")
+        kept = values > len(values) * _EPS * values[-1]
+        X = lengths[:, None] * vectors[:, kept] * np.sqrt(values[kept])
+        return cls(X if X.shape[1] else np.zeros((len(X), 1)), skew=skew if skew.any() else None)
+
+    def matrix(self) -> Array:
+        """L itself, dense (M, M)."""
+        whole.refuse_too_many(self.n_items, "L as a matrix is for few items", "Ask for factors, or for some items.")
+        L: Array = self.left @ self.wide.T + self.skew.matrix().toarray()
+        L[np.diag_indices_from(L)] += self.diagonal
+        return L
+
     @property
     def n_items(self) -> int:
         """M, the size of the catalogue."""
@@ -340,6 +366,18 @@ def checked_factors(factors: ArrayLike, *, empty: bool = False) -> NDArray[np.fl
         limit = f"{_LARGEST[V.dtype]:.0e} in {V.dtype}"
         raise ParameterError(f"factors must not exceed {limit}, or L = V Vᵀ overflows: got {largest:.1e}")
     return V
+
+
+def _checked_matrix(L: ArrayLike) -> Array:
+    try:
+        matrix = np.array(L, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError("L must be a square matrix of real numbers") from None
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
+        raise ParameterError(f"L must be a square matrix, got shape {matrix.shape}")
+    if not np.isfinite(matrix).all() or np.abs(matrix).max() > _LARGEST[matrix.dtype]:
+        raise ParameterError(f"L must be finite, with no entry above {_LARGEST[matrix.dtype]:.0e}")
+    return matrix
 
 
 def _checked_gain(gain: ArrayLike, r: int) -> Array:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, lapack, lu_factor, lu_solve, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, lapack, lu_factor, lu_solve, qr, solve_triangular
 
 from contradpp._threads import blas_threads
 from contradpp.dpp import condition
@@ -29,6 +29,7 @@ MOST_DENSE = 4_000  # items; no dense matrix is larger
 _MOST_DENSE_ROUGH = 500  # items up to which a dense matrix is as quick as a rough estimate
 # Up to this norm of S̃, forming I + S̃ᵀS̃ costs at most eight digits, and half the time.
 _MODEST = 1e4
+_FAR_HEAVIER = 1e8  # the ratio of weights from which sums of squares would lose more than half of all digits
 
 
 def log_normalizer(kernel: Kernel, precision: Precision = FINE) -> Estimate:
@@ -36,6 +37,7 @@ def log_normalizer(kernel: Kernel, precision: Precision = FINE) -> Estimate:
     alone = float(np.log1p(kernel.diagonal).sum()) if kernel.has_diagonal else 0.0
     if kernel.symmetric:
         return Estimate(alone + 2.0 * float(np.log(np.abs(np.diagonal(_one_plus(kernel.root)))).sum()), 0.0)
+    kernel = graded(kernel)
     part = resolvent(kernel, precision=precision)
     small = np.eye(kernel.n_components) + kernel.gain @ (kernel.wide.T @ part.NX)
     return Estimate(alone + part.log_det.value + float(np.linalg.slogdet(small)[1]), part.log_det.error)
@@ -78,11 +80,27 @@ def _inclusion(kernel: Kernel, precision: Precision = FINE) -> tuple[Array, Arra
         inverse = solve_triangular(T, np.eye(len(T))) if len(T) else T
         squares: Array = np.square(V @ inverse.astype(V.dtype)).sum(axis=1, dtype=np.float64)
         return (d + squares) / (1.0 + d), np.zeros(len(d))
+    kernel = graded(kernel)
     part = resolvent(kernel, diagonal=True, precision=precision)
     G = kernel.gain
     middle = np.linalg.solve(np.eye(len(G)) + G @ (kernel.wide.T @ part.NX), G)
     inside: Array = 1.0 - part.diagonal + np.einsum("ia,ia->i", part.NX @ middle, part.NtX)
     return inside, part.error
+
+
+def graded(kernel: Kernel) -> Kernel:
+    """The same kernel with X turned so that heavy items leave the later columns to light ones, if some are far lighter.
+
+    XᵀN⁻¹X adds up squares: in columns that all items share, what light ones say would be lost beside heavy ones.
+    """
+    norms = np.einsum("ik,ik->i", kernel.wide, kernel.wide)
+    some = norms[norms > 0]
+    if not (kernel.plain and len(some) and some.max() > _FAR_HEAVIER * some.min()):
+        return kernel
+    _, R, order = qr(kernel.wide.T, mode="economic", pivoting=True)  # X[order] turned by Q is Rᵀ
+    X = np.zeros_like(kernel.wide)
+    X[order, : len(R)] = R.T
+    return type(kernel).trusted(X, None, kernel.skew, kernel.diagonal, n_jobs=kernel.n_jobs)
 
 
 # -- I + D + S -------------------------------------------------------------------------------------------

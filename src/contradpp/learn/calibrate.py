@@ -10,12 +10,15 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import rankdata
 
 from contradpp.data.sets import Sets, take_sets
+from contradpp.dpp import whole
 from contradpp.dpp.kernel import Kernel
+from contradpp.dpp.probes import ROUGH
 from contradpp.errors import ParameterError
 from contradpp.learn.plan import Validation
 
 Array = NDArray[np.float64]
 MOST_TO_RESCALE = 500  # items up to which the scale is set anew after every update
+TOWARDS, MOST_AT_ONCE = 0.5, 1.2  # of the way to the right size, in logarithms, that one update goes; and its most
 MOST_TO_FACTORISE = 4000  # items whose determinant, a dense factorisation, sets the scale where there is an S
 
 
@@ -72,11 +75,15 @@ def _for_choices(kernel: Kernel, validation: Validation) -> Kernel:
 def at_old_scale(kernel: Kernel, before: Kernel, mean_size: float | None) -> Kernel:
     """A kernel that went on learning, at the scale it should have: steps that do not know of it let it drift.
 
-    Where that is cheap, sets become as large as those learned from are on average; else the items that were there
-    before weigh on the whole what they did.
+    Sets become as large as those learned from are on average, by an exact search where that is cheap, else step by step
+    from one update to the next. Without such an average, the items that were there before weigh what they did on the
+    whole.
     """
-    if mean_size and kernel.n_items <= MOST_TO_RESCALE and before.n_items == kernel.n_items:
-        return _at_mean_size(kernel, mean_size)
+    if mean_size and before.n_items == kernel.n_items:
+        if kernel.n_items <= MOST_TO_RESCALE or (kernel.symmetric and not kernel.has_diagonal):
+            return _at_mean_size(kernel, mean_size)
+        away = mean_size / max(whole.expected_size(kernel, ROUGH), 1e-300)
+        return kernel.scaled(float(np.clip(away**TOWARDS, 1 / MOST_AT_ONCE, MOST_AT_ONCE)))
     old, new = before.squared_norms, kernel.squared_norms[: before.n_items]
     used = (old > 0) & (new > 0)
     if not used.any():

@@ -80,6 +80,8 @@ class Checkpoint(Callback):
 class ProgressBar(Callback):
     """A progress bar with objective, validation score, sets per second and time left; quiet where no one looks.
 
+    In a notebook it is a line of text that changes with every round.
+
     The time left is that until training is likely to stop, by how the validation score has risen so far.
 
     Parameters
@@ -91,10 +93,12 @@ class ProgressBar(Callback):
     def __init__(self, *, force: bool = False) -> None:
         self.force = force
         self._bar: Any = None
+        self._in_notebook = False
 
     def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Saveable]) -> None:  # noqa: ARG002
         """See `Callback`."""
-        if not (self.force or sys.stderr.isatty()):
+        self._in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
+        if self._in_notebook or not (self.force or sys.stderr.isatty()):
             return
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -118,19 +122,24 @@ class ProgressBar(Callback):
 
     def on_iteration(self, record: Record, best: Array) -> None:  # noqa: ARG002
         """See `Callback`."""
+        end = max(record["likely_end"], record["iteration"])
+        told = {
+            "objective": f"objective {record['objective']:.4f}",
+            "validation": f"validation {record['validation']:.4f}",
+            "speed": f"{record['sets_per_second']:,.0f} sets/s",
+        }
         if self._bar:
-            end = max(record["likely_end"], record["iteration"])
-            self._bar.update(
-                self._task,
-                total=self._n_sets * end,
-                description=f"round {min(record['iteration'] + 1, end)} of about {end}",
-                objective=f"objective {record['objective']:.4f}",
-                validation=f"validation {record['validation']:.4f}",
-                speed=f"{record['sets_per_second']:,.0f} sets/s",
-            )
+            title = f"round {min(record['iteration'] + 1, end)} of about {end}"
+            self._bar.update(self._task, total=self._n_sets * end, description=title, **told)
+        elif self._in_notebook:
+            line = "  ".join([f"round {record['iteration']} of about {end}", *told.values()])
+            sys.stderr.write(f"\r{line:<100}")  # a notebook shows what follows the last return
+            sys.stderr.flush()
 
     def on_end(self) -> None:
         """See `Callback`."""
         if self._bar:
             self._bar.stop()
             self._bar = None
+        elif self._in_notebook:
+            sys.stderr.write("\n")

@@ -24,6 +24,7 @@ from contradpp.learn.calibrate import at_old_scale, calibrated
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper
 from contradpp.learn.loop import Outcome, Sharing, train
+from contradpp.learn.optimizers import Adam
 from contradpp.learn.params import Params
 from contradpp.learn.partners import NO_PARTNERS, Partners, co_occurrences, find_partners
 from contradpp.learn.plan import Plan, TrainingData, Validation, make_plan, recipe_of
@@ -176,6 +177,8 @@ def learn_more(
     problem = Problem(items, data, what_to_validate(data), counts, n_baskets + known.n_baskets, seed, known)
     state = first_state(problem, params)
     plan = make_plan(params, state, data, problem.validation, counts, problem.n_baskets, seed)
+    if isinstance(plan.optimizer, Adam) and positives.n_baskets and known.counts is not None:
+        plan.optimizer.expect(popularity(counts, problem.n_baskets), min(params.batch_size, data.count))
 
     def finish(learned: Learned) -> None:
         if recipe_of(params.objective).by_choice:  # what is taken of what is offered says how large sets are
@@ -184,7 +187,7 @@ def learn_more(
         if not positives.n_baskets:  # rejected sets must lose probability, and no news says how large sets are
             hand_over(learned)
             return
-        by_size = known.counts is not None and params.calibrate != "choices"
+        by_size = known.counts is not None and params.calibrate == "likelihood"
         mean_size = float(counts.sum() / problem.n_baskets) if by_size else None
         hand_over(replace(learned, kernel=at_old_scale(learned.kernel, known.kernel, mean_size)))
 

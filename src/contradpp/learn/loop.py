@@ -24,7 +24,7 @@ from contradpp.learn.state import State
 
 Array = NDArray[np.float64]
 DROPOUT = 1  # the last key of a batch's second stream
-LARGEST = 1e200  # of a row's squared norm: beyond it L = V Vᵀ soon overflows
+LARGEST = 1e200  # of a row's squared norm, and the square of an entry of S or D: beyond it L soon overflows
 
 
 @dataclass
@@ -193,6 +193,7 @@ def one_step(state: State, batch: Batch, plan: Plan, step: int, sharing: Sharing
                 plan.optimizer.step(state, gradient, plan.schedule.rate)
                 moved = gradient.rows if gradient.right is None else slice(None)
                 good = bool((state.squared_norms[moved] < LARGEST).all())
+                good = good and all((logs < np.log(LARGEST) / 2).all() for logs in (state.pairs, state.log_d))
         except (np.linalg.LinAlgError, NumericalError):  # I + C is not positive definite to rounding
             good = False
     if not good:

@@ -17,6 +17,7 @@ from contradpp.learn.state import State
 
 Array = NDArray[np.float64]
 ROWS_PER_BLOCK = 1024
+STEPS_KNOWN = 1e4  # as many steps as make a second moment certain
 
 
 class Optimizer(Protocol):
@@ -183,6 +184,17 @@ class Adam:
     def for_state(cls, state: State, penalty: Array, **settings: Any) -> Self:
         """For the parameters of a state."""
         return cls(penalty, state.V.shape[1], n_diagonal=len(state.log_d), n_pairs=len(state.pairs), **settings)
+
+    def expect(self, share: Array, n_sets: int) -> None:
+        """Know from the start how large gradients of rows are by chance, in batches of so many sets: 2√(share/n_sets).
+
+        Adam's first steps are as long for a small gradient as for a large one. Where every call of `partial_fit` takes
+        but one or two, rows whose item is not in the batch go as far down as those in it go up, and rare items vanish;
+        steps in proportion to the gradient have no such bias.
+        """
+        self.rows[:, 1] = self.rows[:, 2] = 4.0 * share / n_sets
+        self.rows[:, 3] = STEPS_KNOWN
+        self.beta1 = 0.0  # a momentum would keep most of a single step back
 
     def look(self, state: State) -> State:
         """The parameters themselves."""

@@ -25,7 +25,7 @@ from contradpp.dpp.sample import Chain, Samplers
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
 from contradpp.models.growing import GrowingBasket
 from contradpp.models.likeness import Likeness, learn_likeness
-from contradpp.models.queries import Suggests, as_codes, as_ids, as_queries, check_count
+from contradpp.models.queries import Suggests, allowed_codes, as_codes, as_ids, as_queries, check_count
 
 DIVERSITY = 0.3  # of a slate, unless it is asked for
 
@@ -65,6 +65,51 @@ class BaseDPP(Suggests):
             The item ids, 0..M−1 if left out.
         """
         return cls._of_kernel(Kernel(V), items)
+
+    @classmethod
+    def from_kernel(cls, L: ArrayLike, items: Iterable[Any] | None = None) -> Self:
+        """A model with this kernel: P(A) = det L_A / det(I + L).
+
+        Parameters
+        ----------
+        L : array (M, M)
+            Positive semi-definite; of `NonsymmetricDPP` its symmetric part is.
+        items : iterable of hashable, optional
+            The item ids, 0..M−1 if left out.
+
+        Examples
+        --------
+        >>> import contradpp as cd
+        >>> model = cd.LowRankDPP.from_kernel([[2.0, 1.0], [1.0, 2.0]], items=["tea", "coffee"])
+        >>> model.K.round(3).tolist(), model.eigenvalues.round(3).tolist()
+        ([[0.625, 0.125], [0.125, 0.625]], [3.0, 1.0])
+        """
+        return cls._of_kernel(Kernel.of_matrix(L), items)
+
+    @property
+    def L(self) -> Array:
+        """The kernel as a matrix (M, M); for at most 4,000 items."""
+        return self.kernel_.matrix()
+
+    @property
+    def K(self) -> Array:
+        """The marginal kernel K = L (I + L)⁻¹ (M, M), P(A ⊆ Y) = det K_A; for at most 4,000 items."""
+        L = self.kernel_.matrix()
+        found: Array = np.linalg.solve(np.eye(len(L)) + L.T, L.T).T.astype(np.float64, copy=False)
+        return found
+
+    @property
+    def eigenvalues(self) -> NDArray[Any]:
+        """The eigenvalues of L that are not zero, largest first; complex where L is not symmetric."""
+        kernel = self.kernel_
+        if kernel.symmetric and not kernel.has_diagonal:
+            return kernel.eigen[0][::-1].copy()
+        find: Any = np.linalg.eigvalsh if kernel.symmetric else np.linalg.eigvals
+        values = find(kernel.matrix())
+        sizes = np.abs(values)
+        order = np.argsort(-sizes, kind="stable")
+        found: NDArray[Any] = values[order[sizes[order] > len(values) * np.finfo(float).eps * sizes.max(initial=0.0)]]
+        return found
 
     @classmethod
     def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
@@ -175,8 +220,12 @@ class BaseDPP(Suggests):
         logs[coded.offered.sizes == 0 if coded.offered else []] = np.nan  # it is not known what was offered
         return logs[0] if single else logs
 
-    def score(self, baskets: Any, y: Any = None, *, unknown: str = "error") -> float:  # noqa: ARG002
-        """The mean of log P(A) over the baskets."""
+    def score(self, baskets: Any, y: Any = None, *, unknown: str = "ignore") -> float:  # noqa: ARG002
+        """The mean of log P(A) over the baskets.
+
+        Unlike other methods it leaves out items that the model does not know, unless `unknown="error"`: scikit-learn
+        scores a model on folds that hold items which the other folds do not.
+        """
         logs = self.score_samples(baskets, unknown=unknown)
         if not np.size(logs):
             raise DataError("score needs at least one basket")
@@ -262,10 +311,7 @@ class BaseDPP(Suggests):
         chosen = self.default_diversity if diversity is None else diversity
         trade = slates_.Trade(k=int(N), diversity=chosen, scale="log")
         queries = as_queries(basket, self.known_items, unknown=unknown)
-        allowed = np.full(self.kernel_.n_items, candidates is None)
-        if candidates is not None:
-            allowed[as_codes(candidates, self.known_items, unknown=unknown)] = True
-        allowed[as_codes(() if exclude is None else exclude, self.known_items, unknown=unknown)] = False
+        allowed = allowed_codes(self.known_items, candidates, exclude, unknown=unknown)
         shelves = self.known_items.categories if categories is None else categories
         if at_most is not None and not shelves:
             raise ParameterError(
@@ -388,17 +434,31 @@ class BaseDPP(Suggests):
         return GrowingBasket(self.kernel_, self.known_items, basket)
 
     def complete(
-        self, basket: Iterable[Any], size: int, *, exclude: Iterable[Any] | None = None, unknown: str = "error"
+        self,
+        basket: Iterable[Any],
+        size: int,
+        *,
+        candidates: Iterable[Any] | None = None,
+        exclude: Iterable[Any] | None = None,
+        unknown: str = "error",
     ) -> list[Hashable]:
-        """The greedy most likely set of `size` items that contains the basket: the basket first, then additions."""
+        """The greedy most likely set of `size` items that contains the basket: the basket first, then additions.
+
+        Parameters
+        ----------
+        basket : iterable of items
+        size : int
+            It counts the basket.
+        candidates, exclude : iterables of items, optional
+            Add only these; never add those.
+        """
         given = as_codes(basket, self.known_items, unknown=unknown)
         check_count(size, "size", least=len(given), why=" (it counts the basket)" if len(given) else "")
         if size > self.kernel_.n_items:
             raise ParameterError(
                 f"size={size} is more than the {self.kernel_.n_items} items of the catalogue", parameters=("size",)
             )
-        allowed = np.ones(self.kernel_.n_items, dtype=bool)
-        allowed[as_codes(() if exclude is None else exclude, self.known_items, unknown=unknown)] = False
+        allowed = allowed_codes(self.known_items, candidates, exclude, unknown=unknown)
         chosen = greedy_completion(self.kernel_, given, int(size), allowed=allowed)
         return [self.items_[code] for code in chosen.tolist()]
 
@@ -528,14 +588,22 @@ class BaseDPP(Suggests):
     def _restore(cls, tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> Self:
         """The model that `save` wrote."""
         try:
-            names = inspect.signature(cls).parameters
-            model = cls(**{name: value for name, value in info["params"].items() if name in names})
+            model = cls(**cls._own_params(info["params"]))
             model._adopt(cls._kernel_of(tensors), persist.decode_items(tensors, path))
             model._take_extras(tensors, info)
             model._take_slates(tensors, info)
         except (KeyError, TypeError, AttributeError, ValueError, ParameterError) as error:
             raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
         return model
+
+    @classmethod
+    def _own_params(cls, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a file that the constructor takes; its author does not know how many threads suit this machine."""
+        names = inspect.signature(cls).parameters
+        own = {name: value for name, value in params.items() if name in names}
+        if isinstance(own.get("n_jobs"), int) and own["n_jobs"] > resolve_n_jobs(None):
+            own["n_jobs"] = None
+        return own
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
         """The constructor's arguments, as scikit-learn asks for them."""

@@ -491,7 +491,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             if not isinstance(estimator, LearnedDPP):
                 raise ParameterError(f"its kernel is a {type(estimator).__name__}")
             kernel = type(estimator)(**estimator.get_params())
-            params = {name: info["params"].get(name) for name in ("n_jobs", "random_state")}
+            params = cls._own_params({name: info["params"].get(name) for name in ("n_jobs", "random_state")})
             voices, relevance = {}, []
             baskets = Baskets(tensors["baskets.indptr"], tensors["baskets.indices"], estimator.items_)
             for told in info["voices"]:
@@ -540,9 +540,11 @@ class ListeningBasket:
         """P(next = i | basket) for every item, 0 for those in it."""
         return self._model.predict_next(self.items)
 
-    def recommend(self, N: int = 10) -> tuple[NDArray[Any], Array]:
-        """The N most probable next items and their probabilities, best first."""
-        return self._model.recommend(self.items, N)
+    def recommend(
+        self, N: int = 10, *, candidates: Iterable[Any] | None = None, exclude: Iterable[Any] | None = None
+    ) -> tuple[NDArray[Any], Array]:
+        """The N most probable next items, only candidates and nothing excluded, and P(next = i | A), best first."""
+        return self._model.recommend(self.items, N, candidates=candidates, exclude=exclude)
 
 
 _SAVED: dict[str, type[Baseline]] = {

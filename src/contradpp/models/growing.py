@@ -12,7 +12,7 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.kernel import Array, Kernel
 from contradpp.dpp.rank import top_n
 from contradpp.errors import RankError
-from contradpp.models.queries import as_codes, check_count
+from contradpp.models.queries import allowed_codes, as_codes, check_count
 
 
 class GrowingBasket:
@@ -53,10 +53,12 @@ class GrowingBasket:
         shares: Array = scores / total
         return shares
 
-    def recommend(self, N: int = 10) -> tuple[NDArray[Any], Array]:
-        """The N most probable next items and their probabilities, best first."""
+    def recommend(
+        self, N: int = 10, *, candidates: Iterable[Any] | None = None, exclude: Iterable[Any] | None = None
+    ) -> tuple[NDArray[Any], Array]:
+        """The N most probable next items, only candidates and nothing excluded, and P(next = i | A), best first."""
         check_count(N)
         shares = self.probabilities()
-        ranked = np.where(self._set.open_to, shares, -np.inf)
-        best = top_n(ranked[None], min(int(N), int(self._set.open_to.sum())))[0]
+        free = self._set.open_to & allowed_codes(self._items, candidates, exclude)
+        best = top_n(np.where(free, shares, -np.inf)[None], min(int(N), int(free.sum())))[0]
         return self._items.take(best.tolist()), shares[best]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, Self
+
 from contradpp._random import RandomState
+from contradpp.dpp.kernel import Kernel
+from contradpp.errors import ParameterError
 from contradpp.models.learned import LearnedDPP
 
 
@@ -62,7 +67,7 @@ class LowRankDPP(LearnedDPP):
         Threads; None for all cores. Results do not depend on it.
     random_state : int, Generator or None
     verbose : int
-        1 shows a progress bar when standard error is a terminal.
+        1 shows the progress, on a terminal and in a notebook.
 
     Attributes
     ----------
@@ -136,3 +141,9 @@ class LowRankDPP(LearnedDPP):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+
+    @classmethod
+    def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
+        if not kernel.symmetric:
+            raise ParameterError("L is not symmetric: NonsymmetricDPP takes such a kernel, LowRankDPP does not")
+        return super()._of_kernel(kernel, items)

@@ -64,7 +64,7 @@ class NonsymmetricDPP(LearnedDPP):
         Threads; None for all cores. Results do not depend on it.
     random_state : int, Generator or None
     verbose : int
-        1 shows a progress bar when standard error is a terminal.
+        1 shows the progress, on a terminal and in a notebook.
 
     Attributes
     ----------

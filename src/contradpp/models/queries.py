@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
-from contradpp.data.vocabulary import Vocabulary
+from contradpp.data.vocabulary import Lookup, Vocabulary, check_unknown, unknown_items
 from contradpp.dpp.rank import top_n
 from contradpp.errors import ContradppError, DataError, ParameterError, UnknownItemError
 
@@ -31,8 +31,7 @@ def as_queries(baskets: Any, items: Vocabulary, *, unknown: str = "error") -> Qu
     Duplicates within a basket are removed: a basket is a set. An iterable of lists, sets or arrays is many
     baskets; of tuples or frozensets too, unless these are themselves items of the vocabulary.
     """
-    if unknown not in ("error", "ignore"):
-        raise ParameterError(f"unknown must be 'error' or 'ignore', got {unknown!r}")
+    check_unknown(unknown)
     if isinstance(baskets, Baskets):
         coded = baskets.recode(items, unknown=unknown)
         return Queries(Sets(coded.indptr, coded.indices), single=False)
@@ -53,6 +52,17 @@ def as_queries(baskets: Any, items: Vocabulary, *, unknown: str = "error") -> Qu
 def as_codes(basket: Iterable[Any], items: Vocabulary, *, unknown: str = "error") -> NDArray[np.int32]:
     """The codes of one basket."""
     return items.codes(_content(basket), unknown=unknown)
+
+
+def allowed_codes(
+    items: Vocabulary, candidates: Iterable[Any] | None, exclude: Iterable[Any] | None, *, unknown: str = "error"
+) -> NDArray[np.bool_]:
+    """Which items may be suggested: only candidates, if there are any given, and nothing excluded."""
+    allowed = np.full(len(items), candidates is None)
+    if candidates is not None:
+        allowed[as_codes(candidates, items, unknown=unknown)] = True
+    allowed[as_codes(() if exclude is None else exclude, items, unknown="ignore")] = False
+    return allowed
 
 
 def as_ids(codes: NDArray[np.int64], items: Vocabulary) -> NDArray[Any]:
@@ -108,6 +118,20 @@ class Suggests(ABC):
     def _next_shares(self, sets: Sets) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
         """P(next = i | A) of every set and item, block by block: first set, last set (excluded), shares (sets, M)."""
 
+    def find_items(self, words: Iterable[Any], *, unknown: str = "error") -> list[Hashable]:
+        """The ids of the items that these words mean: ids, or names in any case; of several so called, the most sold.
+
+        Command line and service find items in the same way; other methods take ids only.
+        """
+        check_unknown(unknown)
+        lookup = Lookup(self.known_items, self.item_shares())
+        asked = _content(words)
+        found = [lookup.find(word) for word in asked]
+        missing = [word for word, item in zip(asked, found, strict=True) if item is None]
+        if missing and unknown == "error":
+            raise unknown_items(missing, len(self.known_items))
+        return [item for item in found if item is not None]
+
     def recommend(
         self,
         baskets: Any,
@@ -130,7 +154,7 @@ class Suggests(ABC):
         candidates : iterable of items, optional
             Recommend only from these. Probabilities are still among the whole catalogue.
         exclude : iterable of items, optional
-            Never recommend these.
+            Never recommend these; what the model does not know it would not anyway.
         rank_by : {"probability", "lift"} or float
             "lift" puts first what the basket makes likelier than it is anyway: (P(next = i | A) + κ)/(p_i + κ), p_i the
             share of i in all that was sold, and κ = 1/M, so that a rare item is not there by luck. A number between 0,
@@ -141,7 +165,7 @@ class Suggests(ABC):
         items = self.known_items
         queries = as_queries(baskets, items, unknown=unknown)
         pool = None if candidates is None else np.sort(as_codes(candidates, items, unknown=unknown)).astype(np.int64)
-        banned = as_codes(() if exclude is None else exclude, items, unknown=unknown)
+        banned = as_codes(() if exclude is None else exclude, items, unknown="ignore")
         best = partial(self._best_lifts, damping=damping) if damping else self._best
         codes, shares = best(queries.sets, int(N), pool, banned)
         found = as_ids(codes, items)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from contradpp._random import stream
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
+from contradpp.data.readers import read_baskets
 from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ConvergenceError
@@ -48,8 +49,8 @@ LEAST_DIVERGENCE = math.log(2.0)  # and the smallest net divergence: see `diverg
 
 @lru_cache(maxsize=8)
 def load(name: str) -> Baskets:
-    """A data set; kept, because every trial splits it anew."""
-    return datasets.load(name)
+    """A data set, or a file of baskets; kept, because every trial splits it anew."""
+    return datasets.load(name) if name in datasets.names() else read_baskets(name)
 
 
 def split(task: Task) -> tuple[Baskets, Baskets]:

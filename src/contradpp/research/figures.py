@@ -16,9 +16,6 @@ COLORS = {
     "LowRank": "#4477aa", "Exp": "#ee6677", "Dyn": "#228833", "NCE": "#ccbb44", "exact": "#aa3377",
     "Exp, counted": "#f4b0b8", "Dyn, counted": "#88cc99", "Prod": "#66ccee", "Popularity": "#888888",
 }  # fmt: skip
-BEYOND_COLORS = (
-    "#bbbbbb", "#e5dc9a", "#ccbb44", "#66ccee", "#88aacc", "#4477aa", "#ddaacc", "#aa3377", "#f0a0a0", "#ee6677",
-)  # fmt: skip
 # What the validation score of a method is with the default settings; with the paper's it is log P(A) for all.
 WATCHED = {
     "mean log P(A)": ("mle", "nce"),
@@ -189,18 +186,31 @@ def scale(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Any:
     return figure
 
 
-def beyond(groups: Mapping[str, Mapping[str, Mapping[str, float]]], labels: Mapping[str, str]) -> Any:
-    """MPR and p@10 of every model, a panel each, a group of bars per data."""
-    figure, (panels,) = _panels(10.0, 3.6, 1, 2)
-    colors = dict(zip(labels.values(), BEYOND_COLORS, strict=True))
-    for panel, (metric, name) in zip(panels, (("mpr", "MPR, ties half"), ("p10", "p@10, percent")), strict=True):
-        series = {
-            label: [Number(found[method][metric]) for found in groups.values()] for method, label in labels.items()
-        }
-        _bars(panel, list(groups), series, colors)
-        panel.set_title(name, fontsize=10)
-    panels[0].set_ylim(65, 100)
-    panels[1].legend(frameon=False, fontsize=7)
+def quality_and_cost(groups: Mapping[str, Mapping[str, tuple[float, float]]], cost: str) -> Any:
+    """A panel per data set: quality against cost, DPPs as diamonds, and a line through what nothing beats in both."""
+    names = list(dict.fromkeys(name for found in groups.values() for name in found))
+    columns = min(len(groups), 4)
+    rows = -(-len(groups) // columns)
+    figure, panels = _panels(3.2 * columns, 2.8 * rows + 0.9, rows, columns)
+    for panel in panels.flat[len(groups) :]:
+        panel.set_visible(False)
+    drawn: dict[str, Any] = {}
+    for panel, (data, found) in zip(panels.flat, groups.items(), strict=False):
+        panel.set_xscale("log")
+        front: list[tuple[float, float]] = []
+        for name, (x, y) in sorted(found.items(), key=lambda entry: (entry[1][0], -entry[1][1])):
+            place, x = names.index(name), max(x, 1e-3)
+            (drawn[name],) = panel.plot(x, y, "D" if "DPP" in name else "o", markersize=5, label=name,
+                                        color=f"C{place % 10}", fillstyle="full" if place < 10 else "none")  # fmt: skip
+            if not front or y > front[-1][1]:
+                front.append((x, y))
+        panel.plot(*np.transpose(front), color="0.7", linewidth=1, zorder=0)
+        panel.tick_params(axis="x", which="minor", labelbottom=False)
+        panel.set_title(data, fontsize=10)
+        panel.set_xlabel(cost)
+    for panel in panels[:, 0]:
+        panel.set_ylabel("nDCG@10")
+    figure.legend(handles=[drawn[name] for name in names], loc="outside lower center", ncols=2 * columns, fontsize=7)
     return figure
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,12 @@ from contradpp.errors import DataError
 from contradpp.learn.calibrate import calibrated
 from contradpp.learn.fit import rates
 from contradpp.learn.plan import TrainingData, Validation
+from contradpp.metrics.bootstrap import percentiles, resamples
 from contradpp.metrics.choices import evaluate_choices
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.research import experiments
-from contradpp.research.beyond import Gain, gain
 from contradpp.research.paper import CHOICE_LABELS, NEGATIVES, Task
 from contradpp.research.tables import Chapter, Collected, Selection, Table, name_of, number
 
@@ -38,6 +38,7 @@ MOST_ASKED = 10_000  # test choices of a trial, at random
 METRICS = ("log_likelihood", "log_likelihood_given_size", "exact", "exact_given_size", "mpr")
 KERNELS = {"lowrank": "LowRankDPP", "nonsymmetric": "NonsymmetricDPP"}
 OTHERS = ("frequency", "lift", "logistic")
+RESAMPLES = 1000
 PRIOR = 1.0  # the precision of an item's own log-odds in the logistic regression
 
 SETUP = (
@@ -178,6 +179,25 @@ def _offers(baskets: Baskets) -> Sets:
 # -- The chapter -----------------------------------------------------------------------------------------
 
 
+class Gain(NamedTuple):
+    """A mean difference over the same test choices, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def gain(collected: Collected, ours: str, theirs: str, metric: str) -> Gain:
+    """What one method gains over another: the mean over trials, choices resampled within each."""
+    one, two = ({t.trial: r for t, r in collected.results.items() if t.method == method} for method in (ours, theirs))
+    differences = [np.subtract(one[t]["by_basket"][metric], two[t]["by_basket"][metric]) for t in one if t in two]
+    means = np.zeros(RESAMPLES)
+    for seed, difference in enumerate(differences):
+        draws = resamples(len(difference), RESAMPLES, seed=seed)
+        means += np.array([weights @ difference for weights in draws]) / len(difference) / len(differences)
+    return Gain(float(np.mean([part.mean() for part in differences])), *percentiles(means.tolist(), 0.95))
+
+
 def chapter(collected: Collected) -> Chapter:
     """What is taken of what is offered: all ways side by side, and what each source of negatives gains."""
     data = tuple(dict.fromkeys(task.data for task in collected.results))
@@ -190,7 +210,7 @@ def chapter(collected: Collected) -> Chapter:
             rows.append((label, *(number(mean, metric) for metric, mean in means.items()), f"{seconds.value:.0f}"))
             measured[method] = {metric: mean.value for metric, mean in means.items() if mean is not None}
     result = next(iter(collected.results.values()))
-    sentences, gains = _sentences(collected, data, measured)
+    sentences, gains = _sentences(collected, measured)
     return Chapter(
         target=NEGATIVES,
         title="Real negatives: what was offered and refused",
@@ -201,9 +221,7 @@ def chapter(collected: Collected) -> Chapter:
     )  # fmt: skip
 
 
-def _sentences(
-    collected: Collected, data: tuple[str, ...], measured: dict[str, dict[str, float]]
-) -> tuple[list[str], dict[str, Any]]:
+def _sentences(collected: Collected, measured: dict[str, dict[str, float]]) -> tuple[list[str], dict[str, Any]]:
     """What real negatives gain over generated ones and none, and choices over all, metric by metric."""
     sentences: list[str] = []
     gains: dict[str, Any] = {}
@@ -218,9 +236,9 @@ def _sentences(
     ]
     for ours, theirs in pairs:
         if ours in measured and theirs in measured:
-            found = {metric: gain(collected, data, ours, theirs, metric) for metric in METRICS}
-            gains[f"{ours} over {theirs}"] = {metric: one and tuple(one) for metric, one in found.items()}
-            told = "; ".join(f"{name_of(metric)} {_in_words(one, metric)}" for metric, one in found.items() if one)
+            found = {metric: gain(collected, ours, theirs, metric) for metric in METRICS}
+            gains[f"{ours} over {theirs}"] = {metric: tuple(one) for metric, one in found.items()}
+            told = "; ".join(f"{name_of(metric)} {_in_words(one, metric)}" for metric, one in found.items())
             sentences.append(f"{CHOICE_LABELS[ours]}, over {CHOICE_LABELS[theirs]}: {told}.")
     return sentences, gains
 

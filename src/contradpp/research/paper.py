@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from contradpp.errors import ParameterError
+from contradpp.research.contestants import AMAZON, BEYOND_MODELS, MODELS
+from contradpp.research.contestants import DATA as BENCHMARK_DATA
 
 TEST_SHARE = 0.2
 ALPHA, RATIO = 1.0, 0.5
 PROTOCOL = 2  # part of every result's parameters: raise it when what is measured changes
 
-REGISTRIES = ("health", "bath", "apparel", "bedding", "diaper", "gear", "feeding")
-AMAZON = tuple(f"amazon/{registry}" for registry in REGISTRIES)
 FEW = ("amazon/feeding", "amazon/apparel")  # the registries of a quick ablation
 ALPHAS = (0.0, 0.01, 0.1, 1.0, 10.0)
 RATIOS = (0.25, 0.5, 1.0, 2.0)
@@ -22,12 +24,6 @@ RATIOS = (0.25, 0.5, 1.0, 2.0)
 LABELS = {
     "mle": "LowRank", "explicit": "Exp", "dynamic": "Dyn", "nce": "NCE", "explicit-counted": "Exp, counted",
     "dynamic-counted": "Dyn, counted", "product": "Prod", "exact": "exact", "popularity": "Popularity",
-}  # fmt: skip
-BEYOND_LABELS = {
-    "popularity": "Popularity", "itemknn-cosine": "ItemKNN, cosine", "itemknn": "ItemKNN, BM25", "ease": "EASE",
-    "ridge": "RidgeNeighbours", "baskets": "BasketNeighbours", "symmetric": "symmetric DPP (mle)",
-    "nonsymmetric": "nonsymmetric DPP", "conditional-no-kernel": "conditional, no kernel",
-    "conditional": "conditional DPP",
 }  # fmt: skip
 COMPARED = ("mle", "explicit", "dynamic", "nce")  # the paper's methods
 COUNTED = "-counted"  # contrast = |A⁻|/|A⁺|, the form of the paper's appendix
@@ -39,9 +35,12 @@ SCALED = ("amazon/feeding", "uk", "belgian")
 SINGLE = ("figure1", "table-runtimes", "table-uk", "table-belgian", "table-amazon",
           "ablation-alpha", "ablation-ratio", "scale")  # fmt: skip
 PER_REGISTRY = tuple(f"table-{name}" for name in AMAZON)
-BEYOND = "beyond"  # not of the paper, and so not among `all`
-SLATES = "slates"  # likewise
-NEGATIVES = "negatives"  # likewise
+BENCHMARK = "benchmark"  # not of the paper, and so not among `all`
+BEYOND = "beyond"  # the part of the benchmark that docs/beyond.md shows
+SLATES = "slates"  # not of the paper either
+DEFAULTS = "defaults"  # nor this: which settings validation baskets choose
+TUNED = ("lowrank-mle", "nonsymmetric", "conditional")
+NEGATIVES = "negatives"  # what was really refused, on yoochoose
 CHOICE_LABELS = {
     "frequency": "frequency", "lift": "lift: share taken when offered", "logistic": "logistic regression per item",
     "lowrank-mle": "low rank, mle", "lowrank-generated": "low rank, generated negatives",
@@ -50,7 +49,9 @@ CHOICE_LABELS = {
     "nonsymmetric-real": "nonsymmetric, real negatives", "nonsymmetric-choice": "nonsymmetric, choice sets",
 }  # fmt: skip
 SLATE_DATA = ("groceries", "uk", "belgian", "instacart")
-TARGETS = (*SINGLE, *PER_REGISTRY, BEYOND, SLATES, NEGATIVES, "all")
+TARGETS = (*SINGLE, *PER_REGISTRY, BENCHMARK, BEYOND, SLATES, NEGATIVES, DEFAULTS, "all")
+ASKED = {"full": 5000, "quick": 2000}  # test baskets of the benchmark; of more, so many at random
+ROUND = 1  # of the benchmark: raise it when what it measures, or a model of it, changes
 
 
 # -- What the paper prints -----------------------------------------------------------------------------
@@ -153,12 +154,12 @@ DATA = {
     "uk": DataPlan(100, 20.0, paper_rounds=150),
     "belgian": DataPlan(76, 60.0, paper_rounds=30),
     **{name: DataPlan(30) for name in AMAZON},
-    "groceries": DataPlan(30, 3.0),
-    "tafeng": DataPlan(100, 60.0),
+    "groceries": DataPlan(30, 0.5),
+    "grocer": DataPlan(30, 0.8),
+    "yoochoose": DataPlan(30, 15.0),
+    "tafeng": DataPlan(100, 70.0),
     "instacart": DataPlan(100, 100.0),
-    "yoochoose": DataPlan(30, 20.0),
 }
-TOO_LARGE_FOR_EASE = ("tafeng", "instacart")  # more than 20,000 items
 
 
 @dataclass(frozen=True)
@@ -175,18 +176,26 @@ class Protocol:
         One trial, three toy runs, ablations on two registries.
     overrides : dict
         Parameters of `LowRankDPP` that replace those of the protocol; a run that has any is no reproduction.
+    data, models, tasks : tuple of str
+        Of the benchmark: data sets or files, rows and tables; all where there are none.
     """
 
     settings: str = "default"
     trials: int = 3
     quick: bool = False
     overrides: dict[str, Any] = field(default_factory=dict)
+    data: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.settings not in ("default", "paper"):
             raise ParameterError(f"settings must be 'default' or 'paper', got {self.settings!r}")
         if self.trials < 1:
             raise ParameterError(f"trials must be at least 1, got {self.trials}")
+        for name in self.models:
+            if name not in MODELS:
+                raise ParameterError(f"there is no model {name!r}; there are: {', '.join(MODELS)}")
 
     @property
     def n_trials(self) -> int:
@@ -218,7 +227,7 @@ class Protocol:
 class Task:
     """One result: a method on a data set, in one trial. Two targets that need the same task share it."""
 
-    kind: str  # "fit", "toy", "runtime", "beyond", "slates" or "negatives"
+    kind: str  # "fit", "toy", "runtime", "benchmark", "slates", "negatives" or "defaults"
     data: str
     method: str
     trial: int
@@ -230,12 +239,17 @@ class Task:
     @property
     def plan(self) -> DataPlan:
         """How the data set is used."""
-        return DATA[self.data]
+        return DATA.get(self.data, DataPlan(30))
 
     @property
     def cost(self) -> float:
         """Roughly how long it takes, in fits of an Amazon registry."""
         return 0.1 if self.method == "popularity" else self.plan.cost
+
+    @property
+    def asked(self) -> int:
+        """The most test baskets of a result of the benchmark."""
+        return ASKED[self.settings]
 
     @property
     def name(self) -> str:
@@ -251,7 +265,7 @@ class Task:
     @property
     def estimator(self) -> dict[str, Any]:
         """The arguments of `LowRankDPP`; empty for a baseline."""
-        if self.method == "popularity" or self.kind in (BEYOND, SLATES, NEGATIVES):
+        if self.method == "popularity" or self.kind in (BENCHMARK, SLATES, NEGATIVES, DEFAULTS):
             return {}
         common = {"n_components": self.plan.n_components, "random_state": self.trial}
         return {
@@ -270,7 +284,12 @@ class Task:
         """Everything that the result depends on: it is computed again when any of it has changed."""
         named = {name: getattr(self, name) for name in ("kind", "data", "method", "trial", "estimator")}
         rounds = self.plan.paper_rounds if self.settings == "paper" else None
-        return {"protocol": PROTOCOL, "test_share": TEST_SHARE, "paper_rounds": rounds, **named}
+        of_benchmark: dict[str, Any] = (
+            {"asked": self.asked, "round": ROUND} if self.kind in (BENCHMARK, DEFAULTS) else {}
+        )
+        if self.data not in DATA and Path(self.data).is_file():  # another file of the same name is other data
+            of_benchmark["sha256"] = hashlib.sha256(Path(self.data).read_bytes()).hexdigest()
+        return {"protocol": PROTOCOL, "test_share": TEST_SHARE, "paper_rounds": rounds, **named, **of_benchmark}
 
 
 def data_of(target: str) -> tuple[str, ...]:
@@ -302,11 +321,16 @@ def _tasks(target: str, protocol: Protocol) -> Iterator[Task]:
             yield Task(kind, data, method, trial, settings, overrides=overrides, **fixed)
 
     n, own, both = protocol.n_trials, (protocol.settings,), ("default", "paper")
-    if target == BEYOND:
-        data = (*AMAZON, "groceries", "uk", "belgian", "tafeng", "instacart")
-        for trial, name, method in product(range(n), data, BEYOND_LABELS):
-            if method != "ease" or name not in TOO_LARGE_FOR_EASE:
-                yield Task(BEYOND, name, method, trial)
+    if target in (BENCHMARK, BEYOND):
+        models = protocol.models or (BEYOND_MODELS if target == BEYOND else tuple(MODELS))
+        size = "quick" if protocol.quick else "full"
+        for trial, name, method in product(range(n), protocol.data or BENCHMARK_DATA, models):
+            if MODELS[method].available:
+                yield Task(BENCHMARK, name, method, trial, size)
+    elif target == DEFAULTS:
+        size = "quick" if protocol.quick else "full"
+        models = tuple(name for name in TUNED if name in (protocol.models or TUNED))
+        yield from grid(DEFAULTS, n, protocol.data or BENCHMARK_DATA, models, (size,))
     elif target == SLATES:  # one split: the comparison is between ways on the same baskets
         few = SLATE_DATA[:2] if protocol.quick else SLATE_DATA
         yield from (Task(SLATES, name, "conditional", 0) for name in few)

@@ -12,8 +12,20 @@ from typing import Any
 
 from contradpp import __version__
 from contradpp.dpp.persist import write_atomically
+from contradpp.errors import ParameterError
 from contradpp.metrics.report import plain
-from contradpp.research import beyond, experiments, figures, negatives, paper, slates, studies
+from contradpp.research import (
+    benchmark,
+    defaults,
+    experiments,
+    figures,
+    negatives,
+    pages,
+    paper,
+    slates,
+    standings,
+    studies,
+)
 from contradpp.research.experiments import Result
 from contradpp.research.paper import Protocol, Task
 from contradpp.research.results import results_chapter
@@ -72,6 +84,16 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, text.encode())
 
 
+def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows to a Parquet file, which appears whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    content = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), content)
+    write_atomically(path, content.getvalue())
+
+
 def missing(targets: Sequence[str], protocol: Protocol, store: Store) -> list[Task]:
     """The tasks of the targets that have no result yet."""
     return [task for task in paper.tasks_of_all(targets, protocol) if store.get(task) is None]
@@ -81,9 +103,10 @@ KINDS: dict[str, Callable[[Task, int | None], Result]] = {
     "fit": experiments.fit_and_evaluate,
     "toy": experiments.figure1,
     "runtime": experiments.runtime,
-    paper.BEYOND: beyond.measure,
+    paper.BENCHMARK: benchmark.measure,
     paper.SLATES: slates.measure,
     paper.NEGATIVES: negatives.measure,
+    paper.DEFAULTS: defaults.measure,
 }
 
 
@@ -103,12 +126,18 @@ def compute(tasks: Sequence[Task], store: Store, *, n_jobs: int | None = None, w
             watch(task, result["total_seconds"])
 
 
+def gather(target: str, protocol: Protocol, store: Store) -> Collected:
+    """The results of a target that are there."""
+    results = {task: result for task in paper.tasks_of(target, protocol) if (result := store.get(task)) is not None}
+    return Collected(protocol, results)
+
+
 def build(target: str, protocol: Protocol, store: Store) -> Chapter:
     """The chapter of a target whose results are all there."""
-    results = {task: result for task in paper.tasks_of(target, protocol) if (result := store.get(task)) is not None}
-    collected = Collected(protocol, results)
+    collected = gather(target, protocol, store)
     own = {"figure1": studies.figure1, "table-runtimes": studies.runtimes, "scale": studies.scale,
-           paper.BEYOND: beyond.chapter, paper.SLATES: slates.chapter, paper.NEGATIVES: negatives.chapter}  # fmt: skip
+           paper.SLATES: slates.chapter, paper.NEGATIVES: negatives.chapter, paper.BENCHMARK: pages.chapter,
+           paper.BEYOND: pages.beyond, paper.DEFAULTS: defaults.chapter}  # fmt: skip
     if target in own:
         return own[target](collected)
     return studies.ablation(target, collected) if "ablation" in target else results_chapter(target, collected)
@@ -137,6 +166,9 @@ def write(chapter: Chapter, protocol: Protocol, store: Store) -> None:
         "results": chapter.data,
     }
     write_text(store.folder / f"{chapter.slug}.json", json.dumps(plain(content), indent=1, ensure_ascii=False))
+    if chapter.target == paper.BENCHMARK:
+        rows = standings.rows_of(gather(chapter.target, protocol, store))
+        write_table(store.folder / f"{chapter.slug}.parquet", rows)
 
 
 def write_index(folder: Path) -> None:
@@ -162,6 +194,16 @@ def expand(targets: Sequence[str]) -> list[str]:
     return [target for target in paper.TARGETS if target in wanted]
 
 
+def _check_there(targets: Sequence[str], protocol: Protocol, store: Store) -> None:
+    """Raise `ParameterError` where there is nothing to write a chapter from; the paper's need all of their results."""
+    for target in targets:
+        left, whole = len(missing([target], protocol, store)), len(paper.tasks_of(target, protocol))
+        if left == whole or (left and target not in (paper.BENCHMARK, paper.BEYOND, paper.DEFAULTS)):
+            raise ParameterError(
+                f"{left} of {whole} results of {target!r} are missing in {store.folder}: run them first"
+            )
+
+
 def reproduce(
     targets: Sequence[str],
     folder: Path,
@@ -169,11 +211,14 @@ def reproduce(
     *,
     n_jobs: int | None = None,
     watch: Watcher | None = None,
+    run: bool = True,
 ) -> list[Chapter]:
-    """Everything: run what is missing, write the chapters and the index."""
+    """Everything: run what is missing (unless told not to), write the chapters and the index."""
     figures.require()
     chosen, store = expand(targets), Store(folder)
-    compute(missing(chosen, protocol, store), store, n_jobs=n_jobs, watch=watch)
+    if not run:
+        _check_there(chosen, protocol, store)
+    compute(missing(chosen, protocol, store) if run else [], store, n_jobs=n_jobs, watch=watch)
     chapters = [build(target, protocol, store) for target in chosen]
     for chapter in chapters:
         write(chapter, protocol, store)

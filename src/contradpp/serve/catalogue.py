@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.vocabulary import Vocabulary
+from contradpp.data.vocabulary import Lookup, Vocabulary
 
 Array = NDArray[np.float64]
 Ask = str | int  # an item as JSON names it
@@ -24,17 +24,19 @@ class Known(NamedTuple):
 
 
 class Ids:
-    """Finds items by the ids that JSON can hold, and names them so.
+    """Finds items by their ids or names, and names them as JSON can.
 
     Parameters
     ----------
     items : Vocabulary
+    counts : array (M,), optional
+        How often each was sold: of several items with one name, the most sold is meant.
     """
 
-    def __init__(self, items: Vocabulary) -> None:
-        self._items = items
-        # Ids that JSON cannot name (tuples, fractions, ...) go by their text.
-        self._texts = {str(item): item for item in items if type(item) not in (str, int)}
+    def __init__(self, items: Vocabulary, counts: Array | None = None) -> None:
+        lookup = Lookup(items, counts)
+        _ = lookup.named  # made now, before someone waits for it
+        self.find = lookup.find
 
     def resolve(self, asked: Iterable[Ask]) -> Known:
         """Find items as the vocabulary holds them; "17" finds 17 where there is no "17", and the other way round."""
@@ -47,19 +49,6 @@ class Ids:
             else:
                 found[item] = None
         return Known(list(found), list(unknown))
-
-    def find(self, name: Ask) -> Hashable | None:
-        """The item of this name, None if there is none."""
-        if name in self._items:
-            return self._items[self._items.code(name)]
-        if isinstance(name, int):
-            text = str(name) if abs(name) < 10**18 else None  # no longer one than Python writes
-            return text if text in self._items else None
-        if name in self._texts:
-            return self._texts[name]
-        digits = name.removeprefix("-")
-        number = int(name) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
-        return number if number in self._items else None
 
     def public(self, item: Hashable) -> Ask:
         """The id that JSON shows for an item."""

@@ -101,10 +101,10 @@ async def complete(request: Request, asked: schemas.CompleteRequest) -> Response
     if n < 0:
         raise Refused(422, f"size={asked.size} is less than the {len(basket)} items of the basket")
     _at_most("the number of items to add", n, service.limits.suggestions)
-    exclude = _listed(service, served, "exclude", asked.exclude)
+    among = _among(service, served, asked)
 
     def work() -> dict[str, Any]:
-        added = served.complete(basket, n, variety=asked.variety, exclude=exclude)
+        added = served.complete(basket, n, variety=asked.variety, **among)
         (score,) = served.scores([[*basket, *added.items]])
         return {"problem": added.problem, "suggestions": _named(served, *added[:2]), "log_probability": score}
 
@@ -326,9 +326,16 @@ def _suggesting(
     service, served = _present(request)
     _at_most("n", asked.n, service.limits.suggestions)
     known = _known(service, served, asked.all)
+    return service, served, known, _among(service, served, asked)
+
+
+def _among(
+    service: Service, served: Served, asked: schemas.RecommendRequest | schemas.SlateRequest | schemas.CompleteRequest
+) -> dict[str, Any]:
+    """Which items may be suggested."""
     exclude = _listed(service, served, "exclude", asked.exclude)
     candidates = None if asked.candidates is None else _listed(service, served, "candidates", asked.candidates)
-    return service, served, known, {"candidates": candidates, "exclude": exclude}
+    return {"candidates": candidates, "exclude": exclude}
 
 
 async def _suggestions(

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_v
 from contradpp.serve.options import Limits
 
 Item = StrictStr | StrictInt
-Basket = Annotated[list[Item], Field(description="Item ids; duplicates are ignored.", examples=[["tea", "milk"]])]
+Basket = Annotated[list[Item], Field(description="Ids or names; duplicates are ignored.", examples=[["tea", "milk"]])]
 Count = Annotated[int, Field(strict=True)]
 Why = Annotated[bool, Field(strict=True, description="Say which items of the basket speak for each suggestion.")]
 
@@ -118,6 +118,7 @@ class CompleteRequest(Request):
         "likely set. 1: what is least like the earlier additions.",
     )  # fmt: skip
     exclude: list[Item] = Field(default_factory=list, description="Never add these.")
+    candidates: list[Item] | None = Field(default=None, description="Add only these.")
 
 
 class ScoreRequest(BasketsRequest):

@@ -20,6 +20,7 @@ from contradpp.errors import RankError
 from contradpp.models.base import BaseDPP
 from contradpp.models.conditional import ConditionalDPP, Explanation
 from contradpp.models.nonsymmetric import NonsymmetricDPP
+from contradpp.models.queries import allowed_codes
 from contradpp.serve.catalogue import Ids, Search
 
 # Multiply-adds of a matrix product in the time that it takes to factorise, or to draw, a set: so many times size³.
@@ -62,7 +63,7 @@ class Served:
         self.version = version
         self.loaded = datetime.now(UTC).isoformat(timespec="seconds")
         self.items: Vocabulary = model.items_
-        self.ids = Ids(self.items)
+        self.ids = Ids(self.items, model.item_shares())
         self.probabilities = np.clip(model.marginals(), 0.0, 1.0)
         self.search = Search([self._labels(item) for item in self.items], self.probabilities)
         self._drawing = threading.Lock()
@@ -132,8 +133,10 @@ class Served:
     def rerank(self, candidates: Sequence[str | int], scores: list[float], **told: Any) -> Reranked:
         """Candidates of anyone, by the user's vectors or, without them, by this model; items it lacks repel nothing."""
         kernel = self.model if told.get("vectors") is None else None
-        items = [self._as_known(name) for name in candidates]
-        told["given"] = [self._as_known(name) for name in told["given"]]
+        items: list[Hashable] = list(candidates)
+        if kernel is not None:
+            items = [self._as_known(name) for name in candidates]
+            told["given"] = [self._as_known(name) for name in told["given"]]
         _, values, info = contradpp.rerank(
             items, scores, kernel=kernel, **told, unknown="ignore", n_jobs=1, return_info=True
         )
@@ -143,7 +146,10 @@ class Served:
         found = self.ids.find(name)
         return name if found is None else found
 
-    def complete(self, basket: list[Hashable], n: int, *, variety: float, exclude: Collection[Hashable]) -> Ranked:
+    def complete(
+        self, basket: list[Hashable], n: int, *, variety: float, exclude: Collection[Hashable],
+        candidates: Collection[Hashable] | None = None,
+    ) -> Ranked:  # fmt: skip
         """Add n items to a basket A, each the i that maximises (1 − t) log P(i | A) + t log [P(i | A ∪ S) / P(i | A)].
 
         t is the variety and S the items added so far: the first term is how well i goes with the basket, the second
@@ -157,8 +163,7 @@ class Served:
         try:
             growing = self.model.grow(basket)
             now = given_basket = growing.probabilities()
-            allowed = given_basket > 0
-            allowed[self.items.codes(exclude)] = False
+            allowed = (given_basket > 0) & allowed_codes(self.items, candidates, exclude)
             with np.errstate(divide="ignore"):
                 log_relevance = np.log(given_basket)
             while len(added) < n:

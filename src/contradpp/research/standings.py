@@ -1,0 +1,149 @@
+"""From the benchmark's results to its numbers: means, intervals, ranks, and what ours has more than each other model.
+
+`summarise` makes a small dictionary, which is what is published as JSON; `pages.py` makes everything else from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp.metrics.bootstrap import percentiles, resamples
+from contradpp.research.benchmark import METRICS
+from contradpp.research.contestants import MODELS, OURS, Group, groups_of
+from contradpp.research.experiments import Result
+from contradpp.research.tables import Collected
+
+Array = NDArray[np.float64]
+Summary = dict[str, Any]
+RESAMPLES = 1000
+COSTS = ("cpu_seconds", "memory_mb", "query_ms")
+
+
+def summarise(collected: Collected) -> Summary:
+    """By column: how it was run, what the data are like, and every model's means, intervals, ranks and costs."""
+    found = {(task.data, task.method, task.trial): result for task, result in collected.results.items()}
+    asked = {task.data: task.asked for task in collected.results}
+    columns = {}
+    for group in groups_of(list(asked)):
+        keys = sorted({(data, trial) for data, _, trial in found if data in group.data})
+        complete = {
+            model: [found[data, model, trial] for data, trial in keys]
+            for model in MODELS
+            if all((data, model, trial) in found for data, trial in keys)
+        }
+        columns[group.label] = {
+            "data": list(group.data),
+            "trials": 1 + max(trial for _, trial in keys),
+            "asked": asked[group.data[0]],
+            **_column(group, complete),
+        }
+    summary: Summary = rounded(columns)
+    return summary
+
+
+def _column(group: Group, complete: Mapping[str, list[Result]]) -> Summary:
+    refused = {model: told["refused"] for model, results in complete.items() for told in results if "refused" in told}
+    there = {model: results for model, results in complete.items() if model not in refused}
+    draws = _draws(there)
+    profiles = [told["profile"] for told in there.get("popularity", [])]
+    profile = {name: float(np.mean([one[name] for one in profiles])) for name in profiles[0]} if profiles else {}
+    return {
+        "profile": profile,
+        "refused": refused,
+        "models": {model: _row(model, results, draws) for model, results in there.items()},
+        "words": group.words,
+    }
+
+
+def _draws(there: Mapping[str, list[Result]]) -> dict[str, dict[str, Array]]:
+    """By metric and model, the mean (first) and those of resampled baskets: the same baskets for every model."""
+    draws: dict[str, dict[str, Array]] = {metric: {} for metric in METRICS}
+    for place in range(max(map(len, there.values()), default=0)):
+        weights: dict[int, Array] = {}
+        for model, results in there.items():
+            for metric, values in results[place]["by_basket"].items():
+                sample = np.array(values, dtype=np.float64)  # None is NaN
+                if len(sample) not in weights:
+                    weights[len(sample)] = drawn(len(sample), seed=place)
+                present = ~np.isnan(sample)
+                W = weights[len(sample)]
+                means = (W @ np.nan_to_num(sample)) / (W @ present.astype(np.float64))
+                draws[metric][model] = draws[metric].get(model, 0.0) + means / len(results)
+    return draws
+
+
+def drawn(n: int, seed: int) -> Array:
+    """Ones, and how often each basket is drawn in every resample (1 + RESAMPLES, n)."""
+    return np.vstack([np.ones(n), *resamples(n, RESAMPLES, seed)])
+
+
+def _row(model: str, results: list[Result], draws: dict[str, dict[str, Array]]) -> Summary:
+    """A model's numbers in a column; `lead` is what ours has more, `first` whether no other is ahead for certain."""
+    cells = {}
+    for metric, by_model in draws.items():
+        if model not in by_model:
+            continue
+        own = by_model[model]
+        ahead = [other for name, other in by_model.items() if name != model and other[0] > own[0]]
+        best = max(by_model.values(), key=lambda one: float(one[0]))
+        low, high = interval(own)
+        cells[metric] = {
+            "mean": own[0], "low": low, "high": high, "rank": 1 + len(ahead),
+            "first": not ahead or interval(best - own)[0] <= 0,
+            "lead": lead(by_model[OURS] - own) if OURS in by_model else None,
+        }  # fmt: skip
+    costs = {name: [told.get(name) for told in results] for name in (*COSTS, "seconds", "tried")}
+    impossible = sum(value is None for told in results for value in told["by_basket"].get("log_likelihood", ()))
+    return {
+        **cells,
+        **{name: float(np.mean([value for value in values if value is not None] or [np.nan]))
+           for name, values in costs.items()},
+        "impossible": impossible,
+        "chosen": sorted({told["chosen"] for told in results if told.get("chosen")}),
+    }  # fmt: skip
+
+
+def interval(draws: Array) -> tuple[float, float]:
+    """The 95 % interval of draws, whose first is the value itself."""
+    return percentiles(draws[1:].tolist(), 0.95)
+
+
+def lead(draws: Array) -> list[float]:
+    """A difference and its interval."""
+    return [float(draws[0]), *interval(draws)]
+
+
+def rounded(value: Any) -> Any:
+    """The same with six significant digits: what JSON and pages are made from."""
+    if isinstance(value, dict):
+        return {key: rounded(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(entry) for entry in value]
+    if isinstance(value, (float, np.floating)):
+        return float(f"{value:.6g}") if np.isfinite(value) else None
+    return bool(value) if isinstance(value, np.bool_) else value
+
+
+def dump(summary: Summary) -> str:
+    """The summary as JSON, a line for every model of a column."""
+    columns = []
+    for label, column in summary.items():
+        rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in column["models"].items())
+        rest = json.dumps({name: entry for name, entry in column.items() if name != "models"}, ensure_ascii=False)
+        columns.append(f'{json.dumps(label)}: {rest[:-1]}, "models": {{\n{rows}\n}}}}')
+    return "{\n" + ",\n".join(columns) + "\n}\n"
+
+
+def rows_of(collected: Collected) -> list[dict[str, Any]]:
+    """A row for every result and number, for Parquet."""
+    return [
+        {"data": task.data, "model": task.method, "trial": task.trial, "asked": task.asked, "metric": metric,
+         "value": value}
+        for task, result in collected.results.items() if "refused" not in result
+        for metric, value in (*result["metrics"].items(), *((name, result[name]) for name in (*COSTS, "seconds")))
+    ]  # fmt: skip

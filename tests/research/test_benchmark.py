@@ -1,0 +1,247 @@
+"""The benchmark: every model is asked the same, the tables say who is ahead, and the page is what was found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import contradpp as cd
+from contradpp.cli.main import run
+from contradpp.data.sets import Sets
+from contradpp.research import benchmark, defaults, experiments, pages, paper, reproduce, standings
+from contradpp.research.contestants import BEYOND_MODELS, DATA, MODELS, WithoutKernel, groups_of
+from contradpp.research.paper import Protocol, Task, tasks_of
+from contradpp.research.tables import Collected
+
+ROOT = Path(__file__).parents[2]
+
+
+def small_split(task: Task) -> tuple[cd.Baskets, cd.Baskets]:
+    """Two kinds of baskets: items 0 to 5 meet, and 6 to 11 do."""
+    rng = np.random.default_rng(task.trial)
+    sizes, kinds = rng.integers(2, 6, size=300), rng.integers(0, 2, size=300)
+    lists = [
+        (rng.choice(6, size=int(n), replace=False) + 6 * kind).tolist() for n, kind in zip(sizes, kinds, strict=True)
+    ]
+    return cd.Baskets.from_lists(lists, items=range(12)).split(0.2, random_state=0)
+
+
+# -- One result --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("method", list(MODELS))
+def test_every_model_is_asked_everything(method: str, monkeypatch):
+    if not MODELS[method].available:
+        pytest.skip(f"{MODELS[method].package} is not installed")
+    monkeypatch.setattr(experiments, "split", small_split)
+    found = benchmark.measure(Task("benchmark", "uk", method, 0, "quick"), 1)
+    law = method == "popularity" or "lowrank" in method or "conditional" in method or method == "nonsymmetric"
+    expected = set(benchmark.METRICS) - (set() if law else {"law_matched", "law_uniform", "log_likelihood"})
+    assert set(found["metrics"]) == expected
+    assert all(len(found["by_basket"][name]) == 60 for name in ("ndcg", "p10", "matched"))
+    assert 0 <= found["metrics"]["matched"] <= 1
+    assert found["cpu_seconds"] >= 0
+    assert found["query_ms"] > 0
+    assert ("chosen" in found) == (found["tried"] > 1)
+    if not law and method not in ("bpr", "lmf"):  # those have no way to take a new basket in
+        assert found["metrics"]["mpr"] > 70  # what goes together is plain to see
+        assert found["metrics"]["matched"] > 0.8
+
+
+def test_popular_sets_are_drawn_as_often_as_items_were_sold():
+    train = cd.Baskets.from_lists([["a", "b"], ["a"], ["a", "c"]] * 10)
+    sets = Sets(np.arange(0, 4001, 2), np.zeros(4000, dtype=np.int32))
+    drawn = benchmark.popular_sets(sets, train, np.random.default_rng(0)).indices.reshape(-1, 2)
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+    first = np.bincount(drawn[:, 0], minlength=3) / len(drawn)
+    np.testing.assert_allclose(first, [0.6, 0.2, 0.2], atol=0.03)
+
+
+def test_what_cannot_be_answered_counts_as_a_coin_would():
+    train, test = small_split(Task("benchmark", "uk", "x", 0))
+    model = cd.LowRankDPP(3, objective="mle", max_iter=2, oversize="drop", random_state=0).fit(train)
+    question = benchmark.Question(model, train, test, 0, 1)
+    large = np.setdiff1d(np.arange(test.n_baskets), question.answered)
+    assert len(large)
+    found = benchmark.next_item(question) | benchmark.sets_and_likelihood(question)
+    for name, expected in (("ndcg", 0), ("mpr", 50), ("matched", 0.5), ("uniform", 0.5)):
+        np.testing.assert_array_equal(found[name][large], expected)
+    assert np.isnan(found["log_likelihood"][large]).all()
+
+
+def test_settings_are_chosen_apart_from_the_test(monkeypatch):
+    """What is chosen does not change with the test baskets, and is the best of the validation scores."""
+    monkeypatch.setattr(experiments, "split", lambda task: (small_split(task)[0], small_split(task)[1][:20]))
+    few = benchmark.measure(Task("benchmark", "uk", "itemknn", 0, "quick"), 1)
+    monkeypatch.setattr(experiments, "split", small_split)
+    all_of_them = benchmark.measure(Task("benchmark", "uk", "itemknn", 0, "quick"), 1)
+    assert few["validation_ndcg"] == all_of_them["validation_ndcg"]
+    assert few["chosen"] == all_of_them["chosen"]
+
+
+def test_the_model_without_its_kernel_does_not_hear_it():
+    train, _ = small_split(Task("benchmark", "uk", "x", 0))
+    model = WithoutKernel(n_jobs=1, random_state=0).fit(train)
+    assert "kernel" not in model.weights_
+    np.testing.assert_allclose(model.predict_next([[1], [2, 3]]).sum(axis=1), 1)
+
+
+def test_a_model_that_refuses_is_a_result(monkeypatch):
+    monkeypatch.setattr(experiments, "split", small_split)
+    monkeypatch.setattr("contradpp.models.baselines.DENSE_UP_TO", 10)
+    found = benchmark.measure(Task("benchmark", "uk", "ease", 0, "quick"), 1)
+    assert "EASE is dense" in found["refused"]
+
+
+# -- Tables --------------------------------------------------------------------------------------------------
+
+
+def made_up(value: float, shift: float = 0.0, noise: float = 0.1) -> dict:
+    rng = np.random.default_rng(0)
+    by_basket = {name: (value + shift + rng.normal(size=50) * noise).tolist() for name in benchmark.METRICS}
+    costs = {"seconds": 1.0, "cpu_seconds": 1.5, "memory_mb": 3.0, "query_ms": 0.2, "tried": 1}
+    profile = dict.fromkeys(("n_baskets", "n_items", "mean_size", "singles", "top_percent", "met_before"), 0.5)
+    return {"metrics": {n: float(np.mean(v)) for n, v in by_basket.items()}, "by_basket": by_basket, **costs,
+            "profile": profile}  # fmt: skip
+
+
+def collected(values: dict[str, float], **protocol) -> Collected:
+    told = Protocol(quick=True, **protocol)
+    return Collected(told, {t: made_up(values.get(t.method, 0.5)) for t in tasks_of("benchmark", told)})
+
+
+def test_the_chapter_says_who_is_ahead_and_how_surely():
+    data = collected({"conditional": 0.9, "conditional-no-kernel": 0.8, "ease": 0.7}, data=("uk", "groceries"))
+    chapter = pages.chapter(data)
+    text = " ".join(chapter.findings)
+    assert "Next item, UK: ConditionalDPP ahead of EASE, the best of the others: +0.2000 [+0.2000, +0.2000]" in text
+    assert "the kernel brings +0.1000 [+0.1000, +0.1000]" in text
+    table = chapter.tables[0]
+    assert table.head == ("model", "Groceries", "UK")
+    cells = {row[0]: row[2] for row in table.rows}
+    assert cells["ConditionalDPP"].startswith("**")
+    assert cells["ConditionalDPP"].endswith("(1)")
+    assert cells["EASE"].endswith("(3)")
+    assert chapter.tables[-1].rows == ()  # no baseline is ahead
+
+
+def test_losses_are_shown():
+    data = collected({"conditional": 0.6, "ease": 0.7}, data=("uk",), models=("popularity", "ease", "conditional"))
+    chapter = pages.chapter(data)
+    assert "ConditionalDPP behind EASE" in chapter.findings[0]
+    assert ("UK", "Next item", "nDCG@10", "EASE", "−0.1000 [−0.1000, −0.1000]") in chapter.tables[-1].rows
+
+
+def test_intervals_are_those_of_the_mean_over_data_sets():
+    rng = np.random.default_rng(0)
+    results = {}
+    for data, shift in (("amazon/bath", 1.0), ("amazon/gear", 3.0)):
+        base = rng.normal(size=400)
+        for method, values in (("conditional", base + shift + rng.normal(size=400)), ("ease", base)):
+            results[Task("benchmark", data, method, 0, "quick")] = made_up(0) | {"by_basket": {"ndcg": values.tolist()}}
+    (column,) = standings.summarise(Collected(Protocol(), results)).values()
+    value, low, high = column["models"]["ease"]["ndcg"]["lead"]
+    assert value == pytest.approx(2, abs=0.15)
+    assert high - low == pytest.approx(2 * 1.96 * np.sqrt(1 / 400 / 2), rel=0.2)
+
+
+def test_a_model_that_is_not_there_for_all_is_left_out_of_the_mean():
+    data = collected({}, data=("amazon/bath", "amazon/gear"), models=("popularity", "ease"))
+    del data.results[Task("benchmark", "amazon/gear", "ease", 0, "quick")]
+    (column,) = standings.summarise(data).values()
+    assert list(column["models"]) == ["popularity"]
+
+
+def test_beyond_is_a_part_of_the_benchmark():
+    part, whole = (set(tasks_of(target, Protocol())) for target in ("beyond", "benchmark"))
+    assert part < whole
+    assert {task.method for task in part} == set(BEYOND_MODELS)
+    chapter = pages.beyond(collected({}, data=("uk",)))
+    assert [table.title.split(":")[0] for table in chapter.tables[:2]] == ["Next item", "Next item"]
+
+
+def test_all_data_sets_are_known():
+    assert set(DATA) <= set(cd.datasets.names())
+    assert [group.label for group in groups_of(("uk", "my/orders.csv"))] == ["UK", "orders"]
+
+
+# -- Defaults ------------------------------------------------------------------------------------------------
+
+
+def variant(validation: float, test: float) -> dict:
+    return {"validation": validation, "test": [test] * 20}
+
+
+def test_defaults_are_chosen_on_validation_baskets_of_other_data_sets():
+    """UK alone likes a large alpha, the others a small one: UK is left with what the others choose."""
+    results = {}
+    for data, small, large in (("uk", 0.1, 0.5), ("groceries", 0.25, 0.1), ("belgian", 0.25, 0.1)):
+        told = {"defaults": variant(0.2, 0.3), "alpha=0.1": variant(small, 0.4), "alpha=10": variant(large, 0.9)}
+        results[Task("defaults", data, "nonsymmetric", 0, "quick")] = {"variants": told}
+    chapter = defaults.chapter(Collected(Protocol(quick=True), results))
+    uk = next(sentence for sentence in chapter.findings if "UK" in sentence)
+    assert uk == (
+        "nonsymmetric, UK left out: the others choose alpha=0.1, which on its test baskets gains "
+        "+0.1000 [+0.1000, +0.1000]."
+    )
+    assert chapter.tables[0].rows[0] == ("defaults", "+0.00", "+0.00", "+0.00")
+
+
+@pytest.mark.parametrize("method", paper.TUNED)
+def test_every_variant_is_fitted_and_asked(method, monkeypatch):
+    monkeypatch.setattr(experiments, "split", small_split)
+    found = defaults.measure(Task("defaults", "uk", method, 0, "quick"), 1)["variants"]
+    assert defaults.AS_IT_IS in found
+    assert len(found) >= 5
+    assert all(len(one["test"]) == 60 and 0 <= one["validation"] <= 1 for one in found.values())
+
+
+# -- Files and the command -----------------------------------------------------------------------------------
+
+
+def test_your_own_file_and_some_rows(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(reproduce, "DPI", 30)
+    train, _ = small_split(Task("benchmark", "uk", "x", 0))
+    orders = "".join(f"{number},{item}\n" for number, basket in enumerate(train) for item in basket)
+    (tmp_path / "orders.csv").write_text("order,item\n" + orders, encoding="utf-8")
+    words = ["benchmark", "--quick", "--data", str(tmp_path / "orders.csv"), "--models", "popularity,itemknn"]
+    assert run([*words, "-o", str(tmp_path / "out")], debug=True) == 0
+    told = capsys.readouterr()
+    assert "[2/2]" in told.err
+    assert "ItemKNN, BM25" in told.out
+    rows = pq.read_table(tmp_path / "out" / "benchmark.parquet").to_pylist()
+    assert {row["model"] for row in rows} == {"popularity", "itemknn"}
+    content = json.loads((tmp_path / "out" / "benchmark.json").read_text(encoding="utf-8"))
+    assert set(content["results"]["orders"]["models"]) == {"popularity", "itemknn"}
+    assert run([*words, "--tasks", "halves", "--no-run", "-o", str(tmp_path / "out")], debug=True) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert "recall@10" in told.out
+    assert "p@10" not in told.out
+    (tmp_path / "orders.csv").write_text("order,item\n" + orders.replace("0", "1"), encoding="utf-8")
+    assert run([*words, "--no-run", "-o", str(tmp_path / "out")], debug=False) == 1  # other data: nothing is there
+    assert "2 of 2 results of 'benchmark' are missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--data", "mars"], ["--models", "magic"], ["--tasks", "none"]])
+def test_unknown_names_list_those_there_are(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["benchmark", *words], debug=False) == 2
+    assert "there are: " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_published_pages_are_what_was_found():
+    """docs/benchmark.md and README's table are made from docs/benchmark.json: benchmarks/page.py writes them."""
+    text = (ROOT / "docs" / "benchmark.json").read_text(encoding="utf-8")
+    summary = json.loads(text)
+    assert standings.dump(summary) == text
+    for page, blocks in pages.blocks(summary).items():
+        written = (ROOT / page).read_text(encoding="utf-8")
+        for name, content in blocks.items():
+            assert pages.replaced(written, name, content) == written, f"{page}: {name} is not what was found"

@@ -1,0 +1,41 @@
+"""Threads of BLAS: one number for the whole process, whoever asks for it."""
+
+from __future__ import annotations
+
+import threading
+
+from threadpoolctl import threadpool_info
+
+from contradpp._threads import blas_threads
+
+
+def threads_now() -> list[int]:
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+def test_the_innermost_block_decides():
+    before = threads_now()
+    with blas_threads(1):
+        with blas_threads(2):
+            assert set(threads_now()) == {2}
+        assert set(threads_now()) == {1}
+    assert threads_now() == before
+
+
+def test_blocks_that_overlap_leave_the_number_as_it_was():
+    """Two fits in threads left BLAS at one thread for good: the second took the first one's limit for the usual."""
+    with blas_threads(2):
+        inside, leave = threading.Event(), threading.Event()
+
+        def second() -> None:
+            with blas_threads(1):
+                inside.set()
+                leave.wait(20)
+
+        other = threading.Thread(target=second)
+        with blas_threads(1):
+            other.start()
+            inside.wait(20)
+        leave.set()
+        other.join()
+        assert set(threads_now()) == {2}
