@@ -16,7 +16,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.cli import fit as command
-from contradpp.data.feedback import append_feedback
+from contradpp.data.feedback import append_feedback, append_impression
 from contradpp.errors import ConvergenceError
 from contradpp.learn.callbacks import Callback
 
@@ -131,6 +131,18 @@ def test_validation_may_be_a_share_or_a_file(call, orders, tmp_path):
         shown = call("fit", orders, "-o", tmp_path / "m", *QUICK, "--validation", given)
         assert shown.code == 0, shown.err
     assert tomllib.loads((tmp_path / "m.toml").read_text())["validation"] == str(orders)
+
+
+@pytest.mark.parametrize("objective", ["explicit", "choice"])
+def test_impressions_are_learned_as_choices(call, orders, tmp_path, objective):
+    log = tmp_path / "feedback.jsonl"
+    for _ in range(60):
+        append_impression(log, ["T1"], ["C1", "M1"], ["C1"])
+    model = ["--model", "lowrank", "--objective", objective]
+    shown = call("fit", orders, "-o", tmp_path / "m", *QUICK, *model, "--feedback", log)
+    assert "60 accepted sets are told from what was refused" in shown.out
+    learned = cd.load(tmp_path / "m")
+    assert learned.log_det(["T1", "C1"]) > learned.log_det(["T1", "M1"])
 
 
 def test_feedback_is_learned_from(call, orders, tmp_path):

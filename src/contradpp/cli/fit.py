@@ -150,7 +150,9 @@ def introduce(run: Run, data: str) -> None:
         )
     if run.feedback is not None:
         liked, rejected = len(run.feedback.positives), len(run.feedback.negatives)
-        click.echo(f"Feedback: {liked:,} accepted sets are learned as baskets, {rejected:,} rejected ones pushed away.")
+        how = "told from" if run.by_choice else "learned as baskets,"
+        what = "what was refused" if run.by_choice else f"{rejected:,} rejected ones pushed away"
+        click.echo(f"Feedback: {liked:,} accepted sets are {how} {what}.")
 
 
 def keep_unfinished(run: Run, files: Files, settings: str, stop: BaseException) -> None:

@@ -17,7 +17,7 @@ from contradpp.cli.output import busy, written
 from contradpp.data.baskets import Baskets
 from contradpp.data.columns import matches
 from contradpp.data.features import Given, read_features
-from contradpp.data.feedback import Feedback, read_feedback
+from contradpp.data.feedback import Feedback, read_choices, read_feedback
 from contradpp.distributed.shards import list_files
 from contradpp.errors import DataError
 from contradpp.learn.objectives import MOST_TO_INVERT
@@ -57,6 +57,11 @@ class Run:
     examples: list[Example] = field(default_factory=list)
     cluster: str | None = None  # the files that workers read
     features: Given | None = None
+
+    @property
+    def by_choice(self) -> bool:
+        """Whether the objective tells what was taken from what was shown and refused, by itself."""
+        return getattr(self.model, "objective", None) in ("explicit", "choice")
 
 
 def prepare(data: str, given: dict[str, Any]) -> Run:
@@ -122,8 +127,9 @@ def train(run: Run) -> None:
     started = time.perf_counter()
     baskets, negatives = run.learned, None
     if run.feedback is not None:
-        liked = Baskets.from_lists(run.feedback.positives)
-        baskets, negatives = Baskets.concat([baskets, liked]), run.feedback.negatives or None
+        log = run.given["feedback"]
+        baskets = Baskets.concat([baskets, read_choices(log, taken=not run.by_choice)])
+        negatives = None if run.by_choice else run.feedback.negatives or None
     try:
         if run.cluster is not None:
             run.model.fit(run.cluster, engine=run.given["engine"], validation=run.validation, **on_cluster(run.given))

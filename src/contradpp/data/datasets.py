@@ -19,7 +19,6 @@ from contradpp.data import grocer
 from contradpp.data.baskets import Baskets
 from contradpp.data.download import Progress, convert_online_retail, fetch
 from contradpp.data.features import Given, read_features
-from contradpp.data.files import Text, opened
 from contradpp.data.readers import read_baskets, read_items
 from contradpp.errors import DataError, DownloadError, ParameterError
 
@@ -131,7 +130,7 @@ _LOCAL = [  # without a public download
          Origin(("groceries/items.csv",), None, "2184689d0adb6790372550bbc5f6d55e1053ca4eb27b94a1bdfaf20c719ce1e1")),
     ),
     Dataset(
-        "yoochoose", "sessions of an online shop: the sets of items that were bought",
+        "yoochoose", "sessions of an online shop: what was bought, and what it was chosen from",
         "Benson, Kumar, Tomkins 2018, from the RecSys Challenge 2015", 156_039, 2_975,
         (Origin(("yoochoose/choices.txt.gz", "yoochoose/choices.txt"), None,
                 "b26623995d959fa99d6155cf73fcade17de23002ab7686fd0b9310213afffbf4"),),
@@ -277,7 +276,7 @@ def _prepare(dataset: Dataset, files: list[Path]) -> Baskets:
         baskets = read_baskets(files[0], "parquet", "InvoiceNo", "StockCode")
         return baskets.filter(max_size=100).with_names(_uk_names(files[0]))
     if dataset.name == "yoochoose":
-        return _bought(files[0])
+        return read_baskets(files[0], "choices")
     if dataset.name.startswith("amazon/"):
         return read_baskets(files[0], "ragged").filter(min_size=2).with_names(_amazon_names(files[1]))
     baskets = read_baskets(files[0], "fimi")
@@ -285,12 +284,6 @@ def _prepare(dataset: Dataset, files: list[Path]) -> Baskets:
         items = read_items(files[1], **_ITEMS[dataset.name])
         return baskets.with_names(items.names).with_categories(items.categories)
     return baskets
-
-
-def _bought(path: Path) -> Baskets:
-    """The second half of lines `looked at;bought`."""
-    with opened(path) as source:
-        return Baskets.from_lists(map(int, line.partition(";")[2].split()) for line in Text(source).lines())
 
 
 def _amazon_names(path: Path) -> dict[Hashable, str]:

@@ -46,7 +46,7 @@ from contradpp.models.relevance import (
     Voice,
     Weights,
     ask_questions,
-    choose_sets,
+    choose_baskets,
     learn_weights,
 )
 from contradpp.models.rows import Rows
@@ -173,6 +173,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         Parameters
         ----------
         baskets : Baskets, or a list of lists of items
+            Where it is known what a basket was chosen from, its items compete with those that were refused when the
+            weights of the voices are learned, and not with the whole catalogue.
         sample_weight : array of float, optional
             Labels of baskets, for the kernel; the other voices learn from those above zero.
         negatives : optional
@@ -208,13 +210,13 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             part = train.subset(seen[label[seen] > 0])
             voices = _fitted(kinds, part)
             relevance = self._relevance(estimator, voices, held.items)
-            asked, questions = self._ask(relevance, held.sets, estimator)
+            asked, questions = self._ask(relevance, held, estimator)
             weights = relevance.weights = self._learn_weights(relevance, questions)
             judgement = None
             if features is not None:
                 counts = part.item_counts.astype(np.float64)
                 judgement = learn_judgement(
-                    relevance, asked, questions, features.matrix, counts, self._seed(), self._threads
+                    relevance, asked.sets, questions, features.matrix, counts, self._seed(), self._threads
                 )
             self._take(estimator, voices, weights, part, 0)
             likeness = self._learn_likeness(held)
@@ -249,10 +251,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         known = news.recode(self._voiced_items, unknown="ignore")
         weights = self.relevance_.weights
         if (known.sizes >= 2).any():
-            asked = choose_sets(known.sets, N_QUESTIONS, self._seed(_QUESTIONS))
-            weights = learn_weights(
-                ask_questions(self.relevance_, asked, known.n_items, self._seed(), self._threads), weights
-            )
+            asked = choose_baskets(known, N_QUESTIONS, self._seed(_QUESTIONS))
+            weights = learn_weights(ask_questions(self.relevance_, asked, self._seed(), self._threads), weights)
         label = learning.checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_) if len(fresh) else self.baskets_
@@ -322,12 +322,12 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             relevance.weights = weights
         return relevance
 
-    def _ask(self, relevance: Relevance, held: Sets, estimator: LearnedDPP) -> tuple[Sets, Questions | None]:
+    def _ask(self, relevance: Relevance, held: Baskets, estimator: LearnedDPP) -> tuple[Baskets, Questions | None]:
         """Held-out baskets, and a question for each of their items; none where none has two items."""
-        asked = choose_sets(held, N_QUESTIONS, self._seed(_QUESTIONS))
-        if not asked.count or len(estimator.items_) < 2:
+        asked = choose_baskets(held, N_QUESTIONS, self._seed(_QUESTIONS)).recode(estimator.items_)
+        if not asked.n_baskets or len(estimator.items_) < 2:
             return asked, None
-        return asked, ask_questions(relevance, asked, len(estimator.items_), self._seed(), self._threads)
+        return asked, ask_questions(relevance, asked, self._seed(), self._threads)
 
     def _learn_weights(self, relevance: Relevance, questions: Questions | None) -> Weights:
         """θ from the held-out baskets; the kernel alone counts where there are none."""

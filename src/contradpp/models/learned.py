@@ -64,6 +64,7 @@ class LearnedDPP(BaseDPP):
         Parameters
         ----------
         baskets : Baskets, or a list of lists of items
+            With `offered` sets, "explicit" and "choice" learn from what was refused.
         y : ignored
             There for scikit-learn.
         sample_weight : array of float, optional
@@ -230,6 +231,8 @@ class LearnedDPP(BaseDPP):
         for name, value in (unused | {"negative_weight": given.negative_weight}).items():
             if value is not None:
                 raise ParameterError(f"engine={engine!r} does not take {name}")
+        if self.training_params().objective == "choice":
+            raise ParameterError(f"engine={engine!r} does not learn from choices yet: objective='choice'")
         try:
             train = engines[engine].load()
         except ModuleNotFoundError as error:

@@ -248,15 +248,16 @@ class Questions(NamedTuple):
         return np.where(spread > 0, spread, 1.0)
 
 
-def choose_sets(sets: Sets, n: int, seed: int) -> Sets:
+def choose_baskets(baskets: Baskets, n: int, seed: int) -> Baskets:
     """Whole baskets of two items and more, at random, until they hold n items."""
-    eligible = stream(seed, 0).permutation(np.flatnonzero(sets.sizes >= 2))
-    enough = int(np.searchsorted(np.cumsum(sets.sizes[eligible]), n)) + 1
-    return take_sets(sets, np.sort(eligible[:enough]))
+    eligible = stream(seed, 0).permutation(np.flatnonzero(baskets.sizes >= 2))
+    enough = int(np.searchsorted(np.cumsum(baskets.sizes[eligible]), n)) + 1
+    return baskets.subset(np.sort(eligible[:enough]))
 
 
-def ask_questions(relevance: Relevance, sets: Sets, n_items: int, seed: int, n_jobs: int) -> Questions:
-    """A question for every entry of the sets."""
+def ask_questions(relevance: Relevance, baskets: Baskets, seed: int, n_jobs: int) -> Questions:
+    """A question for every entry of the baskets; where it is known what was refused, only that competes."""
+    sets, refused, n_items = baskets.sets, baskets.refused, baskets.n_items
     everything = n_items <= ALL_UP_TO
     n_voices = len(relevance.features)
     width = n_items if everything else min(1 + n_voices * N_BEST + N_RANDOM, n_items)
@@ -277,7 +278,10 @@ def ask_questions(relevance: Relevance, sets: Sets, n_items: int, seed: int, n_j
         for entry, item in enumerate(part.indices.tolist()):
             ruled_out = np.zeros(n_items, dtype=bool)
             ruled_out[part.indices[part.indptr[owner[entry]] : part.indptr[owner[entry] + 1]]] = True
-            if everything:
+            given_up = refused.indices[refused.indptr[first + owner[entry]] : refused.indptr[first + owner[entry] + 1]]
+            if len(given_up):
+                codes, stands_for, share = given_up[: width - 1].astype(np.int64), np.empty(0, dtype=np.int64), 1.0
+            elif everything:
                 codes, stands_for = np.flatnonzero(~ruled_out), np.empty(0, dtype=np.int64)
                 share = 1.0
             else:

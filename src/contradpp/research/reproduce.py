@@ -20,6 +20,7 @@ from contradpp.research import (
     defaults,
     experiments,
     figures,
+    negatives,
     pages,
     paper,
     slates,
@@ -106,6 +107,7 @@ KINDS: dict[str, Callable[[Task, int | None], Result]] = {
     paper.BENCHMARK: benchmark.measure,
     paper.SLATES: slates.measure,
     paper.COLD_START: coldstart.measure,
+    paper.NEGATIVES: negatives.measure,
     paper.DEFAULTS: defaults.measure,
 }
 
@@ -136,7 +138,8 @@ def build(target: str, protocol: Protocol, store: Store) -> Chapter:
     """The chapter of a target whose results are all there."""
     collected = gather(target, protocol, store)
     own = {"figure1": studies.figure1, "table-runtimes": studies.runtimes, "scale": studies.scale,
-           paper.SLATES: slates.chapter, paper.COLD_START: coldstart.chapter, paper.BENCHMARK: pages.chapter,
+           paper.SLATES: slates.chapter, paper.NEGATIVES: negatives.chapter,
+           paper.COLD_START: coldstart.chapter, paper.BENCHMARK: pages.chapter,
            paper.BEYOND: pages.beyond, paper.DEFAULTS: defaults.chapter}  # fmt: skip
     if target in own:
         return own[target](collected)

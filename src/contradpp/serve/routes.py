@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 import contradpp
+from contradpp.data.feedback import append_feedback, append_impression
 from contradpp.errors import DataError, ModelFileError, ParameterError, RankError
 from contradpp.serve import schemas
 from contradpp.serve.catalogue import Known
@@ -150,7 +152,7 @@ async def sample(request: Request, asked: schemas.SampleRequest) -> Response:
 
 @router.post("/v1/feedback", response_model=schemas.FeedbackAnswer, responses=ERRORS | DENIED | FULL)
 async def feedback(request: Request, token: Token, asked: schemas.FeedbackRequest) -> Response:
-    """Keep an accepted or a rejected set for the next training; answered when it is on the disk."""
+    """Keep what was accepted, rejected or shown for the next training; answered when it is on the disk."""
     service: Service = request.app.state.service
     service.check_token(token.credentials if token else None)
     served = service.served
@@ -161,8 +163,25 @@ async def feedback(request: Request, token: Token, asked: schemas.FeedbackReques
     whole = [*basket.items, *new]
     if not all(type(item) in (str, int) for item in whole):
         raise Refused(422, "only items whose ids are strings or integers can be kept in the feedback log")
-    await service.store(asked.outcome, whole, judged=len(new), id=asked.id)
+    if asked.outcome == "shown":
+        write = _impression(served, asked, basket.items, new)
+    else:
+        write = partial(append_feedback, outcome=asked.outcome, items=whole, judged=len(new), id=asked.id)
+    await service.store(asked.outcome, write)
     return as_json({"stored": True, "unknown": [*basket.unknown, *items.unknown]})
+
+
+def _impression(
+    served: Served, asked: schemas.FeedbackRequest, basket: list[Hashable], shown: list[Hashable]
+) -> Callable[..., None]:
+    """What writes an impression: the known items that were shown, in their places, and what of them was taken."""
+    places: dict[Hashable, int] = {}
+    for place, item in zip(asked.positions or range(len(asked.items)), asked.items, strict=True):
+        for known in served.ids.resolve([item]).items:
+            places.setdefault(known, place)
+    taken = [item for item in served.ids.resolve(asked.taken or []).items if item in shown]
+    positions = [places[item] for item in shown]
+    return partial(append_impression, basket=basket, shown=shown, taken=taken, positions=positions, id=asked.id)
 
 
 # -- The catalogue -------------------------------------------------------------------------------

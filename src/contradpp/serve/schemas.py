@@ -135,14 +135,29 @@ class SampleRequest(Request):
 
 
 class FeedbackRequest(Request):
-    """Someone took, or turned down, `items` for a basket; the set to learn from is both together."""
+    """Someone took, or turned down, `items` for a basket; or was shown them, and took some or none."""
 
-    outcome: Literal["accepted", "rejected"]
+    outcome: Literal["accepted", "rejected", "shown"]
     items: Annotated[list[Item], Field(min_length=1)]
     basket: Basket = Field(default_factory=list)
+    taken: list[Item] | None = Field(default=None, description="With `shown`: what of the items was taken.")
+    positions: list[Annotated[Count, Field(ge=0)]] | None = Field(
+        default=None, description="With `shown`: the place of each item; 0, 1, 2, ... if left out."
+    )
     id: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
         default=None, description="The sender's name for this event: sent twice, it counts once."
     )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.outcome != "shown" and not (self.taken is None and self.positions is None):
+            raise ValueError("`taken` and `positions` go with the outcome `shown`")
+        if len(set(self.taken or [])) < len(self.taken or []) or not set(self.taken or []) <= set(self.items):
+            raise ValueError("`taken` must hold some of `items`, each once")
+        places = self.positions
+        if places is not None and (len(places) != len(self.items) or len(set(places)) < len(places)):
+            raise ValueError("`positions` must hold a different place for each of `items`")
+        return self
 
 
 class NewItem(Request):
