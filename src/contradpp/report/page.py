@@ -166,11 +166,11 @@ def _relations(items: Survey) -> str:
     rows = []
     for number in range(min(N_TABLE, len(items.names))):
         near = [_chip(name, f"{strength:.2f}") for name, strength in items.substitutes[number][:4]]
-        along = [_chip(name, f"×{times:.2f}") for name, times in items.complements[number][:4]]
+        along = [_chip(name, f"×{times:.2f}, {n:,}") for name, times, n in items.complements[number][:4]]
         rows.append([escape(short(items.names[number], 40)), _chips(near), _chips(along)])
     words = (
         "Kept apart: how alike two items are to the model, from 0 to 1 (never in the same basket). More likely: by how "
-        "much an item in the basket raises the chance of another to come next."
+        "much an item in the basket raises the chance of another to come next, and in how many baskets the two were."
     )
     if not items.attracts:
         words += " This kernel is symmetric: it pushes items apart but cannot pull them together, so little is raised."
