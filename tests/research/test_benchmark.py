@@ -74,6 +74,14 @@ def test_what_cannot_be_answered_counts_as_a_coin_would():
     assert np.isnan(found["log_likelihood"][large]).all()
 
 
+def test_a_basket_that_a_kernel_holds_impossible_is_not_timed():
+    """Items 0 and 1 are alike to this kernel, so that nothing follows a basket with both of them."""
+    V = np.eye(3)[[0, 0, 1, 2]]
+    model = cd.LowRankDPP.from_factors(V, items=range(4))
+    baskets = cd.Baskets.from_lists([[0, 1, 2], [0, 2, 3], [1, 2, 3]], items=range(4))
+    assert benchmark.query_milliseconds(benchmark.Question(model, baskets, baskets, 0, 1)) > 0
+
+
 def test_settings_are_chosen_apart_from_the_test(monkeypatch):
     """What is chosen does not change with the test baskets, and is the best of the validation scores."""
     monkeypatch.setattr(experiments, "split", lambda task: (small_split(task)[0], small_split(task)[1][:20]))
