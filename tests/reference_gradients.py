@@ -5,6 +5,7 @@ Notation as in `reference.py`; every function takes one set A at a time and retu
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -84,3 +85,10 @@ def skew_conditional(L: Array, sets: Sequence[Sequence[int]], weights: Sequence[
             grown = [np.linalg.det(L[np.ix_([*rest, j], [*rest, j])]) for j in range(len(L)) if j not in rest]
             total += share * (np.log(np.linalg.det(L[np.ix_(items, items)])) - np.log(sum(grown)))
     return float(total)
+
+
+def choice_log_likelihood(L: Array, chosen: Sequence[int], offered: Sequence[int]) -> float:
+    """log P(Y = chosen | Y ⊆ offered) for any kernel L, by its definition: det L_chosen / Σ_{Y ⊆ offered} det L_Y."""
+    subsets = itertools.chain.from_iterable(itertools.combinations(offered, k) for k in range(len(offered) + 1))
+    total = sum(np.linalg.det(L[np.ix_(Y, Y)]) if Y else 1.0 for Y in subsets)
+    return float(np.log(np.linalg.det(L[np.ix_(chosen, chosen)]) if len(chosen) else 1.0) - np.log(total))

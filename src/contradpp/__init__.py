@@ -8,6 +8,7 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.readers import read_baskets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.learn import callbacks, objectives
+from contradpp.metrics.choices import evaluate_choices
 from contradpp.metrics.compare import compare
 from contradpp.metrics.report import evaluate
 from contradpp.metrics.slates import evaluate_slates
@@ -33,6 +34,7 @@ __all__ = [
     "datasets",
     "errors",
     "evaluate",
+    "evaluate_choices",
     "evaluate_slates",
     "load",
     "objectives",

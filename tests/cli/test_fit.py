@@ -16,7 +16,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.cli import fit as command
-from contradpp.data.feedback import append_feedback
+from contradpp.data.feedback import append_feedback, append_impression
 from contradpp.errors import ConvergenceError
 from contradpp.learn.callbacks import Callback
 
@@ -131,6 +131,18 @@ def test_validation_may_be_a_share_or_a_file(call, orders, tmp_path):
         shown = call("fit", orders, "-o", tmp_path / "m", *QUICK, "--validation", given)
         assert shown.code == 0, shown.err
     assert tomllib.loads((tmp_path / "m.toml").read_text())["validation"] == str(orders)
+
+
+@pytest.mark.parametrize("objective", ["explicit", "choice"])
+def test_impressions_are_learned_as_choices(call, orders, tmp_path, objective):
+    log = tmp_path / "feedback.jsonl"
+    for _ in range(60):
+        append_impression(log, ["T1"], ["C1", "M1"], ["C1"])
+    model = ["--model", "lowrank", "--objective", objective]
+    shown = call("fit", orders, "-o", tmp_path / "m", *QUICK, *model, "--feedback", log)
+    assert "60 accepted sets are told from what was refused" in shown.out
+    learned = cd.load(tmp_path / "m")
+    assert learned.log_det(["T1", "C1"]) > learned.log_det(["T1", "M1"])
 
 
 def test_feedback_is_learned_from(call, orders, tmp_path):
@@ -396,3 +408,22 @@ def test_the_likelihood_of_a_large_catalogue_needs_the_symmetric_model(call, ord
     found = chosen_model(call, orders, "-o", tmp_path / "m", "--objective", "mle")
     assert found["value"] == "lowrank"
     assert "more than 3 items" in found["why"]
+
+
+def test_features_tell_of_items_that_never_sold(tmp_path, call):
+    baskets, items, model = (tmp_path / name for name in ("orders.txt", "items.csv", "shop.safetensors"))
+    baskets.write_text("\n".join(["1 2 3", "1 2", "4 5 6", "4 5"] * 30))
+    rows = [f"{k},thing {k},{'red' if k in (1, 2, 3, 7) else 'blue'}" for k in range(1, 9)]
+    items.write_text("\n".join(["product_id,product_name,shelf", *rows]))
+    words = ["--features", str(items), "--category", "shelf", "--max-iter", "2", "--test-size", "0"]
+    told = call("fit", baskets, "-o", model, *words, "--new-items").out
+    assert "Features: 6 of the 6 items have some (product_name, shelf)" in told
+    assert "of the variance of log popularity" in told
+    found = cd.load(model)
+    assert list(found.items_) == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert found.items_.name(7) == "thing 7"
+    assert found.items_.categories[8] == "blue"
+    assert "of the variance of log popularity" in call("info", model).out
+    refused = call("fit", baskets, "-o", model, "--new-items")
+    assert refused.code == 2
+    assert "--new-items needs --features" in refused.err

@@ -182,6 +182,11 @@ def test_evaluation(call, model, orders):
     found = json.loads(call("evaluate", model, orders, "--min-size", 2, "--json").out)
     assert 0 < found["mpr_fair"] <= 100
     assert call("evaluate", model, "no-such-file").code == 1
+    views = orders.with_name("views.txt")
+    views.write_text("T1 C1 M1;C1\nM1 T1;T1\n")
+    found = json.loads(call("evaluate", model, views, "--choices", "--json").out)
+    assert (found["n_baskets"], found["log_likelihood"] < 0, 0 < found["mpr"] <= 100) == (2, True, True)
+    assert "`offered` sets" in call("evaluate", model, orders, "--choices").err
     assert call("evaluate", model, orders, "--ks", "0").code == 2
 
 

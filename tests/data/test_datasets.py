@@ -134,10 +134,14 @@ def test_items_of_the_shops_have_names_and_categories(name: str, n_categories: i
 
 
 @needs_data
-def test_yoochoose_is_what_was_bought() -> None:
+def test_yoochoose_is_what_was_bought_of_what_was_looked_at() -> None:
     baskets = datasets.load("yoochoose")
     assert (baskets.sizes.min(), baskets.sizes.max()) == (1, 5)
     assert list(baskets[:3]) == [[1, 4], [5], [8]]
+    assert baskets.offered is not None
+    assert [baskets.items[c] for c in baskets.offered.indices[:4]] == [1, 2, 3, 4]
+    assert (baskets.offered.sizes.min(), baskets.offered.sizes.max()) == (2, 10)
+    assert (baskets.refused.sizes == baskets.offered.sizes - baskets.sizes).all()
 
 
 @needs_data

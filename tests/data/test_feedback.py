@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import subprocess
@@ -13,8 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import contradpp as cd
-from contradpp.data.feedback import Feedback, append_feedback, read_feedback
-from contradpp.errors import DataError
+from contradpp.data.feedback import (
+    Feedback,
+    append_feedback,
+    append_impression,
+    log_files,
+    read_choices,
+    read_feedback,
+)
+from contradpp.errors import DataError, ParameterError
 
 
 @pytest.fixture
@@ -85,7 +93,7 @@ def test_what_could_not_be_read_back_is_not_written(path, outcome, items, facts)
 
 
 def test_a_newer_version_is_refused(path):
-    path.write_text('{"v": 2, "outcome": "accepted", "set": ["a"]}\n')
+    path.write_text('{"v": 3, "outcome": "accepted", "set": ["a"]}\n')
     with pytest.raises(DataError, match="line 1"):
         read_feedback(path)
 
@@ -143,3 +151,95 @@ def test_a_model_learns_from_the_log(path):
     model.partial_fit(liked, negatives=rejected)
     assert "lemon" in model.items_
     assert model.score_samples(["tea", "lemon"]) > model.score_samples(["milk", "lemon"])
+
+
+# -- Impressions -------------------------------------------------------------------------------------------
+
+
+def choices_of(path) -> tuple[list, list]:
+    choices = read_choices(path)
+    offered = (
+        []
+        if choices.offered is None
+        else [
+            [choices.items[code] for code in choices.offered.indices[first:last]]
+            for first, last in itertools.pairwise(choices.offered.indptr)
+        ]
+    )
+    return list(choices), offered
+
+
+def test_impressions_are_choices(path):
+    append_impression(path, ["pasta"], ["sauce", "soap"], ["sauce"], id="a", time="now")
+    append_impression(path, ["pasta"], ["sauce", "soap"], ["sauce"], id="a")  # sent again
+    append_impression(path, [], [7, 8], positions=[3, 1])
+    append_feedback(path, "accepted", ["tea", "milk"], judged=1)
+    append_feedback(path, "rejected", ["tea", "soap"], judged=1)
+    append_feedback(path, "rejected", ["jam", "soap"])  # nobody knows which of them was suggested
+    chosen, offered = choices_of(path)
+    assert chosen == [["pasta", "sauce"], [], ["tea", "milk"], ["tea"]]
+    assert offered == [["pasta", "sauce", "soap"], [7, 8], [], ["tea", "soap"]]
+    assert read_feedback(path) == Feedback(
+        [["pasta", "sauce"], ["tea", "milk"]], [["pasta", "soap"], [7], [8], ["tea", "soap"], ["jam", "soap"]], 0
+    )
+    first, _, third, *_ = map(json.loads, path.read_text().splitlines())
+    assert first == {"v": 2, "outcome": "shown", "basket": ["pasta"], "shown": ["sauce", "soap"],
+                     "positions": [0, 1], "taken": ["sauce"], "id": "a", "time": "now"}  # fmt: skip
+    assert third["positions"] == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("basket", "shown", "taken", "positions"),
+    [
+        ([], [], [], None), (["a"], ["a"], [], None), ([], ["a", "a"], [], None), ([], ["a"], ["b"], None),
+        ([], ["a", "b"], ["a", "a"], None), ([], ["a", "b"], [], [0]), ([], ["a", "b"], [], [1, 1]),
+        ([], ["a"], [], [-1]), ([], [("a",)], [], None), ([], [1.5], [], None),
+    ],
+)  # fmt: skip
+def test_impressions_that_make_no_sense_are_refused(path, basket, shown, taken, positions):
+    with pytest.raises(ParameterError):
+        append_impression(path, basket, shown, taken, positions=positions)
+    assert not path.exists()
+    event = {"v": 2, "outcome": "shown", "basket": basket, "shown": shown, "taken": taken,
+             "positions": positions if positions is not None else list(range(len(shown)))}  # fmt: skip
+    path.write_text(json.dumps(event) + "\n")
+    assert read_feedback(path).damaged == 1
+
+
+def test_a_long_log_is_set_aside_and_read_as_a_whole(path):
+    for number in range(40):
+        append_impression(path, ["tea"], [number, "soap"], [number], rotate=400)
+    parts = log_files(path)
+    assert len(parts) > 8
+    assert [part.name for part in parts[:2]] == ["feedback.jsonl.1", "feedback.jsonl.2"]
+    assert all(part.stat().st_size >= 400 for part in parts if part != path)
+    (path.parent / "feedback.jsonl.bak").write_text("not ours")
+    assert [basket[1] for basket in read_choices(path)] == list(range(40))
+    assert path.exists()  # also right after one was set aside
+    path.unlink()
+    assert len(read_choices(path)) >= 30
+    assert len(read_choices(path, taken=True)) == len(read_choices(path))
+
+
+def test_a_log_that_cannot_be_set_aside_grows_on(path, monkeypatch, caplog):
+    monkeypatch.setattr(type(path), "rename", lambda *_: full())
+    for _ in range(5):
+        append_impression(path, ["tea"], ["soap"], rotate=10)
+    assert len(read_choices(path)) == 5
+    assert len(read_choices(path, taken=True)) == 0
+    assert "could not be set aside" in caplog.text
+
+
+ROTATE_MANY = """
+import sys
+from contradpp.data.feedback import append_impression
+for number in range(60):
+    append_impression(sys.argv[1], [], [f"{sys.argv[2]}-{number}"], rotate=400)
+"""
+
+
+def test_writers_of_several_processes_lose_nothing_while_the_log_is_set_aside(path):
+    writers = [subprocess.Popen([sys.executable, "-c", ROTATE_MANY, str(path), name]) for name in "ab"]
+    assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
+    shown = [offered[0] for offered in choices_of(path)[1]]
+    assert sorted(shown) == sorted(f"{name}-{number}" for name in "ab" for number in range(60))

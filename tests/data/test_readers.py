@@ -476,6 +476,8 @@ def test_binary_garbage_is_refused_with_its_line(write, kind):
         (b"\xfd7zXZ\0", "xz"),
         ("1 2\n".encode("utf-16"), "UTF-16"),
         (b"BZh9", "bzip2"),
+        (b"%PDF-1.4\n1 0 obj\n", "PDF"),
+        (b"<!DOCTYPE html>\n<html>\n", "web page"),
     ],
 )
 def test_foreign_files_are_called_by_name(write, content, what):

@@ -16,7 +16,7 @@ from contradpp.data.sets import Sets
 from contradpp.dpp.factor import SINGULAR
 from contradpp.dpp.grow import greedy_completion
 from contradpp.dpp.kernel import Kernel
-from contradpp.errors import ParameterError, RankError
+from contradpp.errors import NumericalError, ParameterError, RankError
 from contradpp.metrics.kernel_scoring import KernelScorer
 from contradpp.metrics.leave_one_out import rank_one_by_one
 from exact import ExactDPP, chi_square_p_value, subsets
@@ -398,6 +398,13 @@ def test_wide_scales_beside_a_skew_part(seed):
     assert chances.sum() == pytest.approx(1, abs=1e-7)
     inside = [sum(p for p, s in zip(chances, subsets(M), strict=True) if i in s) for i in range(M)]
     np.testing.assert_allclose(model.marginals(), inside, atol=1e-6)
+
+
+def test_weights_beyond_all_digits_are_a_typed_error():
+    S = np.zeros((3, 3))
+    S[0, 1], S[1, 0] = 1.0, -1.0
+    with pytest.raises(NumericalError, match="singular to rounding"):
+        cd.NonsymmetricDPP.from_factors(np.full((3, 2), 1e30), S=S).marginals()
 
 
 def test_small_eigenvalues_count_in_float32():

@@ -278,3 +278,23 @@ def test_parameters_of_the_kernel():
     clone = base.clone(model)
     assert clone.kernel is not model.kernel
     assert clone.get_params()["kernel__alpha"] == 0.7
+
+
+def test_weights_are_learned_from_what_was_refused_where_that_is_known():
+    """Popular items are offered and refused all the time: among what was offered, popularity speaks against an item."""
+    rng = np.random.default_rng(0)
+    chosen = [[f"rare{rng.integers(6)}", f"odd{rng.integers(6)}"] for _ in range(300)]
+    offered = [[*basket, "star", "hit"] for basket in chosen]
+    orders = [["star", "hit"]] * 200
+    plain = cd.Baskets.from_lists(chosen + orders)
+    seen = cd.Baskets.from_lists(chosen + orders, offered=offered + [[]] * 200)
+    kernel = cd.NonsymmetricDPP(2, 2, max_iter=3)
+    without, told = (cd.ConditionalDPP(kernel, random_state=0).fit(data) for data in (plain, seen))
+    among = ["star", "hit", "rare0"]
+    ranks = [list(model.recommend(["odd0"], 3, candidates=among)[0]).index("rare0") for model in (without, told)]
+    assert ranks[1] <= ranks[0]
+    scores = [model.predict_next(["odd0"])[model.items_.code("star")] for model in (without, told)]
+    assert scores[1] < scores[0]
+    before = told.weights_
+    told.partial_fit(seen.subset(np.arange(50)))
+    assert told.weights_ != before

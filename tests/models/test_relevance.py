@@ -18,7 +18,7 @@ from contradpp.models.relevance import (
     Relevance,
     Weights,
     ask_questions,
-    choose_sets,
+    choose_baskets,
     learn_weights,
     log_likelihood,
 )
@@ -36,7 +36,8 @@ def questions(seed: int = 0, n: int = 30, width: int = 7, n_features: int = 3) -
 def shop() -> tuple[cd.Baskets, Relevance]:
     """Voices that have learned from a small shop."""
     baskets = cd.Baskets.from_lists(_lists(), items=list("abcdefghij"))
-    kernel = KernelVoice(cd.NonsymmetricDPP(3, 4, max_iter=5, random_state=0, n_jobs=1).fit(baskets).kernel_)
+    fitted = cd.NonsymmetricDPP(3, 4, max_iter=5, random_state=0, n_jobs=1).fit(baskets)
+    kernel = KernelVoice(fitted.kernel_, len(fitted.items_))
     voices = {name: kind.make().fit(baskets) for name, kind in KINDS.items()}
     features = {name: KINDS[name].features for name in voices} | {KERNEL: kernel.features}
     told = Relevance(voices | {KERNEL: kernel}, features)
@@ -134,23 +135,44 @@ def test_nearly_dependent_sets_are_done_one_by_one():
 
 
 def test_whole_baskets_of_two_and_more_are_asked_about():
-    sets = Sets(np.array([0, 1, 4, 6, 6, 9]), np.arange(9, dtype=np.int32))
-    assert set(choose_sets(sets, 100, seed=0).sizes) == {2, 3}
-    assert choose_sets(sets, 100, seed=0).count == 3
-    few = choose_sets(sets, 3, seed=0)
-    assert few.count < 3
+    baskets = cd.Baskets.from_csr([0, 1, 4, 6, 6, 9], np.arange(9))
+    assert set(choose_baskets(baskets, 100, seed=0).sizes) == {2, 3}
+    assert choose_baskets(baskets, 100, seed=0).n_baskets == 3
+    few = choose_baskets(baskets, 3, seed=0)
+    assert few.n_baskets < 3
     assert len(few.indices) >= 3
-    assert choose_sets(Sets.one(np.array([1], dtype=np.int32)), 5, seed=0).count == 0
+    assert choose_baskets(cd.Baskets.from_lists([[1]]), 5, seed=0).n_baskets == 0
+
+
+def test_what_was_refused_are_the_only_competitors(shop):
+    """log P(i | A∖i) among i and the refused items, where these are known."""
+    baskets, told = shop
+    some = baskets.subset(np.flatnonzero(baskets.sizes >= 2)[:6])
+    rest = [next(item for item in baskets.items if item not in basket) for basket in some]
+    offered = [
+        [*basket, item] if number % 2 else [] for number, (basket, item) in enumerate(zip(some, rest, strict=True))
+    ]
+    choices = cd.Baskets.from_lists(list(some), offered=offered, items=baskets.items)
+    plain, asked = (ask_questions(told, one, seed=0, n_jobs=1) for one in (some, choices))
+    owner = np.repeat(np.arange(6), some.sizes)
+    for number, (ours, theirs) in enumerate(zip(asked.log_counts, plain.log_counts, strict=True)):
+        if owner[number] % 2:
+            assert np.isfinite(ours).sum() == 2  # the item itself and the one that was refused
+            code = baskets.items.code(rest[owner[number]])
+            without = [c for c in range(baskets.n_items) if c not in some.codes(owner[number])]
+            np.testing.assert_array_equal(asked.features[number, 1], plain.features[number, 1 + without.index(code)])
+        else:
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_sample_of_competitors_gives_the_sum_over_all(shop, monkeypatch):
     baskets, told = shop
-    everything = ask_questions(told, baskets.sets, 10, seed=0, n_jobs=1)
+    everything = ask_questions(told, baskets, seed=0, n_jobs=1)
     exact = log_likelihood(everything, told.weights.theta)[0]
     monkeypatch.setattr(relevance, "ALL_UP_TO", 5)
     monkeypatch.setattr(relevance, "N_BEST", 1)
     monkeypatch.setattr(relevance, "N_RANDOM", 2)
-    sampled = [ask_questions(told, baskets.sets, 10, seed=seed, n_jobs=1) for seed in range(40)]
+    sampled = [ask_questions(told, baskets, seed=seed, n_jobs=1) for seed in range(40)]
     assert sampled[0].features.shape[1] < 10 or np.isinf(sampled[0].log_counts).any()
     totals = []
     for asked in [everything, *sampled]:
@@ -168,6 +190,6 @@ def test_questions_do_not_depend_on_the_number_of_threads(shop, monkeypatch):
     monkeypatch.setattr(relevance, "ALL_UP_TO", 5)
     monkeypatch.setattr(relevance, "N_BEST", 1)
     monkeypatch.setattr(relevance, "N_RANDOM", 2)
-    one, two = (ask_questions(told, baskets.sets, 10, seed=0, n_jobs=n) for n in (1, 2))
+    one, two = (ask_questions(told, baskets, seed=0, n_jobs=n) for n in (1, 2))
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a, b)

@@ -356,3 +356,9 @@ def test_rows_have_no_diagonal():
     rows = Rows.of(csr_array(np.array([[5.0, 1.0], [0.0, 3.0]])))
     assert rows.matrix(2).toarray().tolist() == [[0, 1], [0, 0]]
     assert (rows.at(0, 1), rows.at(1, 0), rows.at(0, 0)) == (1.0, 0.0, 0.0)
+
+
+def test_rows_of_a_file_must_be_numbered():
+    for indptr, columns in (([0.0, np.nan], [0]), ([0, 1], [np.nan])):
+        with pytest.raises(ValueError, match="not numbered"):
+            Rows.checked(1, np.array(indptr), np.array(columns), np.ones(1))

@@ -7,7 +7,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.atlas import pair_ratios
-from contradpp.report.survey import complements, popular, substitutes
+from contradpp.report.survey import complements, popular, substitutes, survey
 
 
 def test_substitutes_are_the_similar_items(model):
@@ -37,3 +37,16 @@ def test_a_model_that_knows_complements_is_asked(model, monkeypatch):
 def test_popular_items_occur():
     shop = cd.Baskets.from_lists([["b"], ["a", "b"]], items=["a", "b", "never"])
     assert popular(shop, 5).tolist() == [1, 0]
+
+
+def test_what_was_rarely_together_is_no_complement():
+    """Lemons and hair colour, sold together twice, stood first."""
+    rng = np.random.default_rng(0)
+    lists = [["tea", "milk"]] * 40 + [["lemons", "hair colour"]] * 2
+    lists += [[str(item)] for item in rng.choice(["tea", "milk", "lemons", "bread"], size=60)]
+    train = cd.Baskets.from_lists(lists)
+    found = survey(cd.NonsymmetricDPP(2, 3, random_state=0).fit(train), train)
+    by_name = dict(zip(found.names, found.complements, strict=True))
+    assert by_name["lemons"] == []
+    assert [(name, n) for name, _, n in by_name["tea"]][:1] == [("milk", 40)]
+    assert ", in 40" in found.as_json()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 
 import pytest
 
-from contradpp.data.feedback import read_feedback
+from contradpp.data.feedback import log_files, read_choices, read_feedback
 
 
 def test_the_set_is_the_basket_with_what_was_judged(start):
@@ -53,3 +54,34 @@ def test_a_full_or_broken_disk_is_told_and_the_rest_goes_on(start, monkeypatch, 
 def test_a_device_that_is_really_full(start):
     server = start(feedback="/dev/full")
     assert server.post("/v1/feedback", {"outcome": "accepted", "items": ["limes"]}).status_code == 507
+
+
+def test_impressions_are_kept_with_their_places(start):
+    server = start(feedback_bytes=300)
+    event = {"outcome": "shown", "basket": ["spaghetti", "who?"], "taken": ["parmesan"], "id": "7",
+             "items": ["parmesan", "what?", "bin bags", "spaghetti"]}  # fmt: skip
+    assert server.post("/v1/feedback", event).json() == {"stored": True, "unknown": ["who?", "what?"]}
+    server.post("/v1/feedback", event)
+    server.post("/v1/feedback", {"outcome": "shown", "items": ["limes", "bin bags"], "positions": [4, 2]})
+    ((first, *_),) = [part.read_text().splitlines() for part in log_files(server.feedback_path)[:1]]
+    told = json.loads(first)
+    assert (told["v"], told["shown"], told["positions"]) == (2, ["parmesan", "bin bags"], [0, 2])
+    assert {"time", "model"} <= told.keys()
+    assert len(log_files(server.feedback_path)) > 1  # it was set aside
+    choices = read_choices(server.feedback_path)
+    assert list(choices) == [["spaghetti", "parmesan"], []]
+    assert choices.refused.sizes.tolist() == [1, 2]
+    assert "contradpp_feedback_shown_total 3" in server.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"taken": ["limes"]}, {"taken": ["parmesan", "parmesan"]}, {"positions": [0]}, {"positions": [1, 1]},
+     {"positions": [0, -1]}, {"outcome": "accepted", "taken": ["parmesan"]},
+     {"outcome": "rejected", "positions": [0, 1]}, {"items": ["what?", "spaghetti"]}, {"items": []}],
+)  # fmt: skip
+def test_impressions_that_make_no_sense_are_refused(start, wrong):
+    server = start()
+    event = {"outcome": "shown", "basket": ["spaghetti"], "items": ["parmesan", "bin bags"], **wrong}
+    assert server.post("/v1/feedback", event).status_code == 422
+    assert not server.feedback_path.exists() or not server.feedback_path.read_bytes()

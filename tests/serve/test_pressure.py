@@ -17,8 +17,10 @@ import scipy.sparse
 
 import contradpp as cd
 from contradpp.dpp.whole import MOST_DENSE
+from contradpp.serve import routes
 from contradpp.serve.options import Limits, ServiceSettings
 from contradpp.serve.reloader import Reloader
+from contradpp.serve.served import Served
 from serve.live import launch, small_shop, wait_until
 
 # -- Models too large for a dense matrix ---------------------------------------------------------
@@ -139,6 +141,30 @@ def test_a_request_that_takes_too_much_work_is_refused(start, path, body):
     assert server.post("/v1/recommend", {"basket": []}).status_code == 200
 
 
+def test_samples_of_a_kernel_inside_another_model_have_their_price():
+    """A conditional model's kernel draws like a nonsymmetric one, and took its single thread for minutes."""
+    train = cd.datasets.load("grocer", n_baskets=300, random_state=0)
+    model = cd.ConditionalDPP(random_state=0).fit(train)
+    inside, alone = Served(model, "v"), Served(model.estimator_, "v")
+    assert inside.sampling_cost(100, 200) == alone.sampling_cost(100, 200) > Limits().work
+
+
+def test_a_long_answer_is_not_written_in_the_event_loop(start, monkeypatch):
+    server, threads = start(), []
+    write = routes.as_json_of_many
+    monkeypatch.setattr(
+        routes, "as_json_of_many", lambda *a: threads.append(threading.current_thread().name) or write(*a)
+    )
+    asked = {"baskets": [["limes"]] * 256, "n": 30}
+    answer = server.post("/v1/recommend", asked).json()
+    assert len(answer["results"]) == 256
+    (alone,) = server.post("/v1/recommend", {"basket": ["limes"], "n": 30}).json()["results"]
+    items = [[one["item"] for one in found["suggestions"]] for found in (answer["results"][255], alone)]
+    assert items[0] == items[1]
+    assert threads[0].startswith("contradpp-serve")
+    assert not threads[1].startswith("contradpp-serve")
+
+
 # -- Connections ---------------------------------------------------------------------------------
 
 
@@ -229,6 +255,7 @@ def test_the_log_says_what_the_start_does(start, caplog):
 SERVER = """
 import pathlib, resource, time
 from contradpp.serve.served import Served
+from contradpp.serve import routes
 from contradpp.serve.options import Limits, ServiceSettings
 def slow(self, *args, **kwargs):
     pathlib.Path({begun!r}).touch()

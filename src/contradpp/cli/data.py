@@ -18,7 +18,7 @@ import numpy as np
 
 from contradpp.cli.destination import check_writable
 from contradpp.cli.inputs import baskets_from, layout_options, reading_from
-from contradpp.cli.output import Column, busy, in_bytes, json_option, show_json, show_table
+from contradpp.cli.output import Column, busy, in_bytes, json_option, say, show_json, show_table
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.errors import DataError
@@ -96,6 +96,8 @@ def convert(data: str, output: Path, as_json: bool, **layout: Any) -> None:
     with busy(f"Converting {data} ..."):
         baskets = baskets_from(data, **layout)
         write_baskets(baskets, output)
+    if baskets.offered is not None:
+        say("What the baskets were chosen from is not in the new file: it holds what was chosen.")
     size = output.stat().st_size
     if as_json:
         show_json({"output": str(output), "n_baskets": baskets.n_baskets, "n_items": baskets.n_items, "bytes": size})

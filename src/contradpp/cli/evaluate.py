@@ -37,12 +37,13 @@ def levels(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int,
 @option("--ks", callback=levels, default="1,5,10,20", help="The k of p@k, between commas.")
 @random_state_option("Seed of the held-out items and of the random sets.")
 @option("--min-size", type=int, default=1, help="Leave out test baskets with fewer items.")
+@option("--choices", is_flag=True, help="Measure what is taken of what is offered, where the file says so.")
 @n_jobs_option
 @layout_options
 @json_option
 def evaluate(
-    model: str, data: str, ks: tuple[int, ...], random_state: int, min_size: int, n_jobs: int | None, as_json: bool,
-    **layout: Any,
+    model: str, data: str, ks: tuple[int, ...], random_state: int, min_size: int, choices: bool, n_jobs: int | None,
+    as_json: bool, **layout: Any,
 ) -> None:  # fmt: skip
     """Evaluate MODEL on the baskets of DATA, a file or the name of a data set.
 
@@ -50,11 +51,17 @@ def evaluate(
 
     \b
     contradpp evaluate shop.safetensors next-week.csv --min-size 2
+    contradpp evaluate shop.safetensors views.csv --chosen bought --choices
     """
     with busy("Measuring ..."):
         loaded = cd.load(model)
         baskets = baskets_for(loaded, model, data, **layout)
-        report = cd.evaluate(loaded, baskets, ks=ks, random_state=random_state, min_size=min_size, n_jobs=n_jobs)
+        report: Any = None
+        if choices:
+            loaded.n_jobs = n_jobs
+            report = cd.evaluate_choices(loaded, baskets, random_state=random_state)
+        else:
+            report = cd.evaluate(loaded, baskets, ks=ks, random_state=random_state, min_size=min_size, n_jobs=n_jobs)
         text = str(report)
     if as_json:
         show_json(report.as_dict())

@@ -30,7 +30,7 @@ from contradpp.cli.output import (
 from contradpp.cli.run import Run, judge, prepare, train
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ConvergenceError
-from contradpp.report.measured import KS, Example, Measured
+from contradpp.report.measured import KS, Example, Measured, explained
 from contradpp.report.page import Subject, render
 
 SETTINGS_MARK = "# Written by contradpp"
@@ -68,6 +68,8 @@ def fit(
     files = places(ctx, output, report, force=force)
     if given["resume"] and given["checkpoint"] is None:
         raise click.UsageError("--resume needs --checkpoint, the file to go on from")
+    if given["new_items"] and given["features"] is None:
+        raise click.UsageError("--new-items needs --features, the file that tells of them")
     run = prepare(data, given)
     if not as_json:
         introduce(run, data)
@@ -141,9 +143,16 @@ def introduce(run: Run, data: str) -> None:
         heading(f"Learning from {run.learned.n_baskets:,} baskets; {held}")
     rows = [[choice.option.replace("_", "-"), str(choice.value), choice.why] for choice in run.choices]
     show_table([Column("setting"), Column("chosen"), Column("because")], rows)
+    if run.features is not None:
+        n_known = sum(item in run.baskets.items for item in run.features.ids or ())
+        click.echo(
+            f"Features: {n_known:,} of the {summary.n_items:,} items have some ({', '.join(run.features.columns)})."
+        )
     if run.feedback is not None:
         liked, rejected = len(run.feedback.positives), len(run.feedback.negatives)
-        click.echo(f"Feedback: {liked:,} accepted sets are learned as baskets, {rejected:,} rejected ones pushed away.")
+        how = "told from" if run.by_choice else "learned as baskets,"
+        what = "what was refused" if run.by_choice else f"{rejected:,} rejected ones pushed away"
+        click.echo(f"Feedback: {liked:,} accepted sets are {how} {what}.")
 
 
 def keep_unfinished(run: Run, files: Files, settings: str, stop: BaseException) -> None:
@@ -206,6 +215,7 @@ def summary(run: Run, files: Files) -> dict[str, Any]:
         "parameters": getattr(run.model, "kernel", run.model).get_params(),
         "rounds": run.model.n_iter_,
         "seconds": run.seconds,
+        "features": run.model.explained_,
         "name": run.name,
         "held_out": None if measured is None else {name: r.as_dict() for name, r in measured.reports.items()},
         "verdict": None if measured is None else measured.verdict(run.name),
@@ -216,6 +226,8 @@ def summary(run: Run, files: Files) -> dict[str, Any]:
 def show(run: Run, files: Files) -> None:
     """What came of the run, for people."""
     click.echo(f"\nLearned in {run.seconds:.1f} s, {run.model.n_iter_} rounds{best_round(run.model.history_)}.")
+    if run.model.explained_ is not None:
+        paragraph(explained(run.model.explained_))
     if run.measured is None:
         click.echo("Nothing was held out, so there is no measurement: `contradpp evaluate` makes one on other baskets.")
     else:

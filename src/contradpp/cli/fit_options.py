@@ -168,6 +168,10 @@ OPTIONS: dict[str, dict[str, Spec]] = {
         "min_item_count": _option(_COUNT, "Leave out items that are in fewer baskets than this.", default=1),
         "feedback": _option(OLD_FILE,
                             "Log of accepted and rejected suggestions, as `serve` writes it, to learn from too."),
+        "features": _option(OLD_FILE, "CSV or Parquet file with a row per item: names, categories, numbers, vectors. "
+                            "New items can then be added, and those that seldom sell are judged better. --name and "
+                            "--category may be columns of it."),
+        "new_items": _option(None, "Also take in the items of --features that never sold.", is_flag=True),
         "random_state": _option(int, "Seed of split, start and training.", default=0),
         "n_jobs": _option(_COUNT, "Threads; all cores if left out. Results do not depend on it."),
     },

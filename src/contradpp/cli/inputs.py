@@ -44,7 +44,7 @@ at_most_option = option("--at-most", multiple=True, metavar="[CATEGORY=]N",
 n_jobs_option = option("--n-jobs", type=click.IntRange(1), help="Threads; all cores if left out.")
 _SEPARATORS = re.compile("[,;\t]")
 LONG_WORD = 120
-COLUMNS = ("basket", "item", "quantity", "name", "category")
+COLUMNS = ("basket", "item", "quantity", "name", "category", "chosen")
 LAYOUT = ("format", *COLUMNS, "on_bad_row", "returns")
 
 _LAYOUT_OPTIONS = (
@@ -54,6 +54,7 @@ _LAYOUT_OPTIONS = (
     option("--quantity", help="Column of quantities: rows that are not positive are dropped."),
     option("--name", help="Column with readable item names; guessed if left out."),
     option("--category", help="Column with item categories."),
+    option("--chosen", help="Column that says what was taken of the items, which are then what was offered."),
     option("--on-bad-row", type=("error", "skip"), default="error", help="What to do with a row that cannot be read."),
     option("--returns", type=("drop", "keep"), default="drop", help="What to do with rows that look like returns."),
 )

@@ -15,7 +15,9 @@ from contradpp.cli.fit_options import CONDITIONAL, DEFAULT_MODEL, KNOBS, OPTIONS
 from contradpp.cli.inputs import COLUMNS, LAYOUT, baskets_from
 from contradpp.cli.output import busy, written
 from contradpp.data.baskets import Baskets
-from contradpp.data.feedback import Feedback, read_feedback
+from contradpp.data.columns import matches
+from contradpp.data.features import Given, read_features
+from contradpp.data.feedback import Feedback, read_choices, read_feedback
 from contradpp.distributed.shards import list_files
 from contradpp.errors import DataError
 from contradpp.learn.objectives import MOST_TO_INVERT
@@ -54,6 +56,12 @@ class Run:
     measured: Measured | None = None
     examples: list[Example] = field(default_factory=list)
     cluster: str | None = None  # the files that workers read
+    features: Given | None = None
+
+    @property
+    def by_choice(self) -> bool:
+        """Whether the objective tells what was taken from what was shown and refused, by itself."""
+        return getattr(self.model, "objective", None) in ("explicit", "choice")
 
 
 def prepare(data: str, given: dict[str, Any]) -> Run:
@@ -65,11 +73,16 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
     cluster = None
     if given["engine"] is not None:
         cluster, (data, given) = data, for_cluster(data, given)
+    features = None if given["features"] is None else features_from(given)
+    if features is not None:  # what it tells of items need not be in the file of baskets
+        layout |= {role: None for role in ("name", "category") if given[role] in features.columns}
     with busy(f"Reading {data} ..."):
         baskets = baskets_from(data, **layout)
         if given["min_item_count"] > 1:
             baskets = baskets.filter(min_size=1, min_item_count=given["min_item_count"])
     feedback = None if given["feedback"] is None else read_feedback(given["feedback"])
+    if features is not None:
+        baskets = with_labels(baskets, features, given)
     choices = choose(baskets, given)
     settings = given | {choice.option: choice.value for choice in choices}
     usable = (
@@ -84,7 +97,7 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
     left_out = baskets.n_baskets - usable.n_baskets
     return Run(
         given, choices, baskets, learned, test, feedback, validation, model, name, Path(data).name, left_out,
-        cluster=cluster,
+        cluster=cluster, features=features,
     )  # fmt: skip
 
 
@@ -114,21 +127,58 @@ def train(run: Run) -> None:
     started = time.perf_counter()
     baskets, negatives = run.learned, None
     if run.feedback is not None:
-        liked = Baskets.from_lists(run.feedback.positives)
-        baskets, negatives = Baskets.concat([baskets, liked]), run.feedback.negatives or None
+        log = run.given["feedback"]
+        baskets = Baskets.concat([baskets, read_choices(log, taken=not run.by_choice)])
+        negatives = None if run.by_choice else run.feedback.negatives or None
     try:
         if run.cluster is not None:
             run.model.fit(run.cluster, engine=run.given["engine"], validation=run.validation, **on_cluster(run.given))
         else:
-            run.model.fit(baskets, negatives=negatives, validation=run.validation, **long_run(run.given))
+            more = {} if run.features is None else {"item_features": run.features}
+            run.model.fit(baskets, negatives=negatives, validation=run.validation, **more, **long_run(run.given))
+            if run.features is not None and run.given["new_items"]:
+                add_unsold(run, run.features)
     finally:
         run.seconds = time.perf_counter() - started
 
 
+def features_from(given: dict[str, Any]) -> Given:
+    """The features of a file."""
+    with busy(f"Reading {given['features']} ..."):
+        return read_features(given["features"])
+
+
+def with_labels(baskets: Baskets, features: Given, given: dict[str, Any]) -> Baskets:
+    """The baskets with names and categories of the table of features, where they have none."""
+    names, categories = labels_of(features, given)
+    items = baskets.items
+    return baskets.with_names(names | items.names).with_categories(categories | items.categories)
+
+
+def labels_of(features: Given, given: dict[str, Any]) -> tuple[dict[Any, str], dict[Any, str]]:
+    """Names and categories by item: of the columns that are named, names also of one that is called so."""
+    guessed = matches(list(features.columns), "name")
+    columns = (given["name"] or (guessed[0] if len(guessed) == 1 else None), given["category"])
+    names, categories = (
+        {item: str(value) for item, value in zip(features.ids or (), features.columns[column].values, strict=True)
+         if value is not None}
+        if column in features.columns else {}
+        for column in columns
+    )  # fmt: skip
+    return names, categories
+
+
+def add_unsold(run: Run, features: Given) -> None:
+    """Add the items of the table that the model does not know."""
+    fresh = [item for item in features.ids or () if item not in run.model.items_]
+    names, categories = labels_of(features, run.given)
+    run.model.add_items(fresh, features.take(fresh), names=names, categories=categories)
+
+
 def for_cluster(data: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The file to choose settings by, and the options with what a cluster asks for."""
-    if given["feedback"] is not None or isinstance(given["validation"], str):
-        raise click.UsageError("--engine ray takes neither --feedback nor a file for --validation")
+    if given["feedback"] is not None or given["features"] is not None or isinstance(given["validation"], str):
+        raise click.UsageError("--engine ray takes neither --feedback nor --features nor a file for --validation")
     if given["model"] == CONDITIONAL:
         raise click.UsageError("--engine ray learns kernels only: --model nonsymmetric or lowrank")
     largest = max(list_files(data), key=lambda file: file.n_rows)

@@ -12,7 +12,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState, as_generator
-from contradpp.data.sets import Sets, checked_csr, frozen, pointers, take_sets, without_duplicates
+from contradpp.data.sets import (
+    Sets,
+    checked_csr,
+    difference,
+    frozen,
+    joined,
+    kept_entries,
+    pointers,
+    take_sets,
+    without_duplicates,
+)
 from contradpp.data.tables import OnBadRow, Returns, assemble_table, frame_to_arrow
 from contradpp.data.vocabulary import Vocabulary, plain, unusable_ids
 from contradpp.errors import DataError, ParameterError
@@ -37,6 +47,7 @@ class Summary:
     largest: int
     sizes: dict[str, int]
     popular: dict[str, int]
+    mean_offered: float | None = None  # items that a basket was chosen from, where that is known
 
     def as_dict(self) -> dict[str, Any]:
         """The figures as plain values, for JSON."""
@@ -49,6 +60,8 @@ class Summary:
             f"basket size: smallest {self.smallest}, median {self.median:g}, mean {self.mean:.2f}, "
             f"largest {self.largest}; {self.n_entries:,} entries",
         ]
+        if self.mean_offered is not None:
+            lines.append(f"chosen from {self.mean_offered:.2f} offered items on average")
         most = max(self.sizes.values(), default=0)
         for label, count in self.sizes.items():
             if count:
@@ -75,48 +88,80 @@ class Baskets(Sequence[list[Hashable]]):
         The CSR of codes: int64 of length n_baskets + 1, and int32.
     items : Vocabulary
         The item ids; the position of an id is its code.
+    offered : Sets or None
+        What each basket was chosen from, in codes: its own items and those that were refused. An empty set says that
+        this is not known of that basket; None, of any.
 
     Examples
     --------
     >>> B = Baskets.from_lists([["tea", "milk"], ["milk", "bread", "milk"]])
     >>> B.n_baskets, B.n_items, B.sizes.tolist(), B[1]
     (2, 3, [2, 2], ['milk', 'bread'])
+
+    What was looked at, and what of it was bought:
+
+    >>> B = Baskets.from_lists([["tea"], ["milk", "bread"]], offered=[["tea", "coffee"], ["milk", "bread", "jam"]])
+    >>> B.refused.sizes.tolist()
+    [1, 1]
     """
 
-    __slots__ = ("indices", "indptr", "items")
+    __slots__ = ("indices", "indptr", "items", "offered")
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
     items: Vocabulary
+    offered: Sets | None
 
-    def __init__(self, indptr: ArrayLike, indices: ArrayLike, items: Vocabulary) -> None:
+    def __init__(
+        self,
+        indptr: ArrayLike,
+        indices: ArrayLike,
+        items: Vocabulary,
+        offered: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> None:
         pointers, codes = checked_csr(indptr, indices, len(items))
         if unusable := unusable_ids(items):
             raise _not_an_id(unusable[0])
-        self._store(*without_duplicates(pointers, codes, len(items)), items)
+        chosen = Sets(*without_duplicates(pointers, codes, len(items)))
+        choices = None
+        if offered is not None:
+            choices = Sets(*without_duplicates(*checked_csr(*offered, len(items)), len(items)))
+            _check_chosen(chosen, choices, items)
+        self._store(*chosen, items, choices)
 
-    def _store(self, indptr: NDArray[np.int64], indices: NDArray[np.int32], items: Vocabulary) -> None:
+    def _store(
+        self, indptr: NDArray[np.int64], indices: NDArray[np.int32], items: Vocabulary, offered: Sets | None
+    ) -> None:
         object.__setattr__(self, "indptr", frozen(indptr))
         object.__setattr__(self, "indices", frozen(indices))
         object.__setattr__(self, "items", items)
+        object.__setattr__(self, "offered", offered)
 
     @classmethod
-    def _trusted(cls, indptr: NDArray[np.int64], indices: NDArray[np.int32], items: Vocabulary) -> Baskets:
+    def _trusted(
+        cls, indptr: NDArray[np.int64], indices: NDArray[np.int32], items: Vocabulary, offered: Sets | None
+    ) -> Baskets:
         """Baskets from arrays of our own making: no check and no search for duplicates."""
         baskets = cls.__new__(cls)
-        baskets._store(indptr, indices, items)
+        baskets._store(indptr, indices, items, offered)
         return baskets
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Baskets are immutable: cannot set {name!r}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Baskets, (self.indptr, self.indices, self.items)
+        return Baskets, (self.indptr, self.indices, self.items, self.offered)
 
     # -- Building ----------------------------------------------------------------------------------
 
     @classmethod
-    def from_lists(cls, lists: Iterable[Iterable[Any]], *, items: Iterable[Any] | None = None) -> Baskets:
+    def from_lists(
+        cls,
+        lists: Iterable[Iterable[Any]],
+        *,
+        items: Iterable[Any] | None = None,
+        offered: Iterable[Iterable[Any]] | None = None,
+    ) -> Baskets:
         """Baskets from an iterable of iterables of item ids: strings, numbers, or tuples of them.
 
         Parameters
@@ -125,7 +170,11 @@ class Baskets(Sequence[list[Hashable]]):
             A basket each. Empty ones are kept.
         items : iterable of hashable, optional
             The vocabulary. Without it, items are numbered in the order in which they first occur.
+        offered : iterable of iterables, optional
+            What each basket was chosen from; an empty one where that is not known.
         """
+        if offered is not None:
+            return cls.from_lists(lists, items=items).with_offered(cls.from_lists(offered, items=items))
         known = None if items is None else as_vocabulary(items)
         codes: dict[Hashable, int] = {} if known is None else {item: c for c, item in enumerate(known)}
         sizes: list[int] = []
@@ -189,7 +238,8 @@ class Baskets(Sequence[list[Hashable]]):
     @classmethod
     def from_arrow(
         cls, table: Any, *, basket: str | None = None, item: str | None = None, quantity: str | None = None,
-        name: str | None = None, category: str | None = None, on_bad_row: OnBadRow = "error", returns: Returns = "drop",
+        name: str | None = None, category: str | None = None, chosen: str | None = None,
+        on_bad_row: OnBadRow = "error", returns: Returns = "drop",
     ) -> Baskets:  # fmt: skip
         """Baskets from a pyarrow Table, RecordBatch or RecordBatchReader.
 
@@ -197,10 +247,11 @@ class Baskets(Sequence[list[Hashable]]):
         ----------
         table : pyarrow.Table, pyarrow.RecordBatch or pyarrow.RecordBatchReader
             Long (a row per basket and item) or with one column of lists (a row per basket).
-        basket, item, quantity, name, category, on_bad_row, returns : optional
+        basket, item, quantity, name, category, chosen, on_bad_row, returns : optional
             As of `contradpp.read_baskets`.
         """
         told = {"basket": basket, "item": item, "quantity": quantity, "name": name, "category": category}
+        told["chosen"] = chosen
         return cls(*assemble_table(table, told, on_bad_row=on_bad_row, returns=returns))
 
     # -- Looking -----------------------------------------------------------------------------------
@@ -254,6 +305,7 @@ class Baskets(Sequence[list[Hashable]]):
             np.array_equal(self.indptr, other.indptr)
             and np.array_equal(self.indices, other.indices)
             and self.items == other.items
+            and _same(self.offered, other.offered)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -265,6 +317,13 @@ class Baskets(Sequence[list[Hashable]]):
     def sets(self) -> Sets:
         """The CSR of codes."""
         return Sets(self.indptr, self.indices)
+
+    @property
+    def refused(self) -> Sets:
+        """What was offered with each basket and not taken, in codes; nothing where that is not known."""
+        if self.offered is None:
+            return Sets(np.zeros(self.n_baskets + 1, dtype=np.int64), np.empty(0, dtype=np.int32))
+        return difference(self.offered, self.sets, self.n_items)
 
     def to_csr(self) -> Any:
         """The baskets as a SciPy CSR array of ones (n_baskets × n_items)."""
@@ -290,7 +349,14 @@ class Baskets(Sequence[list[Hashable]]):
             largest=int(sizes.max(initial=0)),
             sizes={label: int(np.count_nonzero((sizes >= lo) & (sizes <= hi))) for label, lo, hi in _SIZE_BINS},
             popular={self.items.name(self.items[code]): int(counts[code]) for code in top.tolist() if counts[code]},
+            mean_offered=self._mean_offered(),
         )
+
+    def _mean_offered(self) -> float | None:
+        if self.offered is None or not len(self.offered.indices):
+            return None
+        sizes = self.offered.sizes
+        return float(sizes[sizes > 0].mean())
 
     def describe(self) -> str:
         """One screen about the data: how many baskets and items, how large, what is popular."""
@@ -311,7 +377,8 @@ class Baskets(Sequence[list[Hashable]]):
         if positions.size and (positions.min() < -self.n_baskets or positions.max() >= self.n_baskets):
             raise ParameterError(f"subset: positions must lie in 0..{self.n_baskets - 1}")
         positions = np.where(positions < 0, positions + self.n_baskets, positions)
-        return Baskets._trusted(*take_sets(Sets(self.indptr, self.indices), positions), self.items)
+        offered = None if self.offered is None else take_sets(self.offered, positions)
+        return Baskets._trusted(*take_sets(self.sets, positions), self.items, offered)
 
     def split(self, test_size: float | int = 0.2, random_state: RandomState = None) -> tuple[Baskets, Baskets]:
         """Split at random into (train, test), both with the whole vocabulary and in their original order.
@@ -348,28 +415,38 @@ class Baskets(Sequence[list[Hashable]]):
         """
         if max_size is not None and max_size < min_size:
             raise ParameterError(f"max_size={max_size} is below min_size={min_size}")
-        frequent = (self.item_counts >= min_item_count)[self.indices]
-        owner = np.repeat(np.arange(self.n_baskets), self.sizes)[frequent]
-        sizes = np.bincount(owner, minlength=self.n_baskets)
-        kept = Baskets._trusted(pointers(sizes), self.indices[frequent], self.items)
-        fits = sizes >= min_size
+        frequent = self.item_counts >= min_item_count
+        chosen = kept_entries(self.sets, frequent[self.indices])
+        offered = self.offered if self.offered is None else kept_entries(self.offered, frequent[self.offered.indices])
+        fits = chosen.sizes >= min_size
         if max_size is not None:
-            fits &= sizes <= max_size
-        return kept.subset(fits).compact()
+            fits &= chosen.sizes <= max_size
+        return Baskets._trusted(*chosen, self.items, offered).subset(fits).compact()
 
     def clip(self, size: int) -> Baskets:
-        """The baskets, each cut to its first `size` items."""
+        """The baskets, each cut to its first `size` items; the others were not refused, and count as not offered."""
         position = np.arange(len(self.indices)) - np.repeat(self.indptr[:-1], self.sizes)
-        return Baskets._trusted(pointers(np.minimum(self.sizes, size)), self.indices[position < size], self.items)
+        offered = self.offered
+        if offered is not None:
+            offered = difference(offered, kept_entries(self.sets, position >= size), self.n_items)
+        return Baskets._trusted(*kept_entries(self.sets, position < size), self.items, offered)
 
     def compact(self) -> Baskets:
         """The same baskets with a vocabulary of only the items that occur."""
-        used = np.flatnonzero(self.item_counts)
+        used = np.flatnonzero(self._occurs())
         if len(used) == self.n_items:
             return self
         recode = np.zeros(self.n_items, dtype=np.int32)
         recode[used] = np.arange(len(used), dtype=np.int32)
-        return Baskets._trusted(self.indptr, recode[self.indices], self.items.subset(used.tolist()))
+        offered = None if self.offered is None else Sets(self.offered.indptr, recode[self.offered.indices])
+        return Baskets._trusted(self.indptr, recode[self.indices], self.items.subset(used.tolist()), offered)
+
+    def _occurs(self) -> NDArray[np.bool_]:
+        """Whether an item is in some basket, or was offered."""
+        occurs: NDArray[np.bool_] = self.item_counts > 0
+        if self.offered is not None:
+            occurs[self.offered.indices] = True
+        return occurs
 
     def recode(self, items: Vocabulary, *, unknown: str = "error") -> Baskets:
         """The same baskets in the codes of another vocabulary.
@@ -377,22 +454,33 @@ class Baskets(Sequence[list[Hashable]]):
         Items that it lacks raise `UnknownItemError`, or are left out with `unknown="ignore"`.
         """
         if self.items == items:
-            return Baskets._trusted(self.indptr, self.indices, items)
+            return Baskets._trusted(self.indptr, self.indices, items, self.offered)
         table = np.full(max(self.n_items, 1), -1, dtype=np.int32)
-        present = np.flatnonzero(self.item_counts).tolist()
+        present = np.flatnonzero(self._occurs()).tolist()
         known = present if unknown == "error" else [code for code in present if self.items[code] in items]
         table[known] = items.codes([self.items[code] for code in known], unknown=unknown)
-        codes = table[self.indices]
-        owner = np.repeat(np.arange(self.n_baskets), self.sizes)[codes >= 0]
-        return Baskets._trusted(pointers(np.bincount(owner, minlength=self.n_baskets)), codes[codes >= 0], items)
+
+        def recoded(sets: Sets) -> Sets:
+            codes = table[sets.indices]
+            return kept_entries(Sets(sets.indptr, codes), codes >= 0)
+
+        return Baskets._trusted(*recoded(self.sets), items, None if self.offered is None else recoded(self.offered))
 
     def with_names(self, names: Mapping[Hashable, str]) -> Baskets:
         """The same baskets with readable item names attached."""
-        return Baskets._trusted(self.indptr, self.indices, self.items.with_names(names))
+        return Baskets._trusted(self.indptr, self.indices, self.items.with_names(names), self.offered)
 
     def with_categories(self, categories: Mapping[Hashable, str]) -> Baskets:
         """The same baskets with item categories attached."""
-        return Baskets._trusted(self.indptr, self.indices, self.items.with_categories(categories))
+        return Baskets._trusted(self.indptr, self.indices, self.items.with_categories(categories), self.offered)
+
+    def with_offered(self, offered: Any) -> Baskets:
+        """The same baskets with what each was chosen from: `Baskets` or lists, an empty one where it is not known."""
+        choices = as_baskets(offered, "offered")
+        if choices.n_baskets != self.n_baskets:
+            raise DataError(f"there are {self.n_baskets:,} baskets but {choices.n_baskets:,} offered sets")
+        items = self.items.merge(choices.items)
+        return Baskets(*self.recode(items).sets, items, choices.recode(items).sets)
 
     @staticmethod
     def concat(parts: Iterable[Baskets]) -> Baskets:
@@ -404,8 +492,11 @@ class Baskets(Sequence[list[Hashable]]):
         for part in parts[1:]:
             items = items.merge(part.items)
         coded = [part.recode(items) for part in parts]
-        sizes = np.concatenate([part.sizes for part in coded])
-        return Baskets._trusted(pointers(sizes), np.concatenate([part.indices for part in coded]), items)
+        offered = None
+        if any(part.offered is not None for part in coded):
+            unknown = (Sets(np.zeros(part.n_baskets + 1, dtype=np.int64), part.indices[:0]) for part in coded)
+            offered = joined([part.offered or empty for part, empty in zip(coded, unknown, strict=True)])
+        return Baskets._trusted(*joined([part.sets for part in coded]), items, offered)
 
     def __add__(self, other: Baskets) -> Baskets:
         if not isinstance(other, Baskets):
@@ -446,6 +537,23 @@ def _of_anything(given: Any, name: str) -> Baskets:
 def as_vocabulary(items: Iterable[Any]) -> Vocabulary:
     """`items` itself if it is a vocabulary, else a vocabulary of these ids."""
     return items if isinstance(items, Vocabulary) else Vocabulary(items)
+
+
+def _same(one: Sets | None, other: Sets | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices)
+
+
+def _check_chosen(chosen: Sets, offered: Sets, items: Vocabulary) -> None:
+    """`DataError` unless every basket is part of what it was chosen from, as far as that is known."""
+    if offered.count != chosen.count:
+        raise DataError(f"there are {chosen.count:,} baskets but {offered.count:,} offered sets")
+    beyond = difference(chosen, offered, len(items))
+    wrong = np.flatnonzero((beyond.sizes > 0) & (offered.sizes > 0))
+    if len(wrong):
+        item = items[int(beyond.indices[beyond.indptr[wrong[0]]])]
+        raise DataError(f"basket {wrong[0]}: {item!r} was chosen but is not among what was offered")
 
 
 def _not_an_id(item: Hashable, where: str = "") -> DataError:

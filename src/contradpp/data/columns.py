@@ -47,11 +47,12 @@ class Layout:
     category: str | None = None
     returns: str | None = None
     lists: bool = False
+    chosen: str | None = None  # then `item` holds what was offered, and this says what of it was taken
 
     @property
     def columns(self) -> list[str]:
         """The columns that are needed."""
-        wanted = (self.basket, self.item, self.quantity, self.name, self.category, self.returns)
+        wanted = (self.basket, self.item, self.quantity, self.name, self.category, self.returns, self.chosen)
         return list(dict.fromkeys(column for column in wanted if column is not None))
 
 
@@ -71,7 +72,7 @@ def find_layout(
     columns : sequence of str
         All the columns there are.
     told : mapping
-        What the user said of basket, item, quantity, name and category; only the last is never guessed.
+        What the user said of basket, item, quantity, name, category and chosen; the last two are never guessed.
     where : str
         The file or table, for the message of an error.
     lists, texts, numbers : sequence of str, optional
@@ -80,24 +81,32 @@ def find_layout(
     for role, column in told.items():
         if column is not None:
             check_column(columns, column, role, where)
-    basket, item = told.get("basket"), told.get("item")
-    chosen = item if item is not None else _list_column(columns, lists)
-    if chosen is not None and chosen in lists:
+    basket, item, chosen = told.get("basket"), told.get("item"), told.get("chosen")
+    columns = [column for column in columns if column != chosen]
+    whole = item if item is not None else _list_column(columns, [column for column in lists if column != chosen])
+    if whole is not None and whole in lists:
         of_rows = [role for role in ("quantity", "name", "category") if told.get(role) is not None]
         if of_rows:
-            raise DataError(f"{where}: {of_rows[0]}= needs a row per item, but {chosen!r} holds lists")
-        return Layout(basket, chosen, lists=True)
+            raise DataError(f"{where}: {of_rows[0]}= needs a row per item, but {whole!r} holds lists")
+        if chosen is not None and (chosen not in lists or chosen == whole):
+            raise DataError(
+                f"{where}: chosen= must name a column of lists, other than {whole!r}", parameters=("chosen",)
+            )
+        return Layout(basket, whole, lists=True, chosen=chosen)
     if basket is None:
         basket = _guess([c for c in columns if c != item], "basket", columns, where)
     if item is None:
         item = _guess([c for c in columns if c != basket], "item", columns, where)
+    if chosen is not None and chosen in (basket, item, *lists):
+        raise DataError(f"{where}: {chosen!r} cannot say what was chosen of {item!r}: a column of 0 and 1 can",
+                        parameters=("chosen",))  # fmt: skip
     if basket == item:
         raise DataError(f"{where}: basket= and item= name the same column {item!r}; {_listed(columns)}")
     name, quantity, category = told.get("name"), told.get("quantity"), told.get("category")
     taken = {basket, item, name, quantity, category}
     returns = None if quantity is not None else _only(columns if numbers is None else numbers, "quantity", taken)
     name = name if name is not None else _only(columns if texts is None else texts, "name", taken)
-    return Layout(basket, item, quantity, name, category, returns)
+    return Layout(basket, item, quantity, name, category, returns, chosen=chosen)
 
 
 def matches(columns: Sequence[str], role: str) -> list[str]:
@@ -158,7 +167,7 @@ def _listed(columns: Sequence[str]) -> str:
 
 
 def detect_format(lines: Sequence[str], suffix: str, *, has_columns: bool = False) -> str:
-    """The format of a text file: "jsonl", "long", "ragged" or "fimi".
+    """The format of a text file: "jsonl", "choices", "long", "ragged" or "fimi".
 
     Parameters
     ----------
@@ -171,11 +180,24 @@ def detect_format(lines: Sequence[str], suffix: str, *, has_columns: bool = Fals
     """
     if _is_json(lines[0], suffix):
         return "jsonl"
+    if not has_columns and is_choices(lines):
+        return "choices"
     if has_columns or _has_known_header(lines[0]) or is_pairs(lines) or _has_unknown_header(lines):
         return "long"
     separated = any(separator in line for line in lines for separator in SEPARATORS)
     spaced = suffix in (".dat", ".fimi") and any(len(line.split()) > 1 for line in lines)
     return "ragged" if separated and not spaced else "fimi"
+
+
+def is_choices(lines: Sequence[str]) -> bool:
+    """Whether every line is `offered;chosen`, with all that was chosen among several that were offered."""
+    halves = [tuple(map(choice_items, line.split(";"))) for line in lines]
+    return all(len(half) == 2 and len(half[0]) > 1 and set(half[1]) <= set(half[0]) for half in halves)
+
+
+def choice_items(half: str) -> list[str]:
+    """The items of one half of a line `offered;chosen`: spaces, tabs or commas separate them."""
+    return [item for item in re.split(r"[ \t\r\n\f\v,]+", half) if item]
 
 
 def is_pairs(lines: Sequence[str]) -> bool:

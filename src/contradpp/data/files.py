@@ -36,6 +36,10 @@ _FOREIGN = {
     b"BZh": "compressed with bzip2",
     b"(\xb5/\xfd": "compressed with Zstandard",
     b"ARROW1": "an Arrow or Feather file",
+    b"%PDF-": "a PDF document",
+    b"<!DOC": "a web page (was it saved where a login was asked for?)",
+    b"<!doc": "a web page (was it saved where a login was asked for?)",
+    b"<html": "a web page (was it saved where a login was asked for?)",
     b"\xff\xfe": "UTF-16 text (save it as UTF-8)",
     b"\xfe\xff": "UTF-16 text (save it as UTF-8)",
 }

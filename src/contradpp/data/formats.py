@@ -12,9 +12,18 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from contradpp.data.columns import Layout, Told, fields, find_layout, is_pairs, long_separator, ragged_separator
+from contradpp.data.columns import (
+    Layout,
+    Told,
+    choice_items,
+    fields,
+    find_layout,
+    is_pairs,
+    long_separator,
+    ragged_separator,
+)
 from contradpp.data.files import Source, Text, opened
-from contradpp.data.tables import LABELS, Assembler, BadRow, add_batch, add_batches, layout_of
+from contradpp.data.tables import LABELS, Assembler, BadRow, add_batch, add_batches, flag, layout_of
 from contradpp.errors import DataError
 
 logger = logging.getLogger("contradpp")
@@ -42,6 +51,24 @@ def read_ragged(text: Text, assembler: Assembler) -> None:
     for _, record in records(text, separator, skipinitialspace=True, strict=True):
         if items := [item for field in record if (item := field.strip())]:
             assembler.add_list(items)
+
+
+def read_choices(text: Text, assembler: Assembler) -> None:
+    """Add the baskets of lines `offered;chosen`, items separated by spaces or commas."""
+    for number, line in enumerate(text.lines(), start=text.first_line):
+        if not line.strip():
+            continue
+        offered, *rest = (choice_items(half) for half in line.split(";"))
+        try:
+            if len(rest) != 1:
+                raise BadRow(number, f"expected 'offered;chosen', found {len(rest)} semicolons")
+            if extra := set(rest[0]) - set(offered):
+                raise BadRow(number, f"{min(extra)!r} was chosen but is not among what was offered")
+            assembler.add_list(rest[0], offered=offered)
+        except BadRow as bad:
+            if assembler.on_bad_row == "error":
+                raise text.error(bad.row, bad.reason) from None
+            assembler.n_bad += 1
 
 
 def records(text: Text, separator: str, **how: Any) -> Iterator[tuple[int, list[str]]]:
@@ -113,7 +140,7 @@ def _add_value(number: int, value: Any, layout: Layout | None, assembler: Assemb
     if layout is None:
         assembler.add_list(_scalars(number, value))
         return
-    for column in (layout.basket, layout.item, layout.quantity):
+    for column in (layout.basket, layout.item, layout.quantity, layout.chosen):
         if column is not None and column not in value:
             raise BadRow(number, f"the field {column!r} is missing")
     if layout.quantity is not None and _quantity(number, value[layout.quantity]) <= 0:
@@ -130,10 +157,27 @@ def _add_value(number: int, value: Any, layout: Layout | None, assembler: Assemb
     owner = None
     if layout.basket is not None:
         owner = assembler.baskets.code(*_scalars(number, [value[layout.basket]]))
-    assembler.add_list(items, owner=owner)
+    if layout.chosen is None:
+        assembler.add_list(items, owner=owner)
+    else:
+        assembler.add_list(_taken(number, items, value[layout.chosen], layout), owner=owner, offered=items)
     for kind, column in zip(LABELS, (layout.name, layout.category), strict=True):
         if column is not None and value.get(column):
             assembler.add_label(kind, assembler.items.code(items[0]), str(value[column]))
+
+
+def _taken(number: int, items: list[Hashable], told: Any, layout: Layout) -> list[Hashable]:
+    """What of the items was taken: those of a list, or all of them if a flag is up."""
+    if not layout.lists:
+        taken = flag(told)
+        if taken is None:
+            raise BadRow(number, f"{told!r} in the field {layout.chosen!r} says neither yes nor no")
+        return items if taken else []
+    if not isinstance(told, list):
+        raise BadRow(number, f"the field {layout.chosen!r} must hold an array, got {told!r}")
+    if extra := [item for item in _scalars(number, told) if item not in items]:
+        raise BadRow(number, f"{extra[0]!r} was chosen but is not among what was offered")
+    return told
 
 
 def _scalars(number: int, values: list[Any]) -> list[Hashable]:

@@ -11,13 +11,13 @@ from typing import NamedTuple, get_args
 from contradpp.data.baskets import Baskets
 from contradpp.data.columns import Layout, Told, check_column, detect_format, long_separator, may_be_pairs
 from contradpp.data.files import PARQUET, Source, Text, opened, reading
-from contradpp.data.formats import read_fimi, read_jsonl, read_long, read_parquet, read_ragged, records
+from contradpp.data.formats import read_choices, read_fimi, read_jsonl, read_long, read_parquet, read_ragged, records
 from contradpp.data.tables import Assembler, OnBadRow, Returns, integers_if_all
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
 
 logger = logging.getLogger("contradpp")
-FORMATS = ("auto", "fimi", "ragged", "long", "parquet", "jsonl")
+FORMATS = ("auto", "fimi", "ragged", "long", "parquet", "jsonl", "choices")
 _ALIASES = {"dat": "fimi"}
 
 
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
     @property
     def columns(self) -> dict[str, str]:
         """The columns by role, as they were named or guessed."""
-        roles = ("basket", "item", "quantity", "name", "category", "returns")
+        roles = ("basket", "item", "quantity", "name", "category", "chosen", "returns")
         return {role: column for role in roles if (column := getattr(self.layout, role, None)) is not None}
 
 
@@ -44,6 +44,7 @@ def read_baskets(
     quantity: str | None = None,
     name: str | None = None,
     category: str | None = None,
+    chosen: str | None = None,
     on_bad_row: OnBadRow = "error",
     returns: Returns = "drop",
 ) -> Baskets:
@@ -53,11 +54,12 @@ def read_baskets(
     ----------
     path : str or path
         The file, or a folder of Parquet files.
-    format : {"auto", "fimi", "ragged", "long", "parquet", "jsonl"}
+    format : {"auto", "fimi", "ragged", "long", "parquet", "jsonl", "choices"}
         "fimi" (or "dat") has a basket per line, items separated by spaces; "ragged" the same with commas,
         semicolons, tabs or bars; "long" is CSV or TSV with a row per basket and item, and a header unless
         there are just these two columns; "parquet" is long or has a column of lists; "jsonl" has an array
-        per line, an object with an array, or an object per basket and item. "auto" looks at the content.
+        per line, an object with an array, or an object per basket and item; "choices" has lines
+        `offered;chosen`, items separated by spaces or commas. "auto" looks at the content.
     basket, item : str, optional
         The columns (or JSON fields) with the ids of basket and item, guessed from common names such as
         InvoiceNo and StockCode or order_id and product_id.
@@ -67,6 +69,9 @@ def read_baskets(
         A column of readable item names, kept as the names of the vocabulary; guessed from common names.
     category : str, optional
         A column of item categories, kept as the categories of the vocabulary.
+    chosen : str, optional
+        A column that says what was taken of the items, which are then what was offered (`Baskets.offered`): a
+        list beside a list of items, or yes and no (1 and 0, true and false) in a row per item.
     on_bad_row : {"error", "skip"}
         What to do with a row that lacks an id or cannot be parsed: raise `DataError` with its place, or
         leave it out; the log says how many.
@@ -85,6 +90,7 @@ def read_baskets(
         If the file is missing, empty or malformed (with its line or row), or the columns are uncertain.
     """
     told = {"basket": basket, "item": item, "quantity": quantity, "name": name, "category": category}
+    told["chosen"] = chosen
     return read(path, format, told, on_bad_row=on_bad_row, returns=returns).baskets
 
 
@@ -177,6 +183,8 @@ def _read_file(source: Source, format: str, assembler: Assembler, told: Told) ->
         layout = read_long(text, assembler, told)
     elif named:
         raise ParameterError(f"format {format!r} has no columns, so {', '.join(named)} cannot be given")
+    elif format == "choices":
+        read_choices(text, assembler)
     elif format == "ragged":
         read_ragged(text, assembler)
     else:

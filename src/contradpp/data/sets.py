@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -111,6 +111,22 @@ def take_sets(sets: Sets, which: NDArray[np.int64]) -> Sets:
     return Sets(indptr, sets.indices[source])
 
 
+def kept_entries(sets: Sets, kept: NDArray[np.bool_]) -> Sets:
+    """The sets with only the entries that are marked."""
+    if kept.all():
+        return sets
+    owner = np.repeat(np.arange(sets.count), sets.sizes)[kept]
+    return Sets(pointers(np.bincount(owner, minlength=sets.count)), sets.indices[kept])
+
+
+def difference(sets: Sets, others: Sets, n_items: int) -> Sets:
+    """Every set without the items of the other one at its place."""
+    keys, other_keys = (
+        np.repeat(np.arange(part.count), part.sizes) * max(n_items, 1) + part.indices for part in (sets, others)
+    )
+    return kept_entries(sets, ~np.isin(keys, other_keys))
+
+
 def without_each(sets: Sets) -> Sets:
     """For every entry of every set, the set without it."""
     sizes = np.repeat(sets.sizes, sets.sizes)  # (nnz,)
@@ -120,6 +136,18 @@ def without_each(sets: Sets) -> Sets:
     source = position + np.repeat(np.repeat(sets.indptr[:-1], sets.sizes), sizes)
     kept = position != np.repeat(own, sizes)
     return Sets(indptr - np.arange(len(indptr)), sets.indices[source[kept]])
+
+
+def swaps(sets: Sets, others: Sets) -> tuple[Sets, NDArray[np.int64]]:
+    """For every entry of every set, the set with each item of the other one in its place, and which entry that was."""
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    times = others.sizes[owner]
+    entry = np.repeat(np.arange(len(owner)), times)
+    swapped, place = take_sets(sets, owner[entry]), entry - sets.indptr[owner[entry]]
+    source = others.indptr[owner[entry]] + np.arange(len(entry)) - np.repeat(np.cumsum(times) - times, times)
+    indices = swapped.indices.copy()
+    indices[swapped.indptr[:-1] + place] = others.indices[source]
+    return Sets(swapped.indptr, indices), entry
 
 
 def runs(indptr: NDArray[np.int64], entries: int, *, most: int | None = None) -> Iterator[tuple[int, int]]:
@@ -140,10 +168,13 @@ def sums_over_sets(values: NDArray[np.float64], sets: Sets) -> NDArray[np.float6
 
 def concatenate(first: Sets, second: Sets) -> Sets:
     """The sets of both, one after the other."""
-    if second.count == 0:
-        return first
-    indptr = np.concatenate([first.indptr, first.indptr[-1] + second.indptr[1:]])
-    return Sets(indptr, np.concatenate([first.indices, second.indices]))
+    return first if second.count == 0 else joined([first, second])
+
+
+def joined(parts: Sequence[Sets]) -> Sets:
+    """The sets of all parts, one after the other."""
+    sizes = np.concatenate([part.sizes for part in parts])
+    return Sets(pointers(sizes), np.concatenate([part.indices for part in parts]))
 
 
 def distinct_sets(sets: Sets, weights: NDArray[np.float64]) -> tuple[Sets, NDArray[np.float64]]:

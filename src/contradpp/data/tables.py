@@ -48,11 +48,12 @@ class BadRow(Exception):
 
 
 class Assembled(NamedTuple):
-    """What `Baskets` are made of: a CSR of item codes and the vocabulary."""
+    """What `Baskets` are made of: a CSR of item codes, the vocabulary, and a CSR of what was offered, if known."""
 
     indptr: NDArray[np.int64]
     indices: Codes
     items: Vocabulary
+    offered: tuple[NDArray[np.int64], Codes] | None = None
 
 
 class Codebook:
@@ -74,10 +75,50 @@ class Codebook:
         return [codes.setdefault(id_, len(codes)) for id_ in ids]
 
 
+class Pairs:
+    """Items and the baskets they belong to, in any order: eight bytes a pair, whatever the ids look like."""
+
+    def __init__(self) -> None:
+        self._owners = array("i")
+        self._codes = array("i")
+
+    @property
+    def owners(self) -> Codes:
+        """The basket of every pair."""
+        return np.frombuffer(self._owners, dtype=np.int32)
+
+    @property
+    def codes(self) -> Codes:
+        """The item of every pair."""
+        return np.frombuffer(self._codes, dtype=np.int32)
+
+    def add(self, owners: NDArray[np.integer[Any]], codes: NDArray[np.integer[Any]]) -> None:
+        """Put the item `codes[i]` into the basket `owners[i]`, for every i."""
+        self._owners.frombytes(np.ascontiguousarray(owners, dtype=np.int32).data.cast("B"))
+        self._codes.frombytes(np.ascontiguousarray(codes, dtype=np.int32).data.cast("B"))
+
+    def add_list(self, owner: int, codes: list[int]) -> None:
+        """Put items into one basket."""
+        self._codes.extend(codes)
+        self._owners.extend([owner] * len(codes))
+
+    def taken(self, kept: NDArray[np.bool_], used: Codes) -> Pairs:
+        """Those of the baskets that are kept, numbered anew, and by position among the codes `used`."""
+        rows, pairs = kept[self.owners], Pairs()
+        pairs.add((np.cumsum(kept) - 1)[self.owners[rows]], np.searchsorted(used, self.codes[rows]))
+        return pairs
+
+    def csr(self, n_baskets: int) -> tuple[NDArray[np.int64], Codes]:
+        """The baskets in the order of their numbers, items as they came."""
+        owners, codes = self.owners, self.codes
+        if np.any(owners[1:] < owners[:-1]):
+            order = np.argsort(owners, kind="stable")
+            owners, codes = owners[order], codes[order]
+        return np.searchsorted(owners, np.arange(n_baskets + 1, dtype=np.int32)), codes
+
+
 class Assembler:
     """Grows baskets from (basket, item) pairs, which may come in any order.
-
-    Pairs go into flat arrays of 32-bit codes: eight bytes a pair, whatever the ids look like.
 
     Parameters
     ----------
@@ -100,8 +141,8 @@ class Assembler:
         self.items = Codebook()
         self.n_dropped, self.n_returned, self.n_bad = 0, 0, 0
         self._n_anonymous = 0
-        self._owners = array("i")
-        self._codes = array("i")
+        self._pairs = Pairs()
+        self._offered: Pairs | None = None  # what baskets were chosen from
         # How often an item was seen with each name, and with each category.
         self._labels: dict[str, dict[int, dict[str, int]]] = {kind: {} for kind in LABELS}
 
@@ -122,17 +163,24 @@ class Assembler:
             raise BadRow(row, reason)
         self.n_bad += times
 
-    def add(self, owners: Codes, codes: Codes) -> None:
+    def add(self, owners: NDArray[np.integer[Any]], codes: Codes) -> None:
         """Put the item `codes[i]` into the basket `owners[i]`, for every i."""
-        self._owners.frombytes(np.ascontiguousarray(owners, dtype=np.int32).data.cast("B"))
-        self._codes.frombytes(np.ascontiguousarray(codes, dtype=np.int32).data.cast("B"))
+        self._pairs.add(owners, codes)
 
-    def add_list(self, ids: Iterable[Hashable], *, owner: int | None = None) -> None:
-        """Put items into a basket: the one numbered `owner`, or else a new one."""
+    @property
+    def offered(self) -> Pairs:
+        """What baskets were chosen from; whoever asks is about to say."""
+        self._offered = Pairs() if self._offered is None else self._offered
+        return self._offered
+
+    def add_list(
+        self, ids: Iterable[Hashable], *, owner: int | None = None, offered: Iterable[Hashable] | None = None
+    ) -> None:
+        """Put items into a basket, the one numbered `owner` or else a new one; `offered` holds them and the refused."""
         number = self.new_baskets(1) if owner is None else owner
-        codes = self.items.encode(ids)
-        self._codes.extend(codes)
-        self._owners.extend([number] * len(codes))
+        if offered is not None:
+            self.offered.add_list(number, self.items.encode(offered))
+        self._pairs.add_list(number, self.items.encode(ids))
 
     def add_label(self, kind: str, code: int, label: str, times: int = 1) -> None:
         """Note once more the name, or the category, of an item."""
@@ -161,37 +209,32 @@ class Assembler:
             return
         kept = np.ones(len(ids), dtype=bool)
         kept[found] = False
-        rows = kept[np.frombuffer(self._owners, dtype=np.int32)]
-        owners = (np.cumsum(kept) - 1)[np.frombuffer(self._owners, dtype=np.int32)[rows]]
-        used, codes = np.unique(np.frombuffer(self._codes, dtype=np.int32)[rows], return_inverse=True)
+        both = [self._pairs] if self._offered is None else [self._pairs, self._offered]
+        used = np.unique(np.concatenate([pairs.codes[kept[pairs.owners]] for pairs in both]))
         items, labels = list(self.items.codes), self._labels
-        self.n_returned += int(np.count_nonzero(~rows))
+        self.n_returned += int(np.count_nonzero(~kept[both[-1].owners]))
         self.baskets = Codebook(id_ for id_, keep in zip(ids, kept.tolist(), strict=True) if keep)
         self.items = Codebook(items[code] for code in used.tolist())
         self._labels = {
             kind: {new: labels[kind][old] for new, old in enumerate(used.tolist()) if old in labels[kind]}
             for kind in LABELS
         }
-        self._owners, self._codes = array("i"), array("i")
-        self.add(owners.astype(np.int32), codes.astype(np.int32))
+        self._pairs = self._pairs.taken(kept, used)
+        self._offered = None if self._offered is None else self._offered.taken(kept, used)
 
     def finish(self) -> Assembled:
         """The baskets, in the order of their numbers, items as they came; to be called once."""
         self.drop_cancelled()
         n_baskets = self.n_baskets
         self.baskets = Codebook()  # often the largest thing here, and no longer needed
-        owners = np.frombuffer(self._owners, dtype=np.int32)
-        codes = np.frombuffer(self._codes, dtype=np.int32)
-        if np.any(owners[1:] < owners[:-1]):
-            order = np.argsort(owners, kind="stable")
-            owners, codes = owners[order], codes[order]
-        indptr = np.searchsorted(owners, np.arange(n_baskets + 1, dtype=np.int32))
         ids = integers_if_all(self.items.codes) if self.as_text else list(self.items.codes)
         # The name that an item has most often; orders are full of remarks such as "damaged" in a name's place.
         names, categories = (
             {ids[code]: max(seen, key=seen.__getitem__) for code, seen in self._labels[kind].items()} for kind in LABELS
         )
-        return Assembled(indptr, codes, Vocabulary(ids, names=names, categories=categories))
+        items = Vocabulary(ids, names=names, categories=categories)
+        offered = None if self._offered is None else self._offered.csr(n_baskets)
+        return Assembled(*self._pairs.csr(n_baskets), items, offered)
 
     def report(self, where: str, layout: Layout | None) -> None:
         """Log how many rows were left out, and why."""
@@ -256,34 +299,35 @@ def add_batch(assembler: Assembler, batch: Any, layout: Layout, *, first_row: in
         _add_lists(rows, layout)
         return
     rows.require_ids(layout.item, "item")
+    if layout.chosen is not None:
+        rows.require_flags(layout.chosen)
     owners = rows.encode(str(layout.basket), assembler.baskets)
     codes = rows.encode(layout.item, assembler.items)
-    assembler.add(owners, codes)
+    if layout.chosen is None:
+        assembler.add(owners, codes)
+    else:
+        taken = rows.flags(layout.chosen)
+        assembler.offered.add(owners, codes)
+        assembler.add(owners[taken], codes[taken])
     for kind, column in zip(LABELS, (layout.name, layout.category), strict=True):
         if column is not None:
             assembler.add_labels(kind, codes, rows.columns[column])
 
 
 def _add_lists(rows: _Rows, layout: Layout) -> None:
-    import pyarrow.compute as pc
-
     assembler = rows.assembler
-    whole = rows.columns[layout.item].is_valid().to_numpy(zero_copy_only=False)
-    rows.require(whole, lambda _: f"there is no list in column {layout.item!r}")
-    lists = rows.columns[layout.item]
-    holes = pc.list_parent_indices(lists).to_numpy()[_missing(_plain(pc.list_flatten(lists)))]
-    if len(holes):
-        whole = np.ones(len(lists), dtype=bool)
-        whole[holes] = False
-        rows.require(whole, lambda _: f"an item in the list is missing (column {layout.item!r})")
-        lists = rows.columns[layout.item]
-    parents = pc.list_parent_indices(lists).to_numpy()
-    items = _Rows(assembler, {layout.item: _plain(pc.list_flatten(lists))}, 0)
+    columns = [layout.item] if layout.chosen is None else [layout.item, layout.chosen]
+    for column in columns:
+        rows.require_lists(column)
+    n_rows = len(rows.columns[layout.item])
     if layout.basket is None:
-        owners = assembler.new_baskets(len(lists)) + parents
+        numbers: NDArray[np.integer[Any]] = assembler.new_baskets(n_rows) + np.arange(n_rows)
     else:
-        owners = rows.encode(layout.basket, assembler.baskets)[parents]
-    assembler.add(owners, items.encode(layout.item, assembler.items))
+        numbers = rows.encode(layout.basket, assembler.baskets)
+    pairs = [rows.listed(column) for column in columns]
+    assembler.add(numbers[pairs[-1][0]], pairs[-1][1])
+    if layout.chosen is not None:
+        assembler.offered.add(numbers[pairs[0][0]], pairs[0][1])
 
 
 class _Rows:
@@ -323,6 +367,42 @@ class _Rows:
             missing = [n for n, value in enumerate(values) if value is None or value != value]
         if missing:
             self.require(~np.isin(indices, missing), lambda _: f"the {role} is missing (column {column!r})")
+
+    def require_lists(self, column: str) -> None:
+        """A row without a list, or with a hole in it, is unusable."""
+        import pyarrow.compute as pc
+
+        whole = self.columns[column].is_valid().to_numpy(zero_copy_only=False)
+        self.require(whole, lambda _: f"there is no list in column {column!r}")
+        lists = self.columns[column]
+        holes = pc.list_parent_indices(lists).to_numpy()[_missing(_plain(pc.list_flatten(lists)))]
+        if len(holes):
+            whole = np.ones(len(lists), dtype=bool)
+            whole[holes] = False
+            self.require(whole, lambda _: f"an item in the list is missing (column {column!r})")
+
+    def listed(self, column: str) -> tuple[NDArray[np.int64], Codes]:
+        """The row and the code of every item in a column of lists."""
+        import pyarrow.compute as pc
+
+        lists = self.columns[column]
+        items = _Rows(self.assembler, {column: _plain(pc.list_flatten(lists))}, 0)
+        return pc.list_parent_indices(lists).to_numpy(), items.encode(column, self.assembler.items)
+
+    def require_flags(self, column: str) -> None:
+        """A row that says neither yes nor no is unusable."""
+        indices, values = self.distinct(column)
+        unclear = [n for n, value in enumerate(values) if flag(value) is None]
+        if unclear:
+            self.require(
+                ~np.isin(indices, unclear),
+                lambda row: f"{self.columns[column][row].as_py()!r} in column {column!r} says neither yes nor no",
+            )
+
+    def flags(self, column: str) -> NDArray[np.bool_]:
+        """Which rows say yes."""
+        indices, values = self.distinct(column)
+        return np.array([bool(flag(value)) for value in values], dtype=bool)[indices]
 
     def distinct(self, column: str) -> tuple[Codes, list[Any]]:
         """For each row a number, and the value that stands for each number, in order of first appearance."""
@@ -369,6 +449,15 @@ class _Rows:
             return values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
         indices, distinct = self.distinct(column)
         return np.array([_number(value) for value in distinct], dtype=np.float64)[indices]
+
+
+def flag(value: Any) -> bool | None:
+    """What a value says: a number yes above zero and no at zero, words as usual; None if that is not clear."""
+    word = str(value).strip().casefold()
+    if word in ("true", "yes", "y", "t", "false", "no", "n", "f"):
+        return word in ("true", "yes", "y", "t")
+    number = _number(value)
+    return number > 0 if number >= 0 else None
 
 
 def _number(value: Any) -> float:

@@ -258,6 +258,15 @@ class Kernel:
         """log P(A) for every set."""
         return self.log_det(sets) - self.log_normalizer
 
+    def log_choice(self, chosen: Sets, offered: Sets) -> Array:
+        """log P(Y = chosen | Y ⊆ offered) = log det L_chosen − log det(I + L_offered), for every pair of sets."""
+        return self.log_det(chosen) - self.plus_identity.log_det(offered)
+
+    @cached_property
+    def plus_identity(self) -> Kernel:
+        """I + L."""
+        return Kernel.trusted(self.factors, self.gain, self.skew, self.diagonal + 1.0, n_jobs=self.n_jobs)
+
     def inverses(self, sets: Sets, *, ridge: float = 0.0, n_jobs: int | None = None) -> Inverses:
         """L_A⁻¹ of every set; where L_A is singular, with `ridge` added to its scaled diagonal, or zero without one."""
         return factor.inverses(self, sets, ridge=ridge, n_jobs=n_jobs)

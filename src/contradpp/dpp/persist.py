@@ -21,8 +21,9 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ContradppError, ModelFileError
 
 FORMAT = "contradpp"
-VERSION = 2  # the highest that is read
-_SECOND = ("diagonal", "categories.text.bytes")  # what version 1 does not know; a file without it is of version 1
+VERSION = 3  # the highest that is read
+# What came with a version: a file has the lowest that knows all of its tensors.
+_SINCE = {"diagonal": 2, "categories.text.bytes": 2, "features.indptr": 3}
 _HEADER_KEY = "contradpp"  # one key only: safetensors writes several in no fixed order
 _MAX_HEADER = 16 * 1024 * 1024
 Tensors = dict[str, NDArray[Any]]
@@ -33,7 +34,7 @@ def write_model(path: str | os.PathLike[str], tensors: Mapping[str, NDArray[Any]
     from safetensors.numpy import save
 
     arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    body = {"format": FORMAT, "version": 2 if any(name in arrays for name in _SECOND) else 1, **info}
+    body = {"format": FORMAT, "version": max(_SINCE.get(name, 1) for name in arrays), **info}
     body["checksum"] = _checksum(arrays, body)
     data = save(arrays, metadata={_HEADER_KEY: json.dumps(body, sort_keys=True)})
     write_atomically(path, data)

@@ -19,7 +19,7 @@ from contradpp.dpp import condition
 from contradpp.dpp.linalg import cholesky_threads
 from contradpp.dpp.probes import FINE, ROUGH, ByProbes, Estimate, Precision
 from contradpp.dpp.skew import Skew
-from contradpp.errors import ParameterError
+from contradpp.errors import NumericalError, ParameterError
 
 if TYPE_CHECKING:
     from contradpp.dpp.kernel import Kernel
@@ -83,7 +83,12 @@ def _inclusion(kernel: Kernel, precision: Precision = FINE) -> tuple[Array, Arra
     kernel = graded(kernel)
     part = resolvent(kernel, diagonal=True, precision=precision)
     G = kernel.gain
-    middle = np.linalg.solve(np.eye(len(G)) + G @ (kernel.wide.T @ part.NX), G)
+    try:
+        middle = np.linalg.solve(np.eye(len(G)) + G @ (kernel.wide.T @ part.NX), G)
+    except np.linalg.LinAlgError:
+        raise NumericalError(
+            "I + L is singular to rounding: some items are so heavy that nothing else counts"
+        ) from None
     inside: Array = 1.0 - part.diagonal + np.einsum("ia,ia->i", part.NX @ middle, part.NtX)
     return inside, part.error
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import rankdata
 
-from contradpp.data.sets import Sets
+from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp import whole
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.probes import ROUGH
@@ -24,9 +24,11 @@ MOST_TO_FACTORISE = 4000  # items whose determinant, a dense factorisation, sets
 
 def calibrated(kernel: Kernel, how: str | None, validation: Validation, rng: np.random.Generator) -> Kernel:
     """The kernel at the scale that `how` asks for, set on these sets."""
-    sets, weights = validation
+    sets, weights, offered = validation
     if how is None or not (weights > 0).any():
         return kernel
+    if how == "choices":
+        return _for_choices(kernel, validation) if offered is not None else kernel
     if how == "discrimination":
         sizes = sets.sizes.astype(np.float64)
         others = Sets(sets.indptr, uniform_sets(sets.sizes, kernel.n_items, rng))
@@ -48,6 +50,26 @@ def _at_mean_size(kernel: Kernel, mean: float) -> Kernel:
 
     alone = likelihood_scale(kernel.squared_norms, mean) ** 2  # as if items did not know each other
     return kernel.scaled(best_scale(log_normalizer, mean, around=alone))
+
+
+def _for_choices(kernel: Kernel, validation: Validation) -> Kernel:
+    """The kernel at the scale at which what was taken of what was offered is most likely."""
+    sets, weights, offered = validation
+    known = np.flatnonzero((weights > 0) & (offered.sizes > 0)) if offered is not None else np.empty(0, dtype=np.int64)
+    if offered is None or not len(known):
+        return kernel
+    chosen, offered, weights = take_sets(sets, known), take_sets(offered, known), weights[known]
+    logs = kernel.log_det(chosen)
+    possible = np.isfinite(logs)
+    mean = float(np.average(chosen.sizes[possible], weights=weights[possible])) if possible.any() else 0.0
+    if mean <= 0:
+        return kernel
+
+    def log_normalizer(c: float) -> float:
+        return float(np.average(kernel.scaled(c).plus_identity.log_det(offered), weights=weights))
+
+    start = 1.0 / float(np.exp(np.mean(np.log(np.maximum(kernel.squared_norms, 1e-300)))))
+    return kernel.scaled(best_scale(log_normalizer, mean, around=start, above=20.0))
 
 
 def at_old_scale(kernel: Kernel, before: Kernel, mean_size: float | None) -> Kernel:
@@ -91,7 +113,9 @@ def likelihood_scale(eigenvalues: Array, mean_size: float) -> float:
     return float(np.exp(brentq(excess, low, high, xtol=1e-12)))
 
 
-def best_scale(log_normalizer: Callable[[float], float], mean_size: float, *, around: float = 1.0) -> float:
+def best_scale(
+    log_normalizer: Callable[[float], float], mean_size: float, *, around: float = 1.0, above: float = 2.0
+) -> float:
     """The c for which sets of this mean size are most likely under c · L, from log det(I + c L) alone.
 
     mean log P = mean|A| log c − log det(I + c L) + constant; every value of the determinant may be dear. Where items
@@ -99,7 +123,7 @@ def best_scale(log_normalizer: Callable[[float], float], mean_size: float, *, ar
     """
     start = float(np.log(around))
     found = minimize_scalar(
-        lambda t: log_normalizer(float(np.exp(t))) - mean_size * t, bounds=(start - 40.0, start + 2.0),
+        lambda t: log_normalizer(float(np.exp(t))) - mean_size * t, bounds=(start - 40.0, start + above),
         method="bounded", options={"xatol": 0.05},
     )  # fmt: skip
     return float(np.exp(found.x))

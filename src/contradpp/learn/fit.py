@@ -40,6 +40,7 @@ VALIDATION_SHARE = 0.05
 MOST_VALIDATION = 5000
 FEWEST_TO_SPLIT = 40
 LEAST_RATE = 0.2  # where there are only rejected sets: who rejects something expects to see it
+HISTORY = 10.0  # times that an item is offered before its own rate counts for more than that of all
 NEWS = 10.0  # steps of `partial_fit` are of full length if one set in so many is new
 START, SPLIT, TRAIN, UNIFORM, UPDATE, PARTNERS = range(6)  # keys of the random streams
 
@@ -85,8 +86,10 @@ class Problem:
         if self.digests is None:
             given += [Validation(data.positives, data.weights), Validation(data.negatives, data.negative_weights)]
         yield from self.digests or ()
-        for sets, weights in given:
+        for sets, weights, _ in given:
             yield from (sets.indptr, sets.indices, weights)
+        for offered in (data.offered, self.validation.offered):
+            yield from offered or ()
         yield from (state.V, state.log_d, state.pairs)
         yield from map(repr, self.items)
 
@@ -139,7 +142,8 @@ def learn(
     def finish(learned: Learned) -> None:
         """An interrupted model is as ready for use as a finished one."""
         rng = stream(problem.seed, UNIFORM)
-        hand_over(replace(learned, kernel=calibrated(learned.kernel, params.calibrate, problem.validation, rng)))
+        how = None if recipe_of(params.objective).by_choice else params.calibrate  # choices say what the scale is
+        hand_over(replace(learned, kernel=calibrated(learned.kernel, how, problem.validation, rng)))
 
     run(problem, state, plan, finish, callbacks, model_of, keeper, sharing)
 
@@ -167,7 +171,9 @@ def learn_more(
     counts, n_baskets = weighted_counts(positives, weights)
     if known.counts is not None:
         counts[: len(known.counts)] += known.counts
-    data = TrainingData(positives.sets, weights, negatives.recode(items).sets, negative_weights)
+    data = TrainingData(
+        positives.sets, weights, negatives.recode(items).sets, negative_weights, offered=positives.offered
+    )
     problem = Problem(items, data, what_to_validate(data), counts, n_baskets + known.n_baskets, seed, known)
     state = first_state(problem, params)
     plan = make_plan(params, state, data, problem.validation, counts, problem.n_baskets, seed)
@@ -175,6 +181,9 @@ def learn_more(
         plan.optimizer.expect(popularity(counts, problem.n_baskets), min(params.batch_size, data.count))
 
     def finish(learned: Learned) -> None:
+        if recipe_of(params.objective).by_choice:  # what is taken of what is offered says how large sets are
+            hand_over(learned)
+            return
         if not positives.n_baskets:  # rejected sets must lose probability, and no news says how large sets are
             hand_over(learned)
             return
@@ -240,10 +249,13 @@ def problem_of(given: Given, params: Params, seed: int, known: Known | None = No
     if aside is None:
         validation = usable_validation(given.validation, items, params)
     else:
-        validation = Validation(positives.subset(aside).recode(items).sets, weights[aside])
+        held = positives.subset(aside).recode(items)
+        validation = Validation(held.sets, weights[aside], held.offered)
     positives, weights = positives.subset(chosen).recode(items), weights[chosen]
     counts, n_baskets = weighted_counts(positives, weights)
-    data = TrainingData(positives.sets, weights, negatives.recode(items).sets, negative_weights)
+    data = TrainingData(
+        positives.sets, weights, negatives.recode(items).sets, negative_weights, offered=positives.offered
+    )
     validation = validation if validation.sets.count else what_to_validate(data)
     return Problem(items, data, validation, counts, n_baskets, seed, known)
 
@@ -257,7 +269,9 @@ def usable_positives(given: Baskets, sample_weight: Any, params: Params) -> tupl
         raise DataError("there is no basket to learn from: every sample_weight is zero")
     if refuse_or_note_oversize(given.sizes, params) and params.oversize == "clip":
         given = given.clip(params.n_components)
-    usable = usable_sizes(given.sizes, params) & (weights != 0)
+    usable = usable_sizes(given.sizes, params) & (weights != 0) & usable_choices(given, params)
+    if params.objective == "explicit" and given.offered is not None:
+        usable |= (given.sizes == 0) & (given.offered.sizes > 0) & (weights != 0)  # all was refused
     if not usable.any():
         raise DataError("there is no basket to learn from")
     return given.subset(usable), weights[usable] / np.abs(weights[usable]).mean()
@@ -287,6 +301,23 @@ def usable_sizes(sizes: NDArray[np.integer[Any]], params: Params) -> NDArray[np.
     return usable
 
 
+def usable_choices(given: Baskets, params: Params) -> NDArray[np.bool_]:
+    """Which baskets can be learned from, by whether it is known what they were chosen from."""
+    if not recipe_of(params.objective).by_choice and params.calibrate != "choices":
+        return np.ones(given.n_baskets, dtype=bool)
+    known = np.zeros(given.n_baskets, dtype=bool) if given.offered is None else given.offered.sizes > 0
+    if not known.any():
+        raise DataError(
+            "objective='choice' and calibrate='choices' need to know what baskets were chosen from: Baskets with "
+            "`offered` sets"
+        )
+    if not recipe_of(params.objective).by_choice:
+        return np.ones(given.n_baskets, dtype=bool)
+    if not known.all():
+        log.warning("%s baskets are left out: it is not known what they were chosen from", int((~known).sum()))
+    return known
+
+
 def usable_negatives(given: Given, params: Params) -> tuple[Baskets, Array]:
     """The user's own negative sets with their weights; sets beyond the rank are impossible already."""
     if given.negatives is None:
@@ -294,6 +325,8 @@ def usable_negatives(given: Given, params: Params) -> tuple[Baskets, Array]:
             raise ParameterError("negative_weight needs negatives")
         return Baskets.from_lists([]), np.empty(0)
     negatives = as_baskets(given.negatives, "negatives")
+    if recipe_of(params.objective).by_choice and negatives.n_baskets:
+        raise ParameterError("objective='choice' takes no negatives: what was refused belongs to `offered` of baskets")
     weights = checked_weights(given.negative_weight, negatives.n_baskets, "negative_weight")
     if np.abs(weights).max(initial=0.0) > np.finfo(np.float64).max / max(len(weights), 1):
         raise ParameterError("negative_weight holds numbers too large for a sum of them")
@@ -325,18 +358,20 @@ def usable_validation(validation: Any, items: Vocabulary, params: Params) -> Val
     given = as_baskets(validation, "validation", empty=False)
     held_out = given.recode(items, unknown="ignore")
     fits = usable_sizes(held_out.sizes, params) & ((held_out.sizes > 0) | (given.sizes == 0))
+    fits &= usable_choices(held_out, params)
     if not fits.any():
         raise DataError("no validation basket has known items and at most n_components of them")
-    return Validation(held_out.subset(fits).sets, np.ones(int(fits.sum())))
+    chosen = held_out.subset(fits)
+    return Validation(chosen.sets, np.ones(chosen.n_baskets), chosen.offered)
 
 
 def what_to_validate(data: TrainingData) -> Validation:
     """Without validation data: the liked sets, else those that should become unlikely."""
     liked = np.flatnonzero(data.weights > 0)
     if len(liked):
-        return Validation(take_sets(data.positives, liked), data.weights[liked])
+        return Validation(take_sets(data.positives, liked), data.weights[liked], data.offered_at(liked))
     if data.positives.count:
-        return Validation(data.positives, data.weights)
+        return Validation(data.positives, data.weights, data.offered)
     return Validation(data.negatives, -np.ones(data.negatives.count))
 
 
@@ -372,11 +407,25 @@ def first_state(problem: Problem, params: Params) -> State:
         V, log_d = enlarged_start(known.kernel, problem.counts, problem.n_baskets, rng)
         partners = Partners.of_matrix(known.kernel.skew.matrix(), len(V)) if params.n_skew else NO_PARTNERS
         return State(V, log_d, partners, params.n_jobs)
-    V = start_factors(params.init, problem.counts, problem.n_baskets, params.n_components, rng)
+    counts = problem.counts
+    if recipe_of(params.objective).by_choice and problem.data.offered is not None:
+        counts = problem.n_baskets * rates(problem.data, len(counts))
+    V = start_factors(params.init, counts, problem.n_baskets, params.n_components, rng)
     log_d = np.empty(0)
     if params.diagonal:
-        log_d, V = split_off_diagonal(V, problem.counts, problem.n_baskets)
+        log_d, V = split_off_diagonal(V, counts, problem.n_baskets)
     return State(V, log_d, first_partners(problem, params), params.n_jobs)
+
+
+def rates(data: TrainingData, n_items: int) -> Array:
+    """How often each item is taken when it is offered; as often as all of them, as far as an item has no history."""
+    sets, offered = data.positives, data.offered or data.positives
+    liked = np.maximum(data.weights, 0.0)
+    taken, shown = (
+        np.bincount(part.indices, weights=np.repeat(liked, part.sizes), minlength=n_items) for part in (sets, offered)
+    )
+    mean = taken.sum() / max(shown.sum(), 1e-300)
+    return np.asarray((taken + HISTORY * mean) / (shown + HISTORY), dtype=np.float64)
 
 
 def first_partners(problem: Problem, params: Params) -> Partners:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from contradpp.data.sets import EMPTY, Sets, concatenate, pointers, take_sets
 from contradpp.errors import ConvergenceError, NumericalError
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper, kept
-from contradpp.learn.negatives import Negatives
+from contradpp.learn.negatives import Negatives, Refused
 from contradpp.learn.objectives import Batch, Gradient, with_normalizer
 from contradpp.learn.plan import Plan, TrainingData
 from contradpp.learn.schedule import Verdict
@@ -232,11 +232,13 @@ def batches(
         positives, labels = data.take(chosen)
         if plan.dropout:
             positives = thinned(positives, plan.dropout, stream(plan.seed, round, number + 1, DROPOUT))
-        drawn = supply.next(state, positives, labels, stream(plan.seed, round, number + 1))
+        offered = data.offered_at(chosen)
+        drawn = supply.next(state, positives, labels, stream(plan.seed, round, number + 1), offered)
         share = slice(len(supplied) * number // n_batches, len(supplied) * (number + 1) // n_batches)
         own = supplied[share] if len(supplied) >= n_batches else supplied
         weights = np.concatenate([np.ones(drawn.count), data.negative_weights[own]])
-        yield assemble(positives, labels, concatenate(drawn, take_sets(data.negatives, own)), weights)
+        batch = assemble(positives, labels, concatenate(drawn, take_sets(data.negatives, own)), weights)
+        yield batch if offered is None else replace(batch, offered=offered)
 
 
 def assemble(positives: Sets, labels: Array, negatives: Sets, weights: Array) -> Batch:
@@ -270,7 +272,9 @@ class Supply:
     drawn: Sets = kept(default=EMPTY)
     step: int = kept(default=0)
 
-    def next(self, state: State, positives: Sets, labels: Array, rng: np.random.Generator) -> Sets:
+    def next(
+        self, state: State, positives: Sets, labels: Array, rng: np.random.Generator, offered: Sets | None = None
+    ) -> Sets:
         """`negative_ratio` negatives a positive label, rounded at random so that small batches get their share."""
         plan, fresh = self.plan, self.step % self.plan.refresh == 0
         self.step += 1
@@ -280,5 +284,9 @@ class Supply:
         self.drawn = EMPTY
         if plan.source is not None and plan.negative_ratio > 0 and len(liked):
             n = max(int(plan.negative_ratio * len(liked) + rng.random()), 1)
-            self.drawn = plan.source.draw(state, take_sets(positives, liked), n, rng, labels[liked])
+            asked = (state, take_sets(positives, liked), n, rng, labels[liked])
+            if offered is not None and isinstance(plan.source, Refused):
+                self.drawn = plan.source.draw(*asked, take_sets(offered, liked))
+            else:
+                self.drawn = plan.source.draw(*asked)
         return self.drawn

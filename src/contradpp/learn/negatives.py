@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
-from contradpp.data.sets import Sets, concatenate, pointers, take_sets
+from contradpp.data.sets import EMPTY, Sets, concatenate, difference, joined, pointers, take_sets
 from contradpp.dpp import compiled
 from contradpp.learn.state import State
 
@@ -142,6 +142,83 @@ class Explicit:
 
         _in_blocks(work, n, rng, state.n_jobs)
         return Sets(indptr, indices)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Negatives that people gave: a taken item replaced by one that was offered and refused, or all that was refused.
+
+    As in the paper's Algorithm 1 the current model chooses: of what was refused and the taken item itself j comes in
+    its place with probability ∝ P(A∖i ∪ j), and the refused set R instead of A with P(R)/(P(R) + P(A)). Where the
+    positive itself is drawn nothing is to be learned, so that training ends where the odds are those of the data.
+
+    Parameters
+    ----------
+    otherwise : NegativeSource
+        Where negatives come from for positives of which nothing is known to be refused.
+    whole : float
+        The share of negatives that are the refused set as a whole; where nothing was taken, all are.
+    """
+
+    otherwise: NegativeSource
+    whole: float = 0.0
+
+    def draw(
+        self,
+        state: State,
+        positives: Sets,
+        n: int,
+        rng: np.random.Generator,
+        weights: Array | None = None,
+        offered: Sets | None = None,
+    ) -> Sets:
+        """See `NegativeSource`; `offered` is what each positive was chosen from, empty where that is not known."""
+        if offered is None:
+            return self.otherwise.draw(state, positives, n, rng, weights)
+        parents, _ = parents_of(positives, n, rng, weights)
+        refused = difference(offered, positives, state.n_items)
+        known = refused.sizes[parents] > 0
+        as_whole = known & ((rng.random(n) < self.whole) | (positives.sizes[parents] == 0))
+        swapped = parents[known & ~as_whole]
+        drawn = [
+            _swapped(state, take_sets(positives, swapped), take_sets(refused, swapped), rng),
+            _either(state, take_sets(positives, parents[as_whole]), take_sets(refused, parents[as_whole]), rng),
+        ]
+        if not known.all():
+            others = take_sets(positives, parents[~known])
+            drawn.append(self.otherwise.draw(state, others, others.count, rng))
+        return joined(drawn)
+
+
+def _swapped(state: State, sets: Sets, refused: Sets, rng: np.random.Generator) -> Sets:
+    """The sets, an item i of each, any of them, replaced by j ∝ det L_{A∖i∪j} among i and what was refused."""
+    place = sets.indptr[:-1] + (rng.random(sets.count) * sets.sizes).astype(np.int64)
+    candidates = Sets(
+        refused.indptr + np.arange(refused.count + 1),
+        np.insert(refused.indices, refused.indptr[:-1], sets.indices[place]),
+    )
+    grown = take_sets(sets, np.repeat(np.arange(sets.count), candidates.sizes))
+    indices = grown.indices.copy()
+    indices[grown.indptr[:-1] + np.repeat(place - sets.indptr[:-1], candidates.sizes)] = candidates.indices
+    grown = Sets(grown.indptr, indices)
+    return take_sets(grown, _drawn(state.log_det(grown), candidates, rng))
+
+
+def _either(state: State, sets: Sets, refused: Sets, rng: np.random.Generator) -> Sets:
+    """Of every set and the refused one at its place, one by its probability."""
+    both, n = joined([sets, refused]), sets.count
+    pairs = np.arange(2 * n).reshape(2, n).T.ravel()
+    lots = Sets(2 * np.arange(n + 1), EMPTY.indices)
+    return take_sets(both, pairs[_drawn(state.log_det(both)[pairs], lots, rng)])
+
+
+def _drawn(log_weights: Array, lots: Sets, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The position of one entry of every lot, drawn with probability ∝ its weight."""
+    owner = np.repeat(np.arange(lots.count), lots.sizes)
+    luck = rng.exponential(size=len(owner))
+    with np.errstate(divide="ignore"):
+        marks = np.log(luck) - log_weights  # the smallest is each with probability ∝ its weight
+    return np.lexsort((marks, owner))[lots.indptr[:-1]]
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ class Batch:
     positives: Sets
     weights: Array
     negatives: Negatives
+    offered: Sets | None = None  # what each positive was chosen from
 
     def together(self) -> Sets:
         """All sets, the positives first."""
@@ -158,6 +159,37 @@ class ConditionalLikelihood:
         if not state.symmetric:
             gradient = through_partners(state, gradient, sets, slots, B)
         return replace(gradient, right=right, objective=float(values.sum()))
+
+
+@dataclass(frozen=True)
+class ChoiceLikelihood:
+    """Σ_A y_A log P(A | offered): what was taken of what was offered, log det L_A − log det(I + L_offered).
+
+    The law is the DPP on the offered items alone, so that the normaliser is exact, small, and one per set: the
+    log-determinant of a set of the kernel I + L.
+    """
+
+    def gradient(self, state: State, batch: Batch) -> Gradient:
+        """See `Objective`."""
+        if batch.offered is None:
+            raise ParameterError("objective='choice' needs to know what was offered")
+        whole, parts = state.plus_identity(), set_gradients(state, batch.positives)
+        y = spread(batch.weights, np.isfinite(parts.log_dets))
+        taken = weighted_gradient(state, batch.positives, parts, y)
+        offered = weighted_gradient(whole, batch.offered, set_gradients(whole, batch.offered), -y)
+        return _added(taken, offered)
+
+
+def _added(one: Gradient, other: Gradient) -> Gradient:
+    """The sum of two gradients of sums over sets."""
+    rows = np.union1d(one.rows, other.rows).astype(np.int32)
+    values = np.zeros((len(rows), one.values.shape[1]))
+    for part in (one, other):
+        values[np.searchsorted(rows, part.rows)] += part.values
+    return Gradient(
+        rows, values, None, one.objective + other.objective,
+        pairs=_less(one.pairs, -1.0, other.pairs), log_d=_less(one.log_d, -1.0, other.log_d),
+    )  # fmt: skip
 
 
 def through_partners(state: State, gradient: Gradient, sets: Sets, slots: NDArray[np.int32], B: Array) -> Gradient:

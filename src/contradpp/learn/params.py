@@ -16,7 +16,7 @@ from contradpp.errors import ParameterError
 
 LOWRANK, NONSYMMETRIC = "LowRankDPP", "NonsymmetricDPP"
 BOTH = (LOWRANK, NONSYMMETRIC)
-OBJECTIVES = ("mle", "dynamic", "explicit", "product", "nce", "exact")
+OBJECTIVES = ("mle", "dynamic", "explicit", "product", "nce", "exact", "choice")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,9 @@ PARAMETERS = (
     Parameter("dropout", "Share of a basket's items that a step leaves out", (NONSYMMETRIC,), low=0, high=1),
     Parameter("optimizer", "How steps are made", (LOWRANK,), ("adam", "nesterov", "robbins-monro")),
     Parameter("init", "Where training starts", choices=("popularity", "uniform")),
-    Parameter("calibrate", "How the kernel's scale is set", choices=("likelihood", "discrimination"), optional=True),
+    Parameter(
+        "calibrate", "How the kernel's scale is set", choices=("likelihood", "discrimination", "choices"), optional=True
+    ),
     Parameter("oversize", "Baskets larger than the rank: refuse, leave out, or cut", choices=("error", "drop", "clip")),
     Parameter("anneal", "Lower a diagonal to zero first, where baskets fill the rank", (LOWRANK,), flag=True),
     Parameter("settings", "Train as in the paper", (LOWRANK,), ("paper",), optional=True),

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.sets import Sets, sums_over_sets, take_sets
-from contradpp.learn.negatives import Dynamic, Explicit, NegativeSource, NotInTraining, Product
-from contradpp.learn.objectives import ConditionalLikelihood, Contrastive, NoiseContrastive, Normalizer, Objective
+from contradpp.data.sets import Sets, difference, sums_over_sets, swaps, take_sets
+from contradpp.learn.negatives import Dynamic, Explicit, NegativeSource, NotInTraining, Product, Refused
+from contradpp.learn.objectives import (
+    ChoiceLikelihood,
+    ConditionalLikelihood,
+    Contrastive,
+    NoiseContrastive,
+    Normalizer,
+    Objective,
+)
 from contradpp.learn.optimizers import Adam, Nesterov, Optimizer, RobbinsMonro
 from contradpp.learn.params import Params
 from contradpp.learn.schedule import Plateau, RelativeChange, Schedule
@@ -32,6 +39,7 @@ class Validation(NamedTuple):
 
     sets: Sets
     weights: Array
+    offered: Sets | None = None  # what each was chosen from
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,7 @@ class TrainingData:
     weights: Array
     negatives: Sets
     negative_weights: Array
+    offered: Sets | None = field(default=None, kw_only=True)  # what each positive was chosen from
 
     @property
     def count(self) -> int:
@@ -56,6 +65,10 @@ class TrainingData:
     def take(self, chosen: NDArray[np.int64]) -> tuple[Sets, Array]:
         """The positives at these positions, and their labels."""
         return take_sets(self.positives, chosen), self.weights[chosen]
+
+    def offered_at(self, chosen: NDArray[np.int64]) -> Sets | None:
+        """What the positives at these positions were chosen from, if that is known."""
+        return None if self.offered is None else take_sets(self.offered, chosen)
 
 
 @dataclass
@@ -97,6 +110,8 @@ class Recipe:
         Whether the validation score is log P(A) rather than log P(i | A∖i).
     removes : bool
         Whether it leaves out items as `removal` says, so that the validation score does so, too.
+    by_choice : bool
+        Whether it learns from what was offered, and has the likelihood of choices for its validation score and scale.
     thins : bool
         Whether items may be dropped from its baskets: it must not care about their sizes.
     closed : callable, optional
@@ -108,6 +123,7 @@ class Recipe:
     needs_items: bool = False
     by_likelihood: bool = False
     removes: bool = False
+    by_choice: bool = False
     thins: bool = False
     closed: Callable[[Params, Array, Array], Objective] | None = None
 
@@ -118,6 +134,10 @@ def _contrastive(params: Params, share: Array, removal: Array) -> Objective:  # 
 
 def _conditional(params: Params, share: Array, removal: Array) -> Objective:  # noqa: ARG001
     return ConditionalLikelihood(removal, params.contrast_value)
+
+
+def _choice(params: Params, share: Array, removal: Array) -> Objective:  # noqa: ARG001
+    return ChoiceLikelihood()
 
 
 def _noise(params: Params, share: Array, removal: Array) -> Objective:  # noqa: ARG001
@@ -145,6 +165,7 @@ RECIPES = {
     "product": Recipe(_contrastive, _product),
     "nce": Recipe(_noise, _product, by_likelihood=True),
     "exact": Recipe(_conditional, needs_items=True, removes=True, thins=True, closed=_conditional),
+    "choice": Recipe(_choice, by_choice=True, closed=_choice),
 }
 
 
@@ -164,7 +185,10 @@ def make_plan(
     source = None if recipe.source is None else recipe.source(params, share, removal, data.liked)
     if source is not None and params.false_negatives == "reject":
         source = NotInTraining(source, data.liked)
-    penalty = params.alpha / np.maximum(counts, 1)
+    if params.objective == "explicit" and data.offered is not None:
+        source = Refused(cast("NegativeSource", source))
+    # Of choices the odds of an item are about one, whatever its popularity: a prior of as many choices as alpha says.
+    penalty = params.alpha / (np.full_like(counts, max(n_baskets, 1)) if recipe.by_choice else np.maximum(counts, 1))
     closed = None if recipe.closed is None or params.paper else recipe.closed(params, share, removal)
     if params.objective == "dynamic" and params.contrast != 1.0:
         closed = None  # only then is its mean the gradient of the conditional likelihood
@@ -212,8 +236,12 @@ def make_optimizer(params: Params, state: State, penalty: Array, data: TrainingD
 def make_monitor(params: Params, recipe: Recipe, validation: Validation, removal: Array) -> Callable[[State], float]:
     """The validation score of a state."""
     by_likelihood = recipe.by_likelihood if params.monitor == "auto" else params.monitor == "likelihood"
+    if recipe.by_choice:
+        return choice_monitor(validation)
     if by_likelihood:
         return likelihood_monitor(validation)
+    if params.objective == "explicit" and validation.offered is not None:
+        return mixed_monitor(validation, validation.offered, np.ones_like(removal))
     return conditional_monitor(validation, removal if recipe.removes else np.ones_like(removal))
 
 
@@ -240,5 +268,46 @@ def conditional_monitor(validation: Validation, removal: Array) -> Callable[[Sta
     def score(state: State) -> float:
         logs = state.conditional_log_likelihood(sets)
         return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
+
+    return score
+
+
+def choice_monitor(validation: Validation) -> Callable[[State], float]:
+    """The weighted mean of log P(A | offered)."""
+    sets, weights, offered = validation
+    weight = weights / np.abs(weights).sum()
+
+    def score(state: State) -> float:
+        logs = state.log_choice(sets, offered if offered is not None else sets)
+        return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
+
+    return score
+
+
+def mixed_monitor(validation: Validation, offered: Sets, removal: Array) -> Callable[[State], float]:
+    """`swap_monitor` over the sets of which it is known what they were chosen from, `conditional_monitor` elsewhere."""
+    sets, weights, _ = validation
+    known, others = np.flatnonzero(offered.sizes > 0), np.flatnonzero(offered.sizes == 0)
+    parts = [Validation(take_sets(sets, some), weights[some]) for some in (known, others)]
+    share = np.abs(parts[0].weights).sum() / max(np.abs(weights).sum(), 1e-300)
+    by_swaps = swap_monitor(parts[0], take_sets(offered, known), len(removal))
+    by_rest = conditional_monitor(parts[1], removal)
+    return lambda state: float(share * by_swaps(state) + (1 - share) * by_rest(state))
+
+
+def swap_monitor(validation: Validation, offered: Sets, n_items: int) -> Callable[[State], float]:
+    """The weighted mean of log P(i | A∖i and one of i and what was refused), over the taken items i of each set."""
+    sets, weights, _ = validation
+    others, entry = swaps(sets, difference(offered, sets, n_items))
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    weight = np.where(np.bincount(entry, minlength=len(owner)) > 0, (weights / np.maximum(sets.sizes, 1))[owner], 0.0)
+    weight /= max(np.abs(weight).sum(), 1e-300)
+
+    def score(state: State) -> float:
+        own = state.log_det(sets)[owner]
+        with np.errstate(invalid="ignore"):
+            ratios = np.exp(np.clip(state.log_det(others) - own[entry], -500.0, 500.0))
+        logs = -np.log1p(np.bincount(entry, weights=ratios, minlength=len(owner)))
+        return float(weight @ np.where(np.isfinite(own), logs, IMPOSSIBLE))
 
     return score

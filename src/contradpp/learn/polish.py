@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from contradpp.data.sets import distinct_sets
 from contradpp.errors import NumericalError, ParameterError
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.loop import Outcome, assemble
-from contradpp.learn.objectives import Batch, Objective, with_normalizer
+from contradpp.learn.objectives import Batch, ChoiceLikelihood, Objective, with_normalizer
 from contradpp.learn.optimizers import dense_gradient
 from contradpp.learn.plan import Plan, TrainingData
 from contradpp.learn.state import State
@@ -94,10 +94,12 @@ def small_problem(state: State, data: TrainingData, plan: Plan) -> Batch | None:
     """All data as one batch of distinct sets, if full batches of them are cheap and the aim has a closed form."""
     if plan.closed is None or state.V.size + len(state.log_d) + len(state.pairs) > MOST_PARAMETERS:
         return None
-    sets, weights = distinct_sets(data.positives, data.weights)
-    if len(sets.indices) > MOST_ENTRIES:
+    by_choice = isinstance(plan.closed, ChoiceLikelihood)  # the same set may be chosen from others
+    sets, weights = (data.positives, data.weights) if by_choice else distinct_sets(data.positives, data.weights)
+    if len(sets.indices) + (len(data.offered.indices) if by_choice and data.offered else 0) > MOST_ENTRIES:
         return None
-    return assemble(sets, weights * sets.count / data.count, data.negatives, data.negative_weights)
+    batch = assemble(sets, weights * sets.count / data.count, data.negatives, data.negative_weights)
+    return replace(batch, offered=data.offered) if by_choice else batch
 
 
 def anneal(state: State, batch: Batch, plan: Plan, outcome: Outcome) -> None:

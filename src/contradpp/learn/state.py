@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,6 +138,12 @@ class State:
         other.refresh(self.epsilon)
         return other
 
+    def plus_identity(self) -> State:
+        """The parameters of I + L, which share their arrays with these; for looking only."""
+        other = copy(self)
+        other.refresh(self.epsilon + 1.0)
+        return other
+
     def before(self, rows: Rows) -> Array | None:
         """These rows of V, if `rows_changed` will want to know what they were."""
         return self.V[rows] if self._dual is not None and self._dual_wanted else None
@@ -199,6 +206,10 @@ class State:
         out = np.empty(sets.count)
         self.over_sets(compiled.gradients.set_log_dets, sets, (), (out,))
         return out
+
+    def log_choice(self, chosen: Sets, offered: Sets) -> Array:
+        """log P(chosen | offered) = log det L_chosen − log det(I + L_offered) for every pair of sets."""
+        return self.log_det(chosen) - self.plus_identity().log_det(offered)
 
     def conditional_log_likelihood(self, sets: Sets) -> Array:
         """log P(i | A∖i) for every entry of the sets; NaN where a set is singular."""

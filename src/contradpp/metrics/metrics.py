@@ -37,7 +37,8 @@ LABELS = {
     "personalization": "personalization", "hit": "any hit", "alpha_ndcg": "α-nDCG", "categories_hit": "categories hit",
     "categories_found": "categories found", "distance_categories": "category dist.",
     "distance_vectors": "vector distance", "distance_baskets": "basket distance",
-    "log_likelihood_gain": "likelihood gain",
+    "log_likelihood_gain": "likelihood gain", "log_likelihood_given_size": "log-lik., size", "exact": "exact match",
+    "exact_given_size": "exact, size",
 }  # fmt: skip
 
 
@@ -214,7 +215,7 @@ def label(metric: str) -> str:
 
 def digits_of(metric: str) -> int:
     """The decimals that a table shows: two for percentages and log-likelihoods, four for shares."""
-    return 2 if metric.startswith(("mpr", "precision", "log")) else 4
+    return 2 if metric.startswith(("mpr", "precision", "log", "exact")) else 4
 
 
 def number(value: float, digits: int, *, sign: bool = False) -> str:

@@ -128,6 +128,12 @@ class BaseDPP(Suggests):
         self._samplers = None
         self._take_likeness(None)
 
+    def _enlarge(self, kernel: Kernel, items: Vocabulary, mix: Any) -> None:
+        """Take over a kernel with items behind those there are, which are sums of others by a matrix (new, known)."""
+        likeness = None if self._likeness is None else self._likeness.enlarged(len(items), mix)
+        self._adopt(kernel, items)
+        self._take_likeness(likeness)
+
     @property
     def is_fitted(self) -> bool:
         """Whether there are parameters to ask."""
@@ -196,6 +202,29 @@ class BaseDPP(Suggests):
         queries = as_queries(baskets, self.known_items, unknown=unknown)
         logs = self.kernel_.log_probability(queries.sets)
         return logs[0] if queries.single else logs
+
+    def score_choices(self, chosen: Any, offered: Any = None, *, unknown: str = "error") -> Array:
+        """log P(Y = chosen | Y ⊆ offered) = log det L_chosen − log det(I + L_offered): what is taken of what is shown.
+
+        It rests on the scale of the kernel, which `objective="choice"` learns and `calibrate="choices"` sets.
+
+        Parameters
+        ----------
+        chosen : a basket, or many
+        offered : as many sets, optional
+            What each was chosen from; left out if `chosen` are `Baskets` that know it.
+        """
+        if offered is not None:
+            single = as_queries(chosen, self.known_items, unknown=unknown).single
+            chosen = Baskets.from_lists([chosen] if single else chosen, offered=[offered] if single else offered)
+        elif not isinstance(chosen, Baskets) or chosen.offered is None:
+            raise DataError("score_choices needs to know what was offered: pass it, or Baskets with `offered` sets")
+        else:
+            single = False
+        coded = chosen.recode(self.known_items, unknown=unknown)
+        logs = self.kernel_.log_choice(coded.sets, coded.offered or coded.sets)
+        logs[coded.offered.sizes == 0 if coded.offered else []] = np.nan  # it is not known what was offered
+        return logs[0] if single else logs
 
     def score(self, baskets: Any, y: Any = None, *, unknown: str = "ignore") -> float:  # noqa: ARG002
         """The mean of log P(A) over the baskets.
@@ -384,7 +413,7 @@ class BaseDPP(Suggests):
         return sets.sizes < self.kernel_.rank
 
     def _take_likeness(self, likeness: Likeness | None) -> None:
-        self._likeness = likeness
+        self._likeness = None if likeness is None else likeness.enlarged(len(self.items_))
         self._vectors = None
 
     @property

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from contradpp._random import RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets, as_baskets
+from contradpp.data.features import ItemFeatures
 from contradpp.data.sets import Sets, pointers
-from contradpp.data.vocabulary import Vocabulary
+from contradpp.data.vocabulary import Labels, Vocabulary
 from contradpp.dpp import compiled, persist
 from contradpp.dpp.kernel import Array
 from contradpp.errors import ConvergenceError, DataError, ModelFileError, ParameterError
@@ -23,8 +24,10 @@ from contradpp.learn import fit as learning
 from contradpp.learn.callbacks import Callback
 from contradpp.models import baselines
 from contradpp.models.base import BaseDPP
+from contradpp.models.kin import Kin, arriving
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.likeness import Likeness
+from contradpp.models.newcomers import Judgement, Newcomers, learn_judgement
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.models.queries import as_codes
 from contradpp.models.relevance import (
@@ -38,11 +41,12 @@ from contradpp.models.relevance import (
     Feature,
     KernelVoice,
     OtherVoice,
+    Questions,
     Relevance,
     Voice,
     Weights,
     ask_questions,
-    choose_sets,
+    choose_baskets,
     learn_weights,
 )
 from contradpp.models.rows import Rows
@@ -50,6 +54,7 @@ from contradpp.models.scores import Baseline, ScoresItems
 
 HALVED = 4  # items that a held-out basket needs to say what belongs on a slate
 HELD_OUT = 0.1  # of the baskets: they choose the kernel's last round and the weights of the voices
+FEATURES = "features"  # the name of what features say, among the voices
 POPULAR = 0.02  # of all items: the most sold
 LEAST_REASON = 0.1  # nats
 _SPLIT, _QUESTIONS = 71, 72  # keys of random streams
@@ -113,6 +118,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     estimator_ : the fitted kernel model
     voices_ : dict of name to voice
     weights_ : dict of feature name to (θ₀, θ₁)
+    newcomers_ : how items with few sales or none are judged by their features; None without any
     items_ : Vocabulary
 
     Examples
@@ -125,6 +131,13 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     >>> next(iter(model.explain(["tea"], "milk").by_item))
     'tea'
     """
+
+    estimator_: LearnedDPP
+    voices_: dict[str, Any]
+    baskets_: Baskets
+    relevance_: Relevance
+    newcomers_: Newcomers | None = None
+    n_updates_: int
 
     def __init__(
         self,
@@ -151,6 +164,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         negatives: Any = None,
         validation: Any = None,
         callbacks: Sequence[Callback] = (),
+        *,
+        item_features: Any = None,
         **how: Any,
     ) -> Self:
         """Learn the kernel, the other voices, and how much each counts.
@@ -158,6 +173,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         Parameters
         ----------
         baskets : Baskets, or a list of lists of items
+            Where it is known what a basket was chosen from, its items compete with those that were refused when the
+            weights of the voices are learned, and not with the whole catalogue.
         sample_weight : array of float, optional
             Labels of baskets, for the kernel; the other voices learn from those above zero.
         negatives : optional
@@ -165,6 +182,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         validation : Baskets, list of lists, float or None
             Baskets, or a share of them, for early stopping and the weights of the voices; None for a tenth.
         callbacks : sequence of Callback
+        item_features : data frame, Arrow table, array, sparse array or mapping, optional
+            What the items are like, as for `NonsymmetricDPP.fit`: for `add_items`, and for items that seldom sell, if
+            held-out baskets say that it helps them.
         **how
             `negative_weight`, `checkpoint`, `resume` and `checkpoint_every` of the kernel's `fit`: it takes nearly all
             of the time, so that a run that was killed loses little besides.
@@ -177,6 +197,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             )
         kinds = _kinds(self.relevance)
         train = as_baskets(baskets)
+        features = None if item_features is None else ItemFeatures.learn(item_features, train.items)
         seen, held = self._divided(train, validation)
         estimator = self._new_kernel()
         label = learning.checked_weights(sample_weight, train.n_baskets, "sample_weight")
@@ -188,10 +209,20 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         def finish() -> None:
             part = train.subset(seen[label[seen] > 0])
             voices = _fitted(kinds, part)
-            weights = self._learn_weights(self._relevance(estimator, voices, held.items), held.sets, estimator)
-            self._take(estimator, voices, weights, part, n_updates=0)
+            relevance = self._relevance(estimator, voices, held.items)
+            asked, questions = self._ask(relevance, held, estimator)
+            weights = relevance.weights = self._learn_weights(relevance, questions)
+            judgement = None
+            if features is not None:
+                counts = part.item_counts.astype(np.float64)
+                judgement = learn_judgement(
+                    relevance, asked.sets, questions, features.matrix, counts, self._seed(), self._threads
+                )
+            self._take(estimator, voices, weights, part, 0)
             likeness = self._learn_likeness(held)
-            self._take(estimator, _fitted(kinds, everything), weights, everything, n_updates=0)
+            if features is not None:
+                estimator.kin_ = Kin.learn(features.recode(train.items, estimator.items_), everything.item_counts)
+            self._take(estimator, _fitted(kinds, everything), weights, everything, 0, judgement)
             self._take_likeness(likeness)
 
         try:
@@ -217,18 +248,39 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         estimator.n_jobs = self.n_jobs
         news = as_baskets(baskets)
         estimator.partial_fit(baskets, None, sample_weight, negatives, callbacks, **how)
-        known = news.recode(self.known_items, unknown="ignore")
+        known = news.recode(self._voiced_items, unknown="ignore")
         weights = self.relevance_.weights
         if (known.sizes >= 2).any():
-            asked = choose_sets(known.sets, N_QUESTIONS, self._seed(_QUESTIONS))
-            weights = learn_weights(
-                ask_questions(self.relevance_, asked, known.n_items, self._seed(), self._threads), weights
-            )
+            asked = choose_baskets(known, N_QUESTIONS, self._seed(_QUESTIONS))
+            weights = learn_weights(ask_questions(self.relevance_, asked, self._seed(), self._threads), weights)
         label = learning.checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_) if len(fresh) else self.baskets_
         voices = _fitted(_kinds(self.relevance), everything)
-        self._take(estimator, voices, weights, everything, n_updates=self.n_updates_ + 1)
+        judgement = None if self.newcomers_ is None else self.newcomers_.judgement
+        self._take(estimator, voices, weights, everything, self.n_updates_ + 1, judgement)
+        return self
+
+    def add_items(
+        self, ids: Iterable[Any], features: Any, *, names: Labels | None = None, categories: Labels | None = None
+    ) -> Self:
+        """Add items that never sold, with what their features say of them: see `NonsymmetricDPP.add_items`.
+
+        They compete with all others at once, by the popularity that features predict, by how much likelier the basket
+        makes the items that are alike to them, and by what they have in common with the basket. In a basket, the voices
+        hear the closest of those in their place.
+        """
+        _ = self.kernel_
+        counts, voiced = self.item_counts_, self._voiced_items
+        found = arriving(
+            self.estimator_.kin_, self.items_, counts, ids, features, names, categories, n_jobs=self._threads
+        )
+        self.estimator_.enlarge(found, counts)
+        self._enlarge(self.estimator_.kernel_, found.items, found.alike.mix(len(self.items_)))
+        self.baskets_ = Baskets(self.baskets_.indptr, self.baskets_.indices, found.items)
+        self.relevance_ = self._relevance(self.estimator_, self.voices_, voiced, self.relevance_.weights)
+        if self.newcomers_ is not None:
+            self.newcomers_ = self.newcomers_.add(found.rows, found.alike, found.log_shares)
         return self
 
     def _divided(self, train: Baskets, validation: Any) -> tuple[NDArray[np.int64], Baskets]:
@@ -259,7 +311,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     def _relevance(
         self, estimator: LearnedDPP, voices: dict[str, Any], items: Vocabulary, weights: Weights | None = None
     ) -> Relevance:
-        kernel = KernelVoice(estimator.kernel_)
+        kernel = KernelVoice(estimator.kernel_, len(items))
         asked: dict[str, Voice] = {}
         features: dict[str, tuple[Feature, ...]] = {}
         for name, voice in voices.items():
@@ -270,12 +322,17 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             relevance.weights = weights
         return relevance
 
-    def _learn_weights(self, relevance: Relevance, held: Sets, estimator: LearnedDPP) -> Weights:
-        """θ from the held-out baskets; the kernel alone counts where none has two items."""
-        asked = choose_sets(held, N_QUESTIONS, self._seed(_QUESTIONS))
-        if not asked.count or len(estimator.items_) < 2:
+    def _ask(self, relevance: Relevance, held: Baskets, estimator: LearnedDPP) -> tuple[Baskets, Questions | None]:
+        """Held-out baskets, and a question for each of their items; none where none has two items."""
+        asked = choose_baskets(held, N_QUESTIONS, self._seed(_QUESTIONS)).recode(estimator.items_)
+        if not asked.n_baskets or len(estimator.items_) < 2:
+            return asked, None
+        return asked, ask_questions(relevance, asked, self._seed(), self._threads)
+
+    def _learn_weights(self, relevance: Relevance, questions: Questions | None) -> Weights:
+        """θ from the held-out baskets; the kernel alone counts where there are none."""
+        if questions is None:
             return relevance.weights
-        questions = ask_questions(relevance, asked, len(estimator.items_), self._seed(), self._threads)
         precision = np.diag(np.tile(np.square(questions.spread), 2)) * PRIOR
         return learn_weights(questions, Weights(relevance.kernel_alone(), precision))
 
@@ -286,8 +343,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         return self._likeness
 
     def _take(
-        self, estimator: LearnedDPP, voices: dict[str, Any], weights: Weights, baskets: Baskets, n_updates: int
-    ) -> None:
+        self, estimator: LearnedDPP, voices: dict[str, Any], weights: Weights, baskets: Baskets, n_updates: int,
+        judgement: Judgement | None = None,
+    ) -> None:  # fmt: skip
         """Make what was learned the model's own."""
         likeness = self._likeness if n_updates else None
         self._adopt(estimator.kernel_, estimator.items_)
@@ -295,6 +353,16 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         self.n_components = estimator.kernel_.n_components
         self.estimator_, self.voices_, self.baskets_, self.n_updates_ = estimator, voices, baskets, n_updates
         self.relevance_ = self._relevance(estimator, voices, estimator.items_, weights)
+        self.newcomers_ = None
+        if judgement is not None and estimator.kin_ is not None:
+            self.newcomers_ = Newcomers.of(estimator.kin_, self.item_counts_, judgement, self._threads)
+
+    @property
+    def _voiced_items(self) -> Vocabulary:
+        """The items that the voices know: not those that `add_items` has added since."""
+        if self.newcomers_ is None or self.newcomers_.n_known == len(self.items_):
+            return self.items_
+        return self.items_.subset(range(self.newcomers_.n_known))
 
     def _seed(self, *key: int) -> int:
         """A seed that does not depend on luck: without a random state the same baskets are held out every time."""
@@ -313,6 +381,16 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         names, theta = self.relevance_.names, self.relevance_.weights.theta
         counted = [f"{name}:{names[:k].count(name)}" if names.count(name) > 1 else name for k, name in enumerate(names)]
         return {name: (float(a), float(b)) for name, a, b in zip(counted, *theta, strict=True)}
+
+    @property
+    def explained_(self) -> dict[str, float] | None:
+        """What features explain: the share of the variance of log popularity ("popularity"), the MPR of held-out items
+        that were judged as though they had no sales, among such items ("rank"), and κ ("fade"); None without features.
+        """
+        if self.newcomers_ is None:
+            return None
+        judgement = self.newcomers_.judgement
+        return {**(self.estimator_.explained_ or {}), "rank": judgement.rank, "fade": judgement.fade}
 
     @property
     def history_(self) -> list[dict[str, Any]]:
@@ -337,14 +415,20 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     def scores(self, sets: Sets) -> Array:
         """The logits of every set and item."""
         logits = np.empty((sets.count, len(self.known_items)))
-        self.relevance_.write_logits(sets, logits)
+        self._write_logits(sets, logits)
         self._by_kernel(sets.sizes == 0, logits)
         return logits
 
     def write_scores_without_each(self, sets: Sets, out: Array) -> None:
         """Write the logits given every set without each of its entries in turn."""
-        self.relevance_.write_logits(sets, out, each=True)
+        self._write_logits(sets, out, each=True)
         self._by_kernel(np.repeat(sets.sizes, sets.sizes) == 1, out)
+
+    def _write_logits(self, sets: Sets, out: Array, *, each: bool = False) -> None:
+        if self.newcomers_ is None:
+            self.relevance_.write_logits(sets, out, each=each)
+        else:
+            self.newcomers_.write_logits(self.relevance_, sets, out, each=each)
 
     def _by_kernel(self, empty: NDArray[np.bool_], logits: Array) -> None:
         """Of an empty basket nothing was learned but the kernel: P(next = j) ∝ L_jj."""
@@ -389,24 +473,34 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             raise DataError(f"{item!r} is in the basket: only items outside of it can come next")
         logits = self.scores(Sets.one(codes))
         shares = self.as_shares(logits.copy(), Sets.one(codes))
-        theta = self.relevance_.theta(np.array([len(codes)]))[0]
-        names = list(self.relevance_.features)
+        names = [*self.relevance_.features, *([] if self.newcomers_ is None else [FEATURES])]
         alone, parts = np.zeros(len(names)), np.zeros((len(names), len(codes)))
-        if len(codes):
-            f = 0
-            for row, name in enumerate(names):
-                for feature in self.relevance_.features[name]:
-                    nothing, told = self._told(name, feature, codes, code)
-                    alone[row] += theta[f] * nothing
-                    parts[row] += theta[f] * told
-                    f += 1
-        else:
+        voiced = 1.0
+        if not len(codes):
             alone[names.index(KERNEL)] = logits[0, code]
+        elif self.newcomers_ is not None:
+            voiced, alone[-1], parts[-1] = self.newcomers_.explain(self.relevance_, codes, code)
+        if len(codes) and voiced > 0.0:
+            self._explain_voices(codes, code, voiced, alone, parts)
         log_normalizer = float(alone.sum() + parts.sum() - np.log(shares[0, code]))
         ids = [self.items_[c] for c in codes.tolist()]
         rank = int((self.item_counts_ > self.item_counts_[code]).sum())
         popular = rank < max(POPULAR * len(self.items_), 3)
         return Explanation(item, ids, names, alone, parts, log_normalizer, popular)
+
+    def _explain_voices(
+        self, codes: NDArray[np.int32], code: int, share: float, alone: Array, parts: Array
+    ) -> None:  # fmt: skip
+        """Add what the voices say, a row each, this share of it."""
+        heard = codes if self.newcomers_ is None else self.newcomers_.stand_ins(codes)
+        there = heard >= 0
+        theta, f = share * self.relevance_.theta(np.array([there.sum()]))[0], 0
+        for row, (name, features) in enumerate(self.relevance_.features.items()):
+            for feature in features:
+                nothing, told = self._told(name, feature, heard[there], code)
+                alone[row] += theta[f] * nothing
+                parts[row, there] += theta[f] * told
+                f += 1
 
     def _told(self, name: str, feature: Feature, codes: NDArray[np.int32], code: int) -> tuple[float, Array]:
         """A feature without the basket, and how each item of the basket changes it."""
@@ -425,7 +519,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             return nothing, (whole - nothing) * shares
         changes, nothing = np.zeros(n), 0.0
         for order in (1, -1):
-            scores = np.empty((n + 1, len(self.items_)))
+            scores = np.empty((n + 1, len(self._voiced_items)))
             voice.write_scores(Sets(pointers(np.arange(n + 1)), _prefixes(codes[::order])), scores)
             told = _shape(rate * scores[:, code], feature)
             nothing = float(told[0])
@@ -481,6 +575,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
                 tensors[f"voice.{name}.values"] = rows.values.astype(np.float32)
         params = persist.plain_params(super().get_params())
         info = {"model": type(self).__name__, "params": params, "kernel": facts, "voices": told}
+        if self.newcomers_ is not None:
+            more, info["newcomers"] = self.newcomers_.contents()
+            tensors |= more
         persist.write_model(path, tensors, info | slates | {"n_updates": int(self.n_updates_)})
 
     @classmethod
@@ -493,12 +590,14 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             kernel = type(estimator)(**estimator.get_params())
             params = cls._own_params({name: info["params"].get(name) for name in ("n_jobs", "random_state")})
             voices, relevance = {}, []
-            baskets = Baskets(tensors["baskets.indptr"], tensors["baskets.indices"], estimator.items_)
+            items, late = estimator.items_, info.get("newcomers")
+            voiced = items if late is None else items.subset(range(int(late["n_known"])))
+            baskets = Baskets(tensors["baskets.indptr"], tensors["baskets.indices"], voiced)
             for told in info["voices"]:
                 name, voice = str(told["name"]), _SAVED[told["model"]](**told["params"])
                 if f"voice.{name}.values" in tensors:
                     parts = (tensors[f"voice.{name}.{part}"] for part in Rows._fields)
-                    voice.take_rows(baskets, Rows.checked(len(estimator.items_), *parts))  # type: ignore[attr-defined]
+                    voice.take_rows(baskets, Rows.checked(len(voiced), *parts))  # type: ignore[attr-defined]
                 else:
                     voice.fit(baskets)
                 voices[name] = voice
@@ -510,7 +609,11 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             F = sum(len(KINDS[name].features) if name in KINDS else 1 for name in voices) + 1
             if theta.shape != (2, F) or precision.shape != (2 * F, 2 * F) or not np.isfinite(theta).all():
                 raise ParameterError("its weights do not fit its voices")
-            model._take(estimator, voices, Weights(theta, precision), baskets, int(info["n_updates"]))
+            everything = Baskets(baskets.indptr, baskets.indices, items)
+            model._take(estimator, voices, Weights(theta, precision), everything, int(info["n_updates"]))
+            if late is not None and estimator.kin_ is not None:
+                model.relevance_ = model._relevance(estimator, voices, voiced, model.relevance_.weights)
+                model.newcomers_ = Newcomers.restored(tensors, late, estimator.kin_, model.item_counts_)
             model._take_slates(tensors, info)
         except (KeyError, TypeError, AttributeError, ValueError, DataError, ParameterError) as error:
             raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error

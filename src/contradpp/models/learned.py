@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, Self
@@ -13,6 +14,9 @@ from numpy.typing import NDArray
 
 from contradpp._random import RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
+from contradpp.data.baskets import as_baskets
+from contradpp.data.features import ItemFeatures
+from contradpp.data.vocabulary import Labels
 from contradpp.dpp import persist
 from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.learn import fit as learning
@@ -20,6 +24,7 @@ from contradpp.learn.callbacks import Callback, ProgressBar
 from contradpp.learn.checkpoint import DEFAULT_EVERY, Keeper
 from contradpp.learn.params import TABLE, Parameter, Params
 from contradpp.models.base import BaseDPP
+from contradpp.models.kin import Arrivals, Kin, arriving, enlarged_kernel
 
 Array = NDArray[np.float64]
 _ROUNDS = Parameter("n_iter", "Rounds over the data", low=1, whole=True)
@@ -35,6 +40,7 @@ class LearnedDPP(BaseDPP):
     item_counts_: Array | None = None  # in how many training baskets each item was; labels count as they weigh
     n_baskets_: float = 0.0
     n_updates_: int = 0  # calls of partial_fit since fit
+    kin_: Kin | None = None  # what is known of the items by their features
 
     def fit(
         self,
@@ -49,6 +55,7 @@ class LearnedDPP(BaseDPP):
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
         checkpoint_every: int | str = DEFAULT_EVERY,
+        item_features: Any = None,
         engine: str | None = None,
         **cluster: Any,
     ) -> Self:
@@ -57,6 +64,7 @@ class LearnedDPP(BaseDPP):
         Parameters
         ----------
         baskets : Baskets, or a list of lists of items
+            With `offered` sets, "explicit" and "choice" learn from what was refused.
         y : ignored
             There for scikit-learn.
         sample_weight : array of float, optional
@@ -76,6 +84,9 @@ class LearnedDPP(BaseDPP):
             Go on from that file if it is there. The result is the same, to the last bit, as without the break.
         checkpoint_every : int or str
             The steps from one checkpoint to the next, or the time, such as "30s".
+        item_features : data frame, Arrow table, array, sparse array or mapping, optional
+            What the items are like, so that `add_items` can tell of new ones: a row per item, in the order of the
+            baskets' items if it is an array. Items without a row, and rows of items that are in no basket, are allowed.
         engine : {None, "ray"}
             "ray" trains on a Ray cluster (extra `ray`); `baskets` is then the path of a Parquet file or of a folder of
             them, on any file system that fsspec knows.
@@ -85,6 +96,13 @@ class LearnedDPP(BaseDPP):
         """
         del y
         given = learning.Given(baskets, sample_weight, negatives, negative_weight, validation)
+        features, items = None, None
+        if item_features is not None:
+            if engine is not None:
+                raise ParameterError(f"engine={engine!r} does not take item_features")
+            train = as_baskets(baskets)
+            features, items = ItemFeatures.learn(item_features, train.items), train.items
+            given = replace(given, baskets=train)
         if engine is not None:
             long_run = {"checkpoint": checkpoint, "resume": resume, "checkpoint_every": checkpoint_every}
             return self._fit_on(engine, given, callbacks, **long_run, **cluster)
@@ -93,8 +111,14 @@ class LearnedDPP(BaseDPP):
         params, keeper = self.training_params(), Keeper.of(checkpoint, resume=resume, every=checkpoint_every)
         seed = root_seed(self.random_state) if keeper is None else keeper.seed(self.random_state)
         known = self._known_so_far() if getattr(self, "warm_start", False) and self.is_fitted else None
+
+        def take(learned: learning.Learned) -> None:
+            self.take(learned)
+            if features is not None and items is not None:
+                self.kin_ = Kin.learn(features.recode(items, learned.items), learned.counts)
+
         learning.fit(
-            given, params, seed, self.take, known=known, callbacks=self._watchers(callbacks), model_of=self._model_of,
+            given, params, seed, take, known=known, callbacks=self._watchers(callbacks), model_of=self._model_of,
             keeper=keeper,
         )  # fmt: skip
         return self
@@ -129,6 +153,42 @@ class LearnedDPP(BaseDPP):
         )
         return self
 
+    def add_items(
+        self, ids: Iterable[Any], features: Any, *, names: Labels | None = None, categories: Labels | None = None
+    ) -> Self:
+        """Add items that never sold, with what their features say of them; `partial_fit` learns more as they sell.
+
+        An item becomes as popular as the features of items that sell predict, and otherwise like the mean of the items
+        that are most alike to it: what goes with them goes with it. A model needs `item_features` in `fit` for this.
+
+        Parameters
+        ----------
+        ids : iterable of items
+            None of which the model knows.
+        features : data frame, Arrow table, array, sparse array or mapping
+            As in `fit`, with the same columns or the same length of vectors; an array has a row per id. Columns and
+            rows may be missing, and a category that was never seen counts as missing.
+        names, categories : mappings of item to str, optional
+        """
+        counts = self._known_counts()
+        self.enlarge(arriving(self.kin_, self.known_items, counts, ids, features, names, categories), counts)
+        return self
+
+    def enlarge(self, found: Arrivals, counts: Array) -> None:
+        """Give the kernel a row for every new item, by the sales of all others."""
+        old, mix = self._known_counts(), found.alike.mix(len(self.items_))
+        self._enlarge(enlarged_kernel(self.kernel_, found.alike, found.log_shares, counts), found.items, mix)
+        self.kin_ = found.kin
+        self.item_counts_ = np.concatenate([old, np.zeros(len(found.rows))])
+
+    @property
+    def explained_(self) -> dict[str, float] | None:
+        """What features explain: the share of the variance of log popularity ("popularity"); None without features."""
+        return None if self.kin_ is None else {"popularity": self.kin_.sales.explained}
+
+    def _known_counts(self) -> Array:
+        return np.zeros(len(self.items_)) if self.item_counts_ is None else self.item_counts_
+
     def training_params(self, **instead: Any) -> Params:
         """The checked parameters of training."""
         given = {name: value for name, value in self.get_params().items() if name in TABLE}
@@ -138,15 +198,18 @@ class LearnedDPP(BaseDPP):
     def take(self, learned: learning.Learned, n_updates: int = 0) -> None:
         """Make what was learned the model's own."""
         likeness = self._likeness if n_updates else None  # an update leaves the codes of the items as they are
+        kin = self.kin_.recode(self.items_, learned.items) if n_updates and self.kin_ is not None else None
         self._adopt(learned.kernel, learned.items)
+        self.kin_ = kin
         self._take_likeness(likeness)
         self.item_counts_, self.n_baskets_ = learned.counts, learned.n_baskets
         self.history_, self.n_iter_, self.n_updates_ = learned.history, learned.n_iter, n_updates
 
     def learned(self) -> learning.Learned:
         """What `take` took."""
-        counts = np.zeros(len(self.items_)) if self.item_counts_ is None else self.item_counts_
-        return learning.Learned(self.kernel_, self.items_, counts, self.n_baskets_, self.history_, self.n_iter_)
+        return learning.Learned(
+            self.kernel_, self.items_, self._known_counts(), self.n_baskets_, self.history_, self.n_iter_
+        )
 
     def _model_of(self, learned: learning.Learned) -> Self:
         """A model with these parameters, as a checkpoint of the best so far saves it."""
@@ -168,6 +231,8 @@ class LearnedDPP(BaseDPP):
         for name, value in (unused | {"negative_weight": given.negative_weight}).items():
             if value is not None:
                 raise ParameterError(f"engine={engine!r} does not take {name}")
+        if self.training_params().objective == "choice":
+            raise ParameterError(f"engine={engine!r} does not learn from choices yet: objective='choice'")
         try:
             train = engines[engine].load()
         except ModuleNotFoundError as error:
@@ -188,7 +253,8 @@ class LearnedDPP(BaseDPP):
         if self.item_counts_ is None:
             return {}, {}
         training = {"n_baskets": float(self.n_baskets_), "n_updates": int(self.n_updates_)}
-        return {"item_counts": self.item_counts_}, {"training": training}
+        tensors, facts = ({}, {}) if self.kin_ is None else self.kin_.contents()
+        return {"item_counts": self.item_counts_, **tensors}, {"training": training, **facts}
 
     def _take_extras(self, tensors: persist.Tensors, info: Mapping[str, Any]) -> None:
         if "item_counts" not in tensors:
@@ -200,3 +266,5 @@ class LearnedDPP(BaseDPP):
             Parameter(name, "", low=0).check(training[name])
         self.item_counts_ = counts
         self.n_baskets_, self.n_updates_ = float(training["n_baskets"]), int(training["n_updates"])
+        if info.get("features") is not None:
+            self.kin_ = Kin.restored(tensors, info["features"], len(self.items_))

@@ -86,6 +86,16 @@ class Likeness:
             return slates.Vectors.none()._replace(table=np.zeros((kernel.n_items, 1)), scales=np.ones(kernel.n_items))
         return slates.Vectors(np.ascontiguousarray(np.hstack(parts)), np.ones(kernel.n_items))
 
+    def enlarged(self, n_items: int, mix: Any = None) -> Likeness:
+        """With places for items behind those there are: sums of others by a matrix (new, known), or none of their own.
+
+        Without a place an item is alike to none by its company.
+        """
+        if not self.company or n_items == len(self.places):
+            return self
+        fresh = np.zeros((n_items - len(self.places), self.places.shape[1]), dtype=np.float32)
+        return replace(self, places=np.vstack([self.places, fresh if mix is None else _units(mix @ self.places)]))
+
     @property
     def settings(self) -> dict[str, float]:
         """The weights by source, and the diversity."""

@@ -18,24 +18,25 @@ class LowRankDPP(LearnedDPP):
     ----------
     n_components : int
         K, the columns of V; no set larger than K has positive probability.
-    objective : {"dynamic", "mle", "explicit", "product", "nce", "exact"}
+    objective : {"dynamic", "mle", "explicit", "product", "nce", "exact", "choice"}
         What is maximised. "mle": likelihood (LowRank in the paper). Contrastive estimation with negatives that
-        are "dynamic" (drawn from the current model), "explicit" (unlikely pairs, and the user's own `negatives`)
-        or "product" (items by frequency). "nce": noise-contrastive estimation. "exact": dynamic contrastive
-        estimation in closed form, without sampling.
+        are "dynamic" (drawn from the current model), "explicit" (unlikely pairs, what was refused where baskets know
+        what was `offered`, and the user's own `negatives`) or "product" (items by frequency). "nce":
+        noise-contrastive estimation. "exact": dynamic contrastive estimation in closed form, without sampling.
+        "choice": the likelihood of what was taken of what was offered.
     contrast : float or "counted"
         The weight of the negatives. 1 is the paper's φ_CE; "counted" weighs every set alike, |A⁻|/|A⁺|, as in
         the paper's appendix; 0 is maximum likelihood.
     negative_ratio : float
         |A⁻|/|A⁺|, how many negatives are drawn per positive; may exceed 1.
     alpha : float
-        Strength of the popularity penalty α Σ ‖v_i‖²/μ_i.
+        Strength of the popularity penalty α Σ ‖v_i‖²/μ_i; of "choice" the number of baskets is in the place of μ_i.
     optimizer : {"adam", "nesterov", "robbins-monro"}
         Row-wise lazy Adam; the paper's momentum; projected steps that satisfy the paper's Theorem 1.
     init : {"popularity", "uniform"}
         Where training starts; "uniform" is the paper's U(1, 2).
-    calibrate : {"likelihood", "discrimination", None}
-        How the kernel's scale is set after training, on validation data.
+    calibrate : {"likelihood", "discrimination", "choices", None}
+        How the kernel's scale is set after training, on validation data; "choice" learns its own.
     oversize : {"error", "drop", "clip"}
         What to do with baskets larger than n_components: refuse, leave them out, or keep their first items.
     anneal : bool

@@ -37,10 +37,11 @@ class NonsymmetricDPP(LearnedDPP):
         The most partners that an item has in S; 0 for none.
     diagonal : bool
         Whether there is a D. Without one, no set larger than K has positive probability but for partners.
-    objective : {"exact", "dynamic", "mle", "explicit", "product", "nce"}
+    objective : {"exact", "dynamic", "mle", "explicit", "product", "nce", "choice"}
         What is maximised: the conditional likelihood of every item given the rest of its basket, in closed form or
         by negatives drawn from the current model; the likelihood ("mle", "nce": with S for catalogues of up to 2,000
-        items); or contrast with the negatives of `LowRankDPP`.
+        items); the likelihood of what was taken of what was offered ("choice"); or contrast with the negatives of
+        `LowRankDPP`.
     negative_ratio : float
         Negatives drawn per basket by "dynamic".
     alpha : float
@@ -49,8 +50,8 @@ class NonsymmetricDPP(LearnedDPP):
         The share of a basket's items that a step of "exact" leaves out at random.
     init : {"popularity", "uniform"}
         Where training starts.
-    calibrate : {"likelihood", None}
-        How the kernel's scale is set after training, on validation data.
+    calibrate : {"likelihood", "choices", None}
+        How the kernel's scale is set after training, on validation data; "choice" learns its own.
     oversize : {"error", "drop", "clip"}
         What to do with baskets that are too large, where there is no diagonal.
     batch_size, max_iter, tol : int, int, float

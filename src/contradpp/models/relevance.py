@@ -82,21 +82,25 @@ class KernelVoice:
     """The DPP: det L_{A∪j} / det L_A."""
 
     kernel: Kernel
+    n_items: int  # that the voices know: the kernel may have others behind them, which came later
 
     @property
     def features(self) -> tuple[Feature, ...]:
         """The logarithm, of at least 1e-9 of what a mean item has on its own."""
-        return (Feature(LOG, 1e-9 * float(self.kernel.squared_norms.mean())),)
+        return (Feature(LOG, 1e-9 * float(self.kernel.squared_norms[: self.n_items].mean())),)
 
     def write_scores(self, sets: Sets, out: Array) -> None:
         """See `Voice`."""
         with blas_threads(1):
-            out[:] = condition.scores_given(self.kernel, sets)
+            out[:] = condition.scores_given(self.kernel, sets)[:, : self.n_items]
 
     def write_scores_without_each(self, sets: Sets, out: Array) -> None:
         """See `Voice`."""
+        told = out if self.n_items == self.kernel.n_items else np.empty((len(out), self.kernel.n_items))
         with blas_threads(1):
-            condition.write_scores_without_each(self.kernel, sets, out)
+            condition.write_scores_without_each(self.kernel, sets, told)
+        if told is not out:
+            out[:] = told[:, : self.n_items]
 
 
 @dataclass
@@ -230,6 +234,7 @@ class Questions(NamedTuple):
     features: NDArray[np.floating]  # (N, C, F)
     log_counts: NDArray[np.floating]  # (N, C): for how many items a competitor stands; −inf where there is none
     log_sizes: Array  # (N,): log n of what is left of the basket
+    codes: NDArray[np.int32] = np.zeros((0, 0), dtype=np.int32)  # (N, C): the items; where there is none, any
 
     @property
     def spread(self) -> Array:
@@ -243,21 +248,23 @@ class Questions(NamedTuple):
         return np.where(spread > 0, spread, 1.0)
 
 
-def choose_sets(sets: Sets, n: int, seed: int) -> Sets:
+def choose_baskets(baskets: Baskets, n: int, seed: int) -> Baskets:
     """Whole baskets of two items and more, at random, until they hold n items."""
-    eligible = stream(seed, 0).permutation(np.flatnonzero(sets.sizes >= 2))
-    enough = int(np.searchsorted(np.cumsum(sets.sizes[eligible]), n)) + 1
-    return take_sets(sets, np.sort(eligible[:enough]))
+    eligible = stream(seed, 0).permutation(np.flatnonzero(baskets.sizes >= 2))
+    enough = int(np.searchsorted(np.cumsum(baskets.sizes[eligible]), n)) + 1
+    return baskets.subset(np.sort(eligible[:enough]))
 
 
-def ask_questions(relevance: Relevance, sets: Sets, n_items: int, seed: int, n_jobs: int) -> Questions:
-    """A question for every entry of the sets."""
+def ask_questions(relevance: Relevance, baskets: Baskets, seed: int, n_jobs: int) -> Questions:
+    """A question for every entry of the baskets; where it is known what was refused, only that competes."""
+    sets, refused, n_items = baskets.sets, baskets.refused, baskets.n_items
     everything = n_items <= ALL_UP_TO
     n_voices = len(relevance.features)
     width = n_items if everything else min(1 + n_voices * N_BEST + N_RANDOM, n_items)
     N, F = len(sets.indices), relevance.n_features
     features = np.zeros((N, width, F), dtype=np.float32)
     log_counts = np.full((N, width), -np.inf, dtype=np.float32)
+    competitors = np.zeros((N, width), dtype=np.int32)
     first_of_voice = [relevance.names.index(name) for name in relevance.features]
     blocks = list(runs(sets.indptr, max(SCORES_PER_BLOCK // (n_items * max(F // 2, 1)), 1)))
 
@@ -271,18 +278,22 @@ def ask_questions(relevance: Relevance, sets: Sets, n_items: int, seed: int, n_j
         for entry, item in enumerate(part.indices.tolist()):
             ruled_out = np.zeros(n_items, dtype=bool)
             ruled_out[part.indices[part.indptr[owner[entry]] : part.indptr[owner[entry] + 1]]] = True
-            if everything:
+            given_up = refused.indices[refused.indptr[first + owner[entry]] : refused.indptr[first + owner[entry] + 1]]
+            if len(given_up):
+                codes, stands_for, share = given_up[: width - 1].astype(np.int64), np.empty(0, dtype=np.int64), 1.0
+            elif everything:
                 codes, stands_for = np.flatnonzero(~ruled_out), np.empty(0, dtype=np.int64)
                 share = 1.0
             else:
                 codes, stands_for, share = _competitors(told[first_of_voice, entry], ruled_out, rng)
             chosen = np.concatenate([[item], codes, stands_for])
             features[start + entry, : len(chosen)] = told[:, entry, chosen].T
+            competitors[start + entry, : len(chosen)] = chosen
             log_counts[start + entry, : len(chosen)] = 0.0
             log_counts[start + entry, len(chosen) - len(stands_for) : len(chosen)] = np.log(share)
 
     run_blocks(work, len(blocks), n_jobs)
-    return Questions(features, log_counts, log_sizes(np.repeat(sets.sizes - 1, sets.sizes)))
+    return Questions(features, log_counts, log_sizes(np.repeat(sets.sizes - 1, sets.sizes)), competitors)
 
 
 def _competitors(

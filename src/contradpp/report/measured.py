@@ -84,6 +84,22 @@ def _most_items(model: Any) -> float:
     return float("inf") if kernel is None else float(kernel.rank)
 
 
+def explained(told: Mapping[str, float]) -> str:
+    """What a model's `explained_` says, in sentences."""
+    words = [
+        f"Features explain {told['popularity']:.0%} of the variance of log popularity among items not seen before."
+    ]
+    rank = told.get("rank")
+    if rank is not None and rank == rank:
+        words.append(
+            f"Held-out items that were judged by their features alone had a mean percentile rank of {rank:.1f}."
+        )
+    if "fade" in told:
+        helped = "They count, too, for items that sell, the less the more these sell." if told["fade"] else ""
+        words.append(helped or "They did not help items that sell, which are judged by their sales alone.")
+    return " ".join(words)
+
+
 class Example(NamedTuple):
     """A basket without one of its items, that item, and suggestions with P(next = i | basket), best first."""
 

@@ -13,7 +13,7 @@ import contradpp as cd
 from contradpp.metrics.breakdown import Row
 from contradpp.report import charts
 from contradpp.report.charts import short, tag
-from contradpp.report.measured import BASELINE, KS, Example, K, Measured
+from contradpp.report.measured import BASELINE, KS, Example, K, Measured, explained
 from contradpp.report.survey import Survey, survey
 
 N_HEAT = 24
@@ -38,7 +38,7 @@ def render(subject: Subject) -> str:
     items = survey(subject.model, subject.train)
     content = [
         _header(subject), _tiles(subject), _metrics(subject), _training(subject), _examples(subject), _map(items),
-        _relations(items), _heat(items), _settings(subject),
+        _relations(items), _heat(items), _features(subject), _settings(subject),
         tag("footer", f"Made by contradpp {cd.__version__}. This page is one file and loads nothing else."),
     ]  # fmt: skip
     head = (
@@ -166,11 +166,11 @@ def _relations(items: Survey) -> str:
     rows = []
     for number in range(min(N_TABLE, len(items.names))):
         near = [_chip(name, f"{strength:.2f}") for name, strength in items.substitutes[number][:4]]
-        along = [_chip(name, f"×{times:.2f}") for name, times in items.complements[number][:4]]
+        along = [_chip(name, f"×{times:.2f}, {n:,}") for name, times, n in items.complements[number][:4]]
         rows.append([escape(short(items.names[number], 40)), _chips(near), _chips(along)])
     words = (
         "Kept apart: how alike two items are to the model, from 0 to 1 (never in the same basket). More likely: by how "
-        "much an item in the basket raises the chance of another to come next."
+        "much an item in the basket raises the chance of another to come next, and in how many baskets the two were."
     )
     if not items.attracts:
         words += " This kernel is symmetric: it pushes items apart but cannot pull them together, so little is raised."
@@ -183,6 +183,11 @@ def _heat(items: Survey) -> str:
     words = f"Every pair of the {n} most popular items: how often the two are together, against unrelated items."
     drawing = tag("div", charts.heat_map(items.ratios[:n, :n], items.names[:n]), class_="scroll")
     return _section("The kernel", words, charts.heat_legend(attracts=items.attracts), drawing)
+
+
+def _features(subject: Subject) -> str:
+    told = getattr(subject.model, "explained_", None)
+    return "" if told is None else _section("What features explain", explained(told))
 
 
 def _settings(subject: Subject) -> str:

@@ -19,6 +19,7 @@ Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Named = list[tuple[str, float]]
 N_RELATED = 6
+FEWEST_TOGETHER = 5  # baskets that must hold two items before one is said to make the other more likely
 N_COLOURS = 8
 
 
@@ -32,7 +33,8 @@ class Survey:
     ratios : array (n, n)
         See `contradpp.atlas.pair_ratios`.
     substitutes, complements : list of lists
-        Of each item: names with |cos|, and names with how many times more likely they come next.
+        Of each item: names with |cos|; and names with how many times more likely they come next, and in how many
+        baskets the two were together.
     places : array (n, 2)
         Where each is on the map.
     shares : array (n,)
@@ -44,7 +46,7 @@ class Survey:
     names: list[str]
     ratios: Array
     substitutes: list[Named]
-    complements: list[Named]
+    complements: list[list[tuple[str, float, int]]]
     places: Array
     shares: Array
     groups: list[int]
@@ -62,8 +64,8 @@ class Survey:
                 "name": name,
                 "share": f"{share:.1%}",
                 "substitutes": [(short(other, 36), f"{strength:.2f}") for other, strength in near],
-                "complements": [(short(other, 36), f"×{times:.2f}") for other, times in along],
-                "near": [rows[other] for other, _ in (*near, *along) if other in rows],
+                "complements": [(short(other, 36), f"×{times:.2f}, in {n:,}") for other, times, n in along],
+                "near": [rows[other] for other, *_ in (*near, *along) if other in rows],
             }
             for name, share, near, along in zip(
                 self.names, self.shares, self.substitutes, self.complements, strict=True
@@ -74,15 +76,19 @@ class Survey:
 
 def survey(model: Any, train: Baskets, *, n: int = N_LANDMARKS) -> Survey:
     """Look at the items that are in most of the baskets."""
-    codes = popular(train.recode(model.items_), n)
+    own = train.recode(model.items_)
+    codes = popular(own, n)
     ids = [model.items_[code] for code in codes.tolist()]
     names = [" ".join(model.items_.name(item).split()) for item in ids]
     atlas = Atlas(model, codes)
     usual = model.predict_next([])
     near = [[(names[other], x) for other, x in substitutes(atlas.ratios, row, N_RELATED)] for row in range(len(ids))]
-    along = [
-        [(model.items_.name(other), x) for other, x in complements(model, item, N_RELATED, usual=usual)] for item in ids
-    ]
+    seen = together(own, codes)
+    along = []
+    for item, counts in zip(ids, seen, strict=True):
+        found = complements(model, item, 4 * N_RELATED, usual=usual)
+        supported = [(model.items_.name(other), x, int(counts[model.items_.code(other)])) for other, x in found]
+        along.append([entry for entry in supported if entry[2] >= FEWEST_TOGETHER][:N_RELATED])
     shares = train.item_counts[train.items.codes(ids)] / max(train.n_baskets, 1)
     groups = clusters(atlas.places, N_COLOURS).tolist()
     return Survey(names, atlas.ratios, near, along, atlas.places, shares, groups)
@@ -93,6 +99,16 @@ def popular(baskets: Baskets, n: int) -> Codes:
     counts = baskets.item_counts
     order = np.argsort(-counts, kind="stable")[:n]
     return order[counts[order] > 0]
+
+
+def together(baskets: Baskets, codes: Codes) -> NDArray[np.int64]:
+    """In how many baskets each of these items was with every other one (len(codes), M)."""
+    from scipy.sparse import csr_array
+
+    ones = np.ones(len(baskets.indices), dtype=np.int64)
+    X = csr_array((ones, baskets.indices, baskets.indptr), shape=(baskets.n_baskets, baskets.n_items))
+    found: NDArray[np.int64] = (X[:, codes].T @ X).toarray()
+    return found
 
 
 def substitutes(ratios: Array, row: int, n: int) -> list[tuple[int, float]]:

@@ -39,9 +39,18 @@ BENCHMARK = "benchmark"  # not of the paper, and so not among `all`
 BEYOND = "beyond"  # the part of the benchmark that docs/beyond.md shows
 SLATES = "slates"  # not of the paper either
 DEFAULTS = "defaults"  # nor this: which settings validation baskets choose
+COLD_START = "cold-start"  # nor this: items that never sold
 TUNED = ("lowrank-mle", "nonsymmetric", "conditional")
+NEGATIVES = "negatives"  # what was really refused, on yoochoose
+CHOICE_LABELS = {
+    "frequency": "frequency", "lift": "lift: share taken when offered", "logistic": "logistic regression per item",
+    "lowrank-mle": "low rank, mle", "lowrank-generated": "low rank, generated negatives",
+    "lowrank-real": "low rank, real negatives", "lowrank-choice": "low rank, choice sets",
+    "nonsymmetric-exact": "nonsymmetric, exact", "nonsymmetric-generated": "nonsymmetric, generated negatives",
+    "nonsymmetric-real": "nonsymmetric, real negatives", "nonsymmetric-choice": "nonsymmetric, choice sets",
+}  # fmt: skip
 SLATE_DATA = ("groceries", "uk", "belgian", "instacart")
-TARGETS = (*SINGLE, *PER_REGISTRY, BENCHMARK, BEYOND, SLATES, DEFAULTS, "all")
+TARGETS = (*SINGLE, *PER_REGISTRY, BENCHMARK, BEYOND, SLATES, NEGATIVES, COLD_START, DEFAULTS, "all")
 ASKED = {"full": 5000, "quick": 2000}  # test baskets of the benchmark; of more, so many at random
 ROUND = 1  # of the benchmark: raise it when what it measures, or a model of it, changes
 
@@ -219,7 +228,7 @@ class Protocol:
 class Task:
     """One result: a method on a data set, in one trial. Two targets that need the same task share it."""
 
-    kind: str  # "fit", "toy", "runtime", "benchmark", "slates" or "defaults"
+    kind: str  # "fit", "toy", "runtime", "benchmark", "slates", "negatives", "cold-start" or "defaults"
     data: str
     method: str
     trial: int
@@ -257,7 +266,7 @@ class Task:
     @property
     def estimator(self) -> dict[str, Any]:
         """The arguments of `LowRankDPP`; empty for a baseline."""
-        if self.method == "popularity" or self.kind in (BENCHMARK, SLATES, DEFAULTS):
+        if self.method == "popularity" or self.kind in (BENCHMARK, SLATES, NEGATIVES, COLD_START, DEFAULTS):
             return {}
         common = {"n_components": self.plan.n_components, "random_state": self.trial}
         return {
@@ -326,6 +335,10 @@ def _tasks(target: str, protocol: Protocol) -> Iterator[Task]:
     elif target == SLATES:  # one split: the comparison is between ways on the same baskets
         few = SLATE_DATA[:2] if protocol.quick else SLATE_DATA
         yield from (Task(SLATES, name, "conditional", 0) for name in few)
+    elif target == COLD_START:
+        yield Task(COLD_START, "groceries" if protocol.quick else "instacart", "conditional", 0)
+    elif target == NEGATIVES:
+        yield from (Task(NEGATIVES, "yoochoose", method, trial) for trial in range(n) for method in CHOICE_LABELS)
     elif target == "figure1":
         yield from grid("toy", protocol.toy_runs, ("toy",), TRIO, both)
     elif target == "table-runtimes":

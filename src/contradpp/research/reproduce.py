@@ -14,7 +14,19 @@ from contradpp import __version__
 from contradpp.dpp.persist import write_atomically
 from contradpp.errors import ParameterError
 from contradpp.metrics.report import plain
-from contradpp.research import benchmark, defaults, experiments, figures, pages, paper, slates, standings, studies
+from contradpp.research import (
+    benchmark,
+    coldstart,
+    defaults,
+    experiments,
+    figures,
+    negatives,
+    pages,
+    paper,
+    slates,
+    standings,
+    studies,
+)
 from contradpp.research.experiments import Result
 from contradpp.research.paper import Protocol, Task
 from contradpp.research.results import results_chapter
@@ -94,6 +106,8 @@ KINDS: dict[str, Callable[[Task, int | None], Result]] = {
     "runtime": experiments.runtime,
     paper.BENCHMARK: benchmark.measure,
     paper.SLATES: slates.measure,
+    paper.COLD_START: coldstart.measure,
+    paper.NEGATIVES: negatives.measure,
     paper.DEFAULTS: defaults.measure,
 }
 
@@ -124,7 +138,8 @@ def build(target: str, protocol: Protocol, store: Store) -> Chapter:
     """The chapter of a target whose results are all there."""
     collected = gather(target, protocol, store)
     own = {"figure1": studies.figure1, "table-runtimes": studies.runtimes, "scale": studies.scale,
-           paper.SLATES: slates.chapter, paper.BENCHMARK: pages.chapter,
+           paper.SLATES: slates.chapter, paper.NEGATIVES: negatives.chapter,
+           paper.COLD_START: coldstart.chapter, paper.BENCHMARK: pages.chapter,
            paper.BEYOND: pages.beyond, paper.DEFAULTS: defaults.chapter}  # fmt: skip
     if target in own:
         return own[target](collected)

@@ -142,7 +142,7 @@ FIELDS = {
     "CompleteRequest": {"n": "suggestions", "basket": "basket_items", "exclude": "listed_items"},
     "ScoreRequest": {"basket": "basket_items", "baskets": "batch"},
     "SampleRequest": {"n_samples": "samples", "given": "basket_items"},
-    "FeedbackRequest": {"basket": "basket_items", "items": "basket_items"},
+    "FeedbackRequest": {"basket": "basket_items", "items": "basket_items", "taken": "basket_items"},
 }  # fmt: skip
 PARAMETERS = {"/v1/items": {"limit": "suggestions"}, "/v1/map": {"limit": "map_items", "items": "map_items"}}
 

@@ -16,6 +16,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 EVENTS = {
     "feedback_accepted": "Accepted sets that were kept.",
     "feedback_rejected": "Rejected sets that were kept.",
+    "feedback_shown": "Impressions that were kept.",
     "feedback_failed": "Sets that could not be kept.",
     "model_reloads": "How often a new model took over.",
     "model_reload_failures": "How often the model file could not be used.",

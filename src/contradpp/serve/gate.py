@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -66,8 +66,18 @@ class Refused(ContradppError):
 
 def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """JSON in ASCII: an id with half a surrogate pair, which UTF-8 cannot hold, goes through too."""
-    body = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    return Response(body, status, headers, media_type="application/json")
+    return Response(_dumped(content), status, headers, media_type="application/json")
+
+
+def as_json_of_many(facts: dict[str, Any], name: str, entries: Iterable[Any]) -> Response:
+    """As `as_json`, of facts and a long list: entry by entry, so that a thread that writes it lets others go on."""
+    listed = ",".join(map(_dumped, entries))
+    body = f'{_dumped(facts)[:-1]}{"," if facts else ""}"{name}":[{listed}]}}'
+    return Response(body, media_type="application/json")
+
+
+def _dumped(content: Any) -> str:
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))
 
 
 def refusal(status: int, message: str, headers: dict[str, str] | None = None) -> Response:

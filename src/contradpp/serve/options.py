@@ -50,9 +50,11 @@ class ServiceSettings:
     model: str
     """Path of the model file."""
     token: str | None = field(default=None, repr=False)
-    """The bearer token that feedback and reload require."""
+    """The bearer token that feedback, new items and reload require."""
     feedback: str | None = None
     """Path of the feedback log; without it feedback is refused."""
+    feedback_bytes: int = 64_000_000
+    """Length from which the log is set aside as PATH.1, PATH.2, ... and a new one is begun."""
     hosts: tuple[str, ...] = ()
     """Names that the server answers to besides localhost and any IP address, "*" for all: a page of another site
     whose name was made to point here is refused."""
@@ -71,6 +73,8 @@ class ServiceSettings:
     def __post_init__(self) -> None:
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
             raise ParameterError("the token must be printable ASCII, and not empty")
+        if self.feedback_bytes < 1:
+            raise ParameterError(f"feedback_bytes must be positive, got {self.feedback_bytes}")
 
     def to_environment(self) -> dict[str, str]:
         """The environment variables from which a worker process takes these settings."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from contradpp.errors import ContradppError, ModelFileError
-from contradpp.models.base import load
+from contradpp.models.base import BaseDPP, load
 from contradpp.serve.served import Served
 
 log = logging.getLogger("contradpp.serve")
@@ -107,6 +107,19 @@ class Reloader:
                 self.served.model.save(self._spare)
         except (ContradppError, OSError) as error:
             log.warning("the last good model could not be kept for new workers: %s", error)
+
+    def change(self, work: Callable[[BaseDPP], None]) -> None:
+        """Do something to the model in its file, and serve what comes of it; the model that is served stays as it is.
+
+        If someone else has written the file meanwhile, `ModelFileError` says so, and nothing was changed.
+        """
+        with self._one_at_a_time:
+            before, model = _digest(self._path), load(self._path)
+            work(model)
+            if _digest(self._path) != before:
+                raise ModelFileError("the model file was written by someone else just now: try again")
+            model.save(self._path)
+        self.reload()
 
     def reload_if_changed(self) -> None:
         """Load the file if it is not the one that was last tried; a failure is noted, not raised."""

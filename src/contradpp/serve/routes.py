@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 import contradpp
+from contradpp.data.feedback import append_feedback, append_impression
 from contradpp.errors import DataError, ModelFileError, ParameterError, RankError
 from contradpp.serve import schemas
 from contradpp.serve.catalogue import Known
-from contradpp.serve.gate import Refused, as_json, refusal
+from contradpp.serve.gate import Refused, as_json, as_json_of_many, refusal
 from contradpp.serve.served import Ranked, Served
 from contradpp.serve.service import Service
 
@@ -32,6 +34,12 @@ FULL: dict[int | str, dict[str, Any]] = {507: {"model": schemas.ErrorAnswer, "de
 RERANK_REFUSED = (
     "a candidate occurs twice, the vectors are not finite or not of one length, scores are negative with scale log, or "
     "at_most, at_least and window ask for what k and the candidates cannot give"
+)
+
+WRITTEN = 1e4  # multiply-adds in the time that it takes to name and write a suggestion
+ITEMS_REFUSED = (
+    "an item is known already or was sent twice, or its features are not those that the model was fitted with: names "
+    "it does not know, vectors of another length, or values that are not finite"
 )
 
 router = APIRouter()
@@ -53,7 +61,7 @@ async def recommend(request: Request, asked: schemas.RecommendRequest) -> Respon
     else:
         told = {**among, "rank_by": asked.rank_by}
         found = await service.run(lambda: served.recommend(baskets, asked.n, **told), served.ranking_cost(baskets))
-    return _each(served, known, await _suggestions(service, served, baskets, found, why=asked.why))
+    return await _each(service, served, known, await _suggestions(service, served, baskets, found, why=asked.why))
 
 
 @router.post("/v1/slate", response_model=schemas.RecommendAnswer, responses=ERRORS)
@@ -65,7 +73,7 @@ async def slate(request: Request, asked: schemas.SlateRequest) -> Response:
     found = await service.run(
         lambda: served.slate(baskets, asked.n, **told), served.ranking_cost(baskets, additions=asked.n)
     )
-    return _each(served, known, await _suggestions(service, served, baskets, found, why=asked.why))
+    return await _each(service, served, known, await _suggestions(service, served, baskets, found, why=asked.why))
 
 
 @router.post("/v1/rerank", response_model=schemas.RerankAnswer, responses=ERRORS)
@@ -118,7 +126,7 @@ async def score(request: Request, asked: schemas.ScoreRequest) -> Response:
     baskets = [one.items for one in known]
     logs = await service.run(lambda: served.scores(baskets), served.scoring_cost(map(len, baskets)))
     answers = [{"problem": "impossible" if value is None else None, "log_probability": value} for value in logs]
-    return _each(served, known, answers)
+    return await _each(service, served, known, answers)
 
 
 @router.post("/v1/sample", response_model=schemas.SampleAnswer, responses=ERRORS)
@@ -144,7 +152,7 @@ async def sample(request: Request, asked: schemas.SampleRequest) -> Response:
 
 @router.post("/v1/feedback", response_model=schemas.FeedbackAnswer, responses=ERRORS | DENIED | FULL)
 async def feedback(request: Request, token: Token, asked: schemas.FeedbackRequest) -> Response:
-    """Keep an accepted or a rejected set for the next training; answered when it is on the disk."""
+    """Keep what was accepted, rejected or shown for the next training; answered when it is on the disk."""
     service: Service = request.app.state.service
     service.check_token(token.credentials if token else None)
     served = service.served
@@ -155,8 +163,25 @@ async def feedback(request: Request, token: Token, asked: schemas.FeedbackReques
     whole = [*basket.items, *new]
     if not all(type(item) in (str, int) for item in whole):
         raise Refused(422, "only items whose ids are strings or integers can be kept in the feedback log")
-    await service.store(asked.outcome, whole, judged=len(new), id=asked.id)
+    if asked.outcome == "shown":
+        write = _impression(served, asked, basket.items, new)
+    else:
+        write = partial(append_feedback, outcome=asked.outcome, items=whole, judged=len(new), id=asked.id)
+    await service.store(asked.outcome, write)
     return as_json({"stored": True, "unknown": [*basket.unknown, *items.unknown]})
+
+
+def _impression(
+    served: Served, asked: schemas.FeedbackRequest, basket: list[Hashable], shown: list[Hashable]
+) -> Callable[..., None]:
+    """What writes an impression: the known items that were shown, in their places, and what of them was taken."""
+    places: dict[Hashable, int] = {}
+    for place, item in zip(asked.positions or range(len(asked.items)), asked.items, strict=True):
+        for known in served.ids.resolve([item]).items:
+            places.setdefault(known, place)
+    taken = [item for item in served.ids.resolve(asked.taken or []).items if item in shown]
+    positions = [places[item] for item in shown]
+    return partial(append_impression, basket=basket, shown=shown, taken=taken, positions=positions, id=asked.id)
 
 
 # -- The catalogue -------------------------------------------------------------------------------
@@ -174,6 +199,33 @@ async def items(
     hits = served.search.find(query, limit)
     found = _with_probability(served, [served.items[code] for code in hits.codes])
     return as_json({"items": found, "more": hits.more})
+
+
+@router.post("/v1/items", response_model=schemas.NewItemsAnswer, responses=ERRORS | DENIED)
+async def new_items(request: Request, token: Token, asked: schemas.NewItemsRequest) -> Response:
+    """Add items that never sold, by their features, to the model and its file; answered when they are served."""
+    service, served = _present(request)
+    service.check_token(token.credentials if token else None)
+    _at_most("the number of items", len(asked.items), service.limits.listed_items)
+    if getattr(served.model, "explained_", None) is None:
+        raise Refused(422, "this model was not fitted with item_features: it cannot tell of new items")
+    ids = [one.item for one in asked.items]
+    names, categories = (
+        {one.item: told for one in asked.items if (told := getattr(one, kind))} for kind in ("name", "category")
+    )
+    features = {one.item: one.features for one in asked.items}
+
+    def add(model: Any) -> None:
+        model.add_items(ids, features, names=names, categories=categories)
+
+    try:
+        await service.slow.run(lambda: service.reloader.change(add))
+    except ModelFileError as error:
+        raise Refused(503, f"the items could not be added: {error}") from error
+    except (DataError, ParameterError) as error:  # it may name items, which an answer does not repeat
+        raise Refused(422, ITEMS_REFUSED) from error
+    answer = {"model": service.served.version, "added": len(ids), "n_items": len(service.served.items)}
+    return as_json(answer)
 
 
 @router.get("/v1/map", response_model=schemas.MapAnswer, responses=ERRORS)
@@ -287,10 +339,14 @@ def _listed(service: Service, served: Served, what: str, items: list[str | int])
     return served.ids.resolve(items).items
 
 
-def _each(served: Served, known: list[Known], answers: list[dict[str, Any]]) -> Response:
-    """An entry per basket."""
-    results = [{"unknown": one.unknown, **answer} for one, answer in zip(known, answers, strict=True)]
-    return as_json({"model": served.version, "results": results})
+async def _each(service: Service, served: Served, known: list[Known], answers: list[dict[str, Any]]) -> Response:
+    """An entry per basket; a long answer is written in a thread."""
+
+    def write() -> Response:
+        results = ({"unknown": one.unknown, **answer} for one, answer in zip(known, answers, strict=True))
+        return as_json_of_many({"model": served.version}, "results", results)
+
+    return await service.place(write, WRITTEN * sum(len(answer.get("suggestions", ())) + 1 for answer in answers))
 
 
 def _named(served: Served, items: Iterable[Hashable], shares: Iterable[float | None]) -> list[dict[str, Any]]:
@@ -323,7 +379,11 @@ async def _suggestions(
     service: Service, served: Served, baskets: list[list[Hashable]], found: list[Ranked], *, why: bool
 ) -> list[dict[str, Any]]:
     """An answer for each basket, with what speaks for each suggestion if someone asks and the model knows."""
-    answers: list[dict[str, Any]] = [{"problem": one.problem, "suggestions": _named(served, *one[:2])} for one in found]
+
+    def name_all() -> list[dict[str, Any]]:
+        return [{"problem": one.problem, "suggestions": _named(served, *one[:2])} for one in found]
+
+    answers = await service.place(name_all, WRITTEN * sum(len(one.items) for one in found))
 
     def give_reasons() -> None:
         for basket, one, answer in zip(baskets, found, answers, strict=True):

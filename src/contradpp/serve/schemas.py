@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
 
 from contradpp.serve.options import Limits
 
@@ -135,14 +135,47 @@ class SampleRequest(Request):
 
 
 class FeedbackRequest(Request):
-    """Someone took, or turned down, `items` for a basket; the set to learn from is both together."""
+    """Someone took, or turned down, `items` for a basket; or was shown them, and took some or none."""
 
-    outcome: Literal["accepted", "rejected"]
+    outcome: Literal["accepted", "rejected", "shown"]
     items: Annotated[list[Item], Field(min_length=1)]
     basket: Basket = Field(default_factory=list)
+    taken: list[Item] | None = Field(default=None, description="With `shown`: what of the items was taken.")
+    positions: list[Annotated[Count, Field(ge=0)]] | None = Field(
+        default=None, description="With `shown`: the place of each item; 0, 1, 2, ... if left out."
+    )
     id: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
         default=None, description="The sender's name for this event: sent twice, it counts once."
     )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.outcome != "shown" and not (self.taken is None and self.positions is None):
+            raise ValueError("`taken` and `positions` go with the outcome `shown`")
+        if len(set(self.taken or [])) < len(self.taken or []) or not set(self.taken or []) <= set(self.items):
+            raise ValueError("`taken` must hold some of `items`, each once")
+        places = self.positions
+        if places is not None and (len(places) != len(self.items) or len(set(places)) < len(places)):
+            raise ValueError("`positions` must hold a different place for each of `items`")
+        return self
+
+
+class NewItem(Request):
+    """An item that never sold, and what it is like."""
+
+    item: Item
+    features: dict[str, StrictStr | StrictBool | float | None] | list[float] | None = Field(
+        default=None,
+        description="By name, as in the table that the model was fitted with, or a vector if it had those.",
+    )
+    name: str | None = Field(default=None, description="What people call it.")
+    category: str | None = None
+
+
+class NewItemsRequest(Request):
+    """Add items that the model does not know."""
+
+    items: Annotated[list[NewItem], Field(min_length=1)]
 
 
 # -- Answers -------------------------------------------------------------------------------------
@@ -250,6 +283,14 @@ class ItemsAnswer(Answer):
     more: bool = Field(description="Whether there are more than were asked for.")
 
 
+class NewItemsAnswer(Answer):
+    """The model that is served with the new items in it."""
+
+    model: str = Field(description="Its version.")
+    added: int
+    n_items: int
+
+
 class Point(Answer):
     """An item's place on the map; `weight` is P(item in Y), or what that would be if items ignored each other."""
 
@@ -291,7 +332,7 @@ class ModelAnswer(Answer):
     reload: ReloadState
     limits: Limits = Field(description="The most that one request may ask for.")
     feedback: bool = Field(description="Whether feedback is kept.")
-    token_required: bool = Field(description="Whether feedback and reload ask for a token.")
+    token_required: bool = Field(description="Whether feedback, new items and reload ask for a token.")
 
 
 class ReloadAnswer(Answer):

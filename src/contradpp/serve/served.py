@@ -19,7 +19,6 @@ from contradpp.dpp.sample import chain_steps
 from contradpp.errors import RankError
 from contradpp.models.base import BaseDPP
 from contradpp.models.conditional import ConditionalDPP, Explanation
-from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.models.queries import allowed_codes
 from contradpp.serve.catalogue import Ids, Search
 
@@ -97,8 +96,9 @@ class Served:
         k = float(self.expected_size if size is None else size)
         if not self.model.law_is_cheap_:
             return n * chain_steps(k) * (CHAINED * (k + 1) ** 3 + k * self.model.n_components)
-        step = DRAWN_NONSYMMETRIC if isinstance(self.model, NonsymmetricDPP) else DRAWN
-        return step * n * k**3
+        kernel = self.model.kernel_
+        step = DRAWN if kernel.symmetric and not kernel.has_diagonal else DRAWN_NONSYMMETRIC
+        return step * n * k**3 + float(len(kernel.skew.connected)) ** 3
 
     # -- Questions ---------------------------------------------------------------------------------
 

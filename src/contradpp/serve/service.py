@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from contradpp._threads import resolve_n_jobs
-from contradpp.data.feedback import Outcome, append_feedback
 from contradpp.serve.counters import Counters
 from contradpp.serve.gate import Refused
 from contradpp.serve.options import ServiceSettings
@@ -99,8 +98,12 @@ class Service:
             raise Refused(422, "this would take too much work: ask for fewer or smaller sets")
 
     async def run(self, work: Callable[[], T], cost: float) -> T:
-        """Do some work that takes so many multiply-adds: here if it is small, else in a thread."""
+        """Do some work that takes so many multiply-adds, unless they are too many."""
         self.afford(cost)
+        return await self.place(work, cost)
+
+    async def place(self, work: Callable[[], T], cost: float) -> T:
+        """Do some work that takes so many multiply-adds: here if it is small, else in a thread."""
         return work() if cost <= INLINE else await self.quick.run(work)
 
     def check_token(self, given: str | None) -> None:
@@ -111,14 +114,15 @@ class Service:
         if given is None or not hmac.compare_digest(given.encode("utf-8", "replace"), token.encode()):
             raise Refused(401, "this needs the server's token: Authorization: Bearer ...", www_authenticate="Bearer")
 
-    async def store(self, outcome: Outcome, items: list[Hashable], *, judged: int, id: str | None) -> None:
-        """Append an event to the feedback log, durably."""
+    async def store(self, outcome: str, write: Callable[..., None]) -> None:
+        """Append an event to the feedback log, durably, by a function of the log's path and of facts to note."""
         path = self.settings.feedback
         if path is None:
             raise Refused(503, "this server keeps no feedback: start it with --feedback PATH")
-        facts = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "model": self.served.version}
+        facts: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
+        facts |= {"model": self.served.version, "rotate": self.settings.feedback_bytes}
         try:
-            await self._writer.run(lambda: append_feedback(path, outcome, items, judged=judged, id=id, **facts))
+            await self._writer.run(lambda: write(path, **facts))
         except OSError as error:
             self.counters.event("feedback_failed")
             log.error("feedback could not be stored: %s", error)
