@@ -18,13 +18,14 @@ from contradpp._threads import blas_threads, run_blocks
 Array = NDArray[np.float64]
 ROWS_PER_BLOCK = 2048
 
-# Above this size LAPACK's Cholesky may use one thread only: with two, that of OpenBLAS crashes from some 15,600 on.
-MOST_FOR_THREADS = 8_000
+# Above the second size LAPACK's Cholesky may use one thread only: with two, that of OpenBLAS crashes from some 15,600
+# on. Below the first, threads wait for each other longer than they work, a hundred times as long on a busy machine.
+FEWEST_FOR_THREADS, MOST_FOR_THREADS = 1_000, 8_000
 
 
 def cholesky_threads(n: int) -> AbstractContextManager[None]:
-    """Hold BLAS to one thread where a Cholesky factorisation of n rows is not safe with more."""
-    return blas_threads(1) if n > MOST_FOR_THREADS else nullcontext()
+    """Hold BLAS to one thread where a Cholesky factorisation of n rows is slower or not safe with more."""
+    return nullcontext() if FEWEST_FOR_THREADS <= n <= MOST_FOR_THREADS else blas_threads(1)
 
 
 def inverse_and_log_det(A: Array) -> tuple[Array, float]:
