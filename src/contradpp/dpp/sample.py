@@ -273,11 +273,12 @@ def scale_for_size(kernel: Kernel, size: int, *, most: int = 12) -> float:
     A few steps of the secant method in logarithms; it need not be exact, as it only decides how many tries it takes.
     """
     target = min(float(size), kernel.rank - 0.3)
+    spread = np.sqrt(min(target, kernel.rank - target + 1.0))  # of sizes: sets that are nearly full vary little
     x, low, high, slope = 0.0, -np.inf, np.inf, 1.0
     before: tuple[float, float] | None = None
     for _ in range(most):
         expected = whole.expected_size(kernel.scaled(np.exp(x)), ROUGH)
-        if abs(expected - target) <= 0.2 * np.sqrt(target) or abs(x) > 60:
+        if abs(expected - target) <= 0.2 * spread or abs(x) > 60:
             break
         low, high = (x, high) if expected < target else (low, x)
         log = float(np.log(max(expected, 1e-300)))
