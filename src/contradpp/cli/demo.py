@@ -16,6 +16,7 @@ from contradpp.cli.fit import show_files, show_metrics
 from contradpp.cli.inputs import FOLDER, option, random_state_option
 from contradpp.cli.output import Column, busy, heading, json_option, listed, paragraph, show_json, show_table
 from contradpp.cli.serve import serve
+from contradpp.cli.warm import compiling_ahead
 from contradpp.report.measured import Measured, examples, measure
 from contradpp.report.page import Subject, render
 
@@ -63,7 +64,8 @@ def demo(ctx: click.Context, /, n_baskets: int, random_state: int, folder: Path,
     train, test = shop.split(0.1, random_state=random_state)
     if not as_json:
         click.echo(f"A made-up supermarket: {len(shop):,} baskets of {shop.n_items} products.")
-    models, seconds = learn(train, random_state)
+    with compiling_ahead():
+        models, seconds = learn(train, random_state)
     with busy("Measuring on held-out baskets ..."):
         measured = measure(models, train, test)
     if measured is None:

@@ -6,14 +6,17 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
 import contradpp as cd
 from contradpp.cli.output import busy, json_option, show_json
+from contradpp.dpp import compiled
 
 
 def _shop() -> cd.Baskets:
@@ -81,5 +84,28 @@ def warm(only: str | None, n_jobs: int | None, as_json: bool) -> None:
 
 
 def _in_a_process(name: str) -> int:
-    command = [sys.executable, "-m", "contradpp", "warm", "--only", name]
-    return subprocess.run(command, capture_output=True, check=False).returncode
+    return subprocess.run(_command(name), capture_output=True, check=False).returncode
+
+
+def _command(name: str) -> list[str]:
+    return [sys.executable, "-m", "contradpp", "warm", "--only", name]
+
+
+@contextmanager
+def compiling_ahead() -> Iterator[None]:
+    """Compile the kernels of the default model in another process meanwhile, if no one has done that yet."""
+    if _at_hand():
+        yield
+        return
+    ahead = subprocess.Popen(_command(next(iter(JOBS))), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        ahead.terminate()
+        ahead.wait()
+
+
+def _at_hand() -> bool:
+    """Whether the default model has been learned here before: no other compiles this kernel."""
+    kernel: Any = compiled.relevance.add_feature
+    return any(Path(kernel.stats.cache_path).glob("relevance.*.nbi"))
