@@ -296,4 +296,4 @@ def test_the_toggle_overrules_the_system_and_is_kept(live, visit):
 def test_the_interface_is_described(live, visit):
     page = visit(live, path="/docs")
     expect(page.get_by_role("heading", name="/v1/recommend")).to_be_visible()
-    expect(page.locator("section.card")).to_have_count(14)
+    expect(page.locator("section.card")).to_have_count(15)
