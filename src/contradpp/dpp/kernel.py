@@ -24,7 +24,6 @@ from contradpp.dpp.factor import Inverses
 from contradpp.dpp.grow import GrowingSet
 from contradpp.dpp.linalg import triangle
 from contradpp.dpp.probes import Estimate, Precision
-from contradpp.dpp.sample import Sampler
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError
 
@@ -329,10 +328,6 @@ class Kernel:
     def grow(self, given: ArrayLike = ()) -> GrowingSet:
         """A set to which items are added one by one."""
         return GrowingSet(self, given)
-
-    def sampler(self) -> Sampler:
-        """The kernel prepared for sampling."""
-        return Sampler(self)
 
     def likeness(self, code: int) -> Array:
         """How alike every item is to this one, 0 to 1: |cos| of the angle in the symmetric part of L; 1 are never

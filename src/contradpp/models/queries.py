@@ -132,6 +132,18 @@ class Suggests(ABC):
             raise unknown_items(missing, len(self.known_items))
         return [item for item in found if item is not None]
 
+    def predict_next(self, baskets: Any, *, unknown: str = "error") -> NDArray[np.float64]:
+        """P(next = i | A) for every basket A and item i: (n, M), 0 for i in A, rows sum to 1; (M,) for one basket.
+
+        A basket with as many items as a DPP's kernel has rank raises `RankError`, because every larger set has
+        probability zero.
+        """
+        queries = as_queries(baskets, self.known_items, unknown=unknown)
+        out = np.empty((queries.sets.count, len(self.known_items)))
+        for first, last, shares in self._next_shares(queries.sets):
+            out[first:last] = shares
+        return out[0] if queries.single else out
+
     def recommend(
         self,
         baskets: Any,

@@ -38,7 +38,7 @@ from contradpp.data.sets import Sets, runs, take_sets, without_each
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.rank import top_n
 from contradpp.errors import DataError, NotFittedError, ParameterError
-from contradpp.models.queries import Suggests, as_queries
+from contradpp.models.queries import Suggests
 from contradpp.models.rows import Sums
 
 Array = NDArray[np.float64]
@@ -61,14 +61,6 @@ class ScoresItems(Suggests):
     @abstractmethod
     def as_shares(self, scores: Array, sets: Sets) -> Array:
         """The scores as probabilities, 0 for items in the set; `scores` may be overwritten."""
-
-    def predict_next(self, baskets: Any, *, unknown: str = "error") -> Array:
-        """P(next = i | A) for every basket A and item i: (n, M), 0 for i in A, rows sum to 1; (M,) for one basket."""
-        queries = as_queries(baskets, self.known_items, unknown=unknown)
-        shares = np.empty((queries.sets.count, len(self.known_items)))
-        for first, last, part in self._next_shares(queries.sets):
-            shares[first:last] = part
-        return shares[0] if queries.single else shares
 
     def _next_shares(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
         step = max(SCORES_PER_BLOCK // len(self.known_items), 1)

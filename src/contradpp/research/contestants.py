@@ -23,9 +23,10 @@ from contradpp.models.baselines import EASE, BasketNeighbours, Implicit, ItemKNN
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
-from contradpp.models.relevance import KERNEL, Relevance
+from contradpp.models.relevance import Relevance
 from contradpp.models.rows import indicator
 from contradpp.models.scores import Array, Baseline
+from contradpp.models.voices import KERNEL
 
 OURS, WITHOUT_KERNEL = "conditional", "conditional-no-kernel"
 REGISTRIES = ("health", "bath", "apparel", "bedding", "diaper", "gear", "feeding")
