@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import numbers
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState, as_generator
+from contradpp.data.assemble import OnBadRow, Returns
 from contradpp.data.sets import (
     Sets,
     checked_csr,
@@ -23,56 +23,10 @@ from contradpp.data.sets import (
     take_sets,
     without_duplicates,
 )
-from contradpp.data.tables import OnBadRow, Returns, assemble_table, frame_to_arrow
-from contradpp.data.vocabulary import Vocabulary, plain, unusable_ids
+from contradpp.data.summary import Summary, summarise
+from contradpp.data.tables import assemble_table, frame_to_arrow
+from contradpp.data.vocabulary import Vocabulary, as_vocabulary, plain, unusable_ids
 from contradpp.errors import DataError, ParameterError
-
-_SIZE_BINS = [
-    ("0", 0, 0), ("1", 1, 1), ("2-3", 2, 3), ("4-7", 4, 7), ("8-15", 8, 15),
-    ("16-31", 16, 31), ("32-63", 32, 63), ("64+", 64, np.iinfo(np.int64).max),
-]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What there is to say about a collection of baskets in one screen."""
-
-    n_baskets: int
-    n_items: int
-    n_entries: int
-    n_unused_items: int
-    smallest: int
-    median: float
-    mean: float
-    largest: int
-    sizes: dict[str, int]
-    popular: dict[str, int]
-    mean_offered: float | None = None  # items that a basket was chosen from, where that is known
-
-    def as_dict(self) -> dict[str, Any]:
-        """The figures as plain values, for JSON."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        unused = f" ({self.n_unused_items:,} never occur)" if self.n_unused_items else ""
-        lines = [
-            f"{self.n_baskets:,} baskets, {self.n_items:,} items{unused}, largest {self.largest}",
-            f"basket size: smallest {self.smallest}, median {self.median:g}, mean {self.mean:.2f}, "
-            f"largest {self.largest}; {self.n_entries:,} entries",
-        ]
-        if self.mean_offered is not None:
-            lines.append(f"chosen from {self.mean_offered:.2f} offered items on average")
-        most = max(self.sizes.values(), default=0)
-        for label, count in self.sizes.items():
-            if count:
-                share = count / self.n_baskets
-                lines.append(f"  {label:>5}  {count:>10,}  {share:6.1%}  {'█' * round(30 * count / most)}")
-        if self.popular:
-            lines.append("most popular:")
-            width = max(map(len, self.popular))
-            for name, count in self.popular.items():
-                lines.append(f"  {name:<{min(width, 50)}.50}  {count:>8,}  in {count / self.n_baskets:.1%} of baskets")
-        return "\n".join(lines)
 
 
 class Baskets(Sequence[list[Hashable]]):
@@ -336,27 +290,7 @@ class Baskets(Sequence[list[Hashable]]):
 
     def summary(self) -> Summary:
         """The figures that `describe` prints."""
-        sizes, counts = self.sizes, self.item_counts
-        top = np.argsort(-counts, kind="stable")[:5]
-        return Summary(
-            n_baskets=self.n_baskets,
-            n_items=self.n_items,
-            n_entries=len(self.indices),
-            n_unused_items=int(np.count_nonzero(counts == 0)),
-            smallest=int(sizes.min()) if len(sizes) else 0,
-            median=float(np.median(sizes)) if len(sizes) else 0.0,
-            mean=float(sizes.mean()) if len(sizes) else 0.0,
-            largest=int(sizes.max(initial=0)),
-            sizes={label: int(np.count_nonzero((sizes >= lo) & (sizes <= hi))) for label, lo, hi in _SIZE_BINS},
-            popular={self.items.name(self.items[code]): int(counts[code]) for code in top.tolist() if counts[code]},
-            mean_offered=self._mean_offered(),
-        )
-
-    def _mean_offered(self) -> float | None:
-        if self.offered is None or not len(self.offered.indices):
-            return None
-        sizes = self.offered.sizes
-        return float(sizes[sizes > 0].mean())
+        return summarise(self)
 
     def describe(self) -> str:
         """One screen about the data: how many baskets and items, how large, what is popular."""
@@ -532,11 +466,6 @@ def _of_anything(given: Any, name: str) -> Baskets:
     if numbers and given.shape[1] > 2 and np.isin(given, (0, 1)).all():
         raise DataError(f"{name} is a table of zeros and ones: scipy.sparse.csr_array(table) would be read as baskets")
     return Baskets.from_lists(given)
-
-
-def as_vocabulary(items: Iterable[Any]) -> Vocabulary:
-    """`items` itself if it is a vocabulary, else a vocabulary of these ids."""
-    return items if isinstance(items, Vocabulary) else Vocabulary(items)
 
 
 def _same(one: Sets | None, other: Sets | None) -> bool:

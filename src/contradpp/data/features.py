@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from contradpp.data.assemble import integers_if_all
 from contradpp.data.columns import check_column, long_separator, matches
 from contradpp.data.files import PARQUET, Text, opened
 from contradpp.data.formats import records
-from contradpp.data.tables import integers_if_all
 from contradpp.data.vocabulary import plain
 from contradpp.errors import DataError, ParameterError
 

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState, root_seed
 from contradpp._threads import resolve_n_jobs
-from contradpp.data.baskets import Baskets, as_baskets, as_vocabulary
+from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.halves import Halves, hide
 from contradpp.data.sets import Sets
-from contradpp.data.vocabulary import Vocabulary
+from contradpp.data.vocabulary import Vocabulary, as_vocabulary
 from contradpp.dpp import persist, slate_law, whole
 from contradpp.dpp import slates as slates_
 from contradpp.dpp.grow import greedy_completion
