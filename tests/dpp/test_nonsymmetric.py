@@ -323,7 +323,7 @@ def test_too_many_items_for_exact_samples_and_sizes(monkeypatch):
         Samplers(kernel).given(np.array([0], dtype=np.int32), None)
     with pytest.raises(ParameterError, match=r"here 6; the most is 3\. Draw sets by sample"):
         _ = kernel.log_size_distribution
-    error = kernel.log_normalizer_error
+    error = kernel.normalizer.error
     assert kernel.log_normalizer == pytest.approx(np.linalg.slogdet(np.eye(7) + L)[1], abs=max(4 * error, 1e-9))
     assert np.isfinite(all_scores(kernel, as_sets([[0]]))[0, 1:]).all()
 

@@ -46,7 +46,7 @@ class KernelScorer:
     @property
     def log_probability_error(self) -> float:
         """The standard error that all of them have in common, that of the normaliser."""
-        return self.asked.log_normalizer_error
+        return self.asked.normalizer.error
 
     def leave_one_out(
         self, sets: Sets, held: Counts, n_top: int, n_jobs: int, *, rows: int = ROWS_PER_BLOCK

@@ -150,7 +150,7 @@ class BaseDPP(Suggests):
     @property
     def log_normalizer_error_(self) -> float:
         """The standard error of `log_normalizer_`, and so of every log P; 0 where it is exact."""
-        return self.kernel_.log_normalizer_error
+        return self.kernel_.normalizer.error
 
     def refine_normalizer(self, error: float) -> float:
         """Estimate `log_normalizer_` again until its standard error is at most this; returns what it is then.
