@@ -154,7 +154,7 @@ class Baseline(ScoresItems):
         if self.sums() is None:
             self.write_scores(without_each(sets), out)
         else:
-            self._known_sums().write_without_each(sets, out)
+            self._known_sums().write(sets, out, each=True)
 
     def contributions(self, codes: NDArray[np.int32], item: int) -> Array:
         """How much of the score of an item given a set each item of the set is responsible for (|A|,)."""
