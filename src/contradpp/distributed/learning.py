@@ -31,6 +31,7 @@ from contradpp.learn.loop import Sharing
 from contradpp.learn.objectives import Batch, Gradient
 from contradpp.learn.partners import co_occurrences
 from contradpp.learn.plan import TrainingData, Validation
+from contradpp.learn.problem import Problem, refuse_or_note_oversize, set_aside, usable_sizes
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 
@@ -70,18 +71,18 @@ def learn(
     params, seed, exchange = model.training_params(), seed_of(model), shard.exchange
     if not len(shard.sizes):
         raise DataError("there is no basket in any of the files")
-    if fit.refuse_or_note_oversize(shard.sizes, params, quiet=exchange.rank > 0) and params.oversize == "clip":
+    if refuse_or_note_oversize(shard.sizes, params, quiet=exchange.rank > 0) and params.oversize == "clip":
         shard = shard.clipped(params.n_components)
-    usable = np.flatnonzero(fit.usable_sizes(shard.sizes, params))
+    usable = np.flatnonzero(usable_sizes(shard.sizes, params))
     if not len(usable):
         raise DataError("there is no basket to learn from")
-    aside, training = fit.set_aside(validation, np.arange(len(usable)), len(usable), params, seed)
+    aside, training = set_aside(validation, np.arange(len(usable)), len(usable), params, seed)
     if aside is None:
         raise ParameterError(f"validation must be a share between 0 and 1 with engine='ray', got {validation!r}")
     held_out = shard.take(usable[aside if len(aside) else training])
     training = usable[training]
     own, n_items = shard.own_among(training), len(shard.items)
-    problem = fit.Problem(
+    problem = Problem(
         items=shard.items, data=ShardedData.of(shard, training, params.batch_size),
         validation=Validation(held_out, np.ones(held_out.count)),
         counts=exchange.sum(np.bincount(own.indices, minlength=n_items).astype(np.float64)),

@@ -19,8 +19,8 @@ from contradpp.data.vocabulary import Labels, Vocabulary
 from contradpp.dpp import compiled, persist
 from contradpp.dpp.kernel import Array
 from contradpp.errors import ConvergenceError, DataError, ModelFileError, ParameterError
-from contradpp.learn import fit as learning
 from contradpp.learn.callbacks import Callback
+from contradpp.learn.problem import checked_weights
 from contradpp.models.base import BaseDPP
 from contradpp.models.explain import Explanation, divide
 from contradpp.models.growing import ListeningBasket
@@ -165,7 +165,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         features = None if item_features is None else ItemFeatures.learn(item_features, train.items)
         seen, held = self._divided(train, validation)
         estimator = self._new_kernel()
-        label = learning.checked_weights(sample_weight, train.n_baskets, "sample_weight")
+        label = checked_weights(sample_weight, train.n_baskets, "sample_weight")
         given = None if sample_weight is None else label[seen]
         everything = train.subset(np.flatnonzero(label > 0))
         if not (validation is None or np.isscalar(validation)):
@@ -218,7 +218,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         if (known.sizes >= 2).any():
             asked = choose_baskets(known, N_QUESTIONS, self._seed(_QUESTIONS))
             weights = learn_weights(ask_questions(self.relevance_, asked, self._seed(), self._threads), weights)
-        label = learning.checked_weights(sample_weight, news.n_baskets, "sample_weight")
+        label = checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_) if len(fresh) else self.baskets_
         voices = fit_voices(kinds_of(self.relevance), everything)

@@ -23,6 +23,7 @@ from contradpp.learn import fit as learning
 from contradpp.learn.callbacks import Callback, ProgressBar
 from contradpp.learn.checkpoint import DEFAULT_EVERY, Keeper
 from contradpp.learn.params import TABLE, Parameter, Params
+from contradpp.learn.problem import UPDATE, Given, Known
 from contradpp.models.base import BaseDPP
 from contradpp.models.kin import Arrivals, Kin, arriving, enlarged_kernel
 
@@ -95,7 +96,7 @@ class LearnedDPP(BaseDPP):
             after which a silent worker counts as lost (120), `restarts` (3), and `columns` of the files.
         """
         del y
-        given = learning.Given(baskets, sample_weight, negatives, negative_weight, validation)
+        given = Given(baskets, sample_weight, negatives, negative_weight, validation)
         features, items = None, None
         if item_features is not None:
             if engine is not None:
@@ -145,8 +146,8 @@ class LearnedDPP(BaseDPP):
         known = self._known_so_far()
         params = self.training_params(max_iter=int(n_iter), settings=None)
         n_updates = self.n_updates_ + 1  # each call has random streams of its own; one that is refused does not count
-        seed = root_seed(stream(root_seed(self.random_state), learning.UPDATE, n_updates))
-        given = learning.Given(baskets, sample_weight, negatives, negative_weight)
+        seed = root_seed(stream(root_seed(self.random_state), UPDATE, n_updates))
+        given = Given(baskets, sample_weight, negatives, negative_weight)
         take = partial(self.take, n_updates=n_updates)
         learning.learn_more(
             given, params, seed, known, take, callbacks=self._watchers(callbacks), model_of=self._model_of
@@ -220,10 +221,10 @@ class LearnedDPP(BaseDPP):
     def _watchers(self, callbacks: Sequence[Callback]) -> list[Callback]:
         return [*callbacks, ProgressBar()] if self.verbose else list(callbacks)
 
-    def _known_so_far(self) -> learning.Known:
-        return learning.Known(self.kernel_, self.items_, self.item_counts_, self.n_baskets_)
+    def _known_so_far(self) -> Known:
+        return Known(self.kernel_, self.items_, self.item_counts_, self.n_baskets_)
 
-    def _fit_on(self, engine: str, given: learning.Given, callbacks: Sequence[Callback], **how: Any) -> Self:
+    def _fit_on(self, engine: str, given: Given, callbacks: Sequence[Callback], **how: Any) -> Self:
         """Let an engine do it: a function that is registered as an entry point, so that models need not know it."""
         engines = {found.name: found for found in entry_points(group="contradpp.engines")}
         Parameter("engine", "", choices=tuple(engines)).check(engine)
