@@ -42,7 +42,7 @@ class Given(NamedTuple):
         return Given([self.ids[row] for row in rows] if self.ids else None, columns, vectors)
 
 
-def given_features(features: Any, *, item: str | None = None) -> Given:
+def given_features(features: Any) -> Given:
     """Read a data frame, Arrow table, array, sparse array, or mapping of item to a vector or to named values.
 
     None tells of no item.
@@ -58,7 +58,7 @@ def given_features(features: Any, *, item: str | None = None) -> Given:
     if hasattr(features, "collect_schema") and hasattr(features, "collect"):  # polars: yet to be computed
         features = features.collect()
     if hasattr(features, "column_names") or hasattr(features, "columns"):
-        return _of_frame(features, item)
+        return _of_frame(features, None)
     if isinstance(features, (np.ndarray, list, tuple)):
         return Given(None, {}, as_vectors(features))
     raise ParameterError(
