@@ -18,8 +18,7 @@ from contradpp.dpp.grow import greedy_completion
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.sample import Sampler
 from contradpp.errors import NumericalError, ParameterError, RankError
-from contradpp.metrics.kernel_scoring import KernelScorer
-from contradpp.metrics.leave_one_out import rank_one_by_one
+from contradpp.metrics.leave_one_out import KernelScorer, rank_one_by_one
 from exact import ExactDPP, chi_square_p_value, subsets
 
 NOTHING = np.array([], dtype=np.int32)
