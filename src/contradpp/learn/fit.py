@@ -20,7 +20,7 @@ from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.sets import take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError, RankError
-from contradpp.learn.calibrate import at_old_scale, calibrated
+from contradpp.learn.calibrate import at_mean_size, at_old_scale, calibrated, reweighed
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper
 from contradpp.learn.loop import Outcome, Sharing, train
@@ -30,7 +30,7 @@ from contradpp.learn.partners import NO_PARTNERS, Partners, co_occurrences, find
 from contradpp.learn.plan import Plan, TrainingData, Validation, make_plan, recipe_of
 from contradpp.learn.polish import anneal, polish, small_problem
 from contradpp.learn.schedule import Steady
-from contradpp.learn.start import enlarged_start, popularity, split_off_diagonal, start_factors
+from contradpp.learn.start import NEARLY_ALL, enlarged_start, popularity, split_off_diagonal, start_factors
 from contradpp.learn.state import State, kernel_of
 
 log = logging.getLogger("contradpp")
@@ -77,8 +77,14 @@ class Problem:
     n_baskets: float
     seed: int
     known: Known | None = None
+    set_aside: bool = False  # whether the validation sets are some of the user's baskets
     together: Any = None  # how often any two items are in a basket (sparse), where the data here are not all
     digests: tuple[NDArray[Any] | str, ...] | None = None  # of the data, where they are not all here
+
+    @property
+    def only_baskets(self) -> bool:
+        """Whether there is nothing but baskets to learn from, some of which were set aside for validation."""
+        return self.set_aside and self.known is None and not self.data.negatives.count
 
     def contents(self, state: State) -> Iterator[NDArray[Any] | str]:
         """All that training is given, for a fingerprint."""
@@ -143,9 +149,37 @@ def learn(
         """An interrupted model is as ready for use as a finished one."""
         rng = stream(problem.seed, UNIFORM)
         how = None if recipe_of(params.objective).by_choice else params.calibrate  # choices say what the scale is
-        hand_over(replace(learned, kernel=calibrated(learned.kernel, how, problem.validation, rng)))
+        kernel, by_likelihood = learned.kernel, how == "likelihood" and recipe_of(params.objective).by_likelihood
+        if by_likelihood and params.diagonal and not params.n_skew and problem.only_baskets:
+            kernel = weighed_by_all(better_than_popularity(kernel, problem), problem)
+        else:
+            kernel = calibrated(kernel, how, problem.validation, rng)
+        hand_over(replace(learned, kernel=kernel))
 
     run(problem, state, plan, finish, callbacks, model_of, keeper, sharing)
+
+
+def better_than_popularity(kernel: Any, problem: Problem) -> Any:
+    """A kernel D + V Vᵀ, or one with next to no V if the validation sets are more likely by popularity alone.
+
+    A kernel that only repels has little to say of baskets whose items go together, and steps by chance cost likelihood.
+    """
+    sets, weights, _ = problem.validation
+    V = start_factors("popularity", problem.counts, problem.n_baskets, kernel.n_components, stream(problem.seed, START))
+    log_d, V = split_off_diagonal(V, problem.counts, problem.n_baskets, NEARLY_ALL)
+    plain = kernel_of(V, log_d, np.empty(0), NO_PARTNERS, n_jobs=kernel.n_jobs)
+    learned, start = (float(weights @ one.log_probability(sets)) for one in (kernel, plain))
+    return plain if start > learned else kernel
+
+
+def weighed_by_all(kernel: Any, problem: Problem) -> Any:
+    """The kernel whose items weigh what popularity among all baskets says, those of the validation sets included."""
+    sets, weights, _ = problem.validation
+    news = np.bincount(sets.indices, weights=np.repeat(weights, sets.sizes), minlength=len(problem.counts))
+    counts, n_baskets = problem.counts + news, problem.n_baskets + float(weights.sum())
+    before, after = popularity(problem.counts, problem.n_baskets), popularity(counts, n_baskets)
+    weighed = reweighed(kernel, after / (1 - after) * (1 - before) / before)
+    return at_mean_size(weighed, float(counts.sum()) / n_baskets)
 
 
 def learn_more(
@@ -256,8 +290,9 @@ def problem_of(given: Given, params: Params, seed: int, known: Known | None = No
     data = TrainingData(
         positives.sets, weights, negatives.recode(items).sets, negative_weights, offered=positives.offered
     )
+    own = aside is not None and bool(validation.sets.count)
     validation = validation if validation.sets.count else what_to_validate(data)
-    return Problem(items, data, validation, counts, n_baskets, seed, known)
+    return Problem(items, data, validation, counts, n_baskets, seed, known, set_aside=own)
 
 
 def usable_positives(given: Baskets, sample_weight: Any, params: Params) -> tuple[Baskets, Array]:
