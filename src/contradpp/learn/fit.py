@@ -30,7 +30,15 @@ from contradpp.learn.partners import NO_PARTNERS, Partners, co_occurrences, find
 from contradpp.learn.plan import Plan, TrainingData, Validation, make_plan, recipe_of
 from contradpp.learn.polish import anneal, polish, small_problem
 from contradpp.learn.schedule import Steady
-from contradpp.learn.start import NEARLY_ALL, enlarged_start, popularity, split_off_diagonal, start_factors
+from contradpp.learn.start import (
+    LITTLE,
+    NEARLY_ALL,
+    ON_DIAGONAL,
+    enlarged_start,
+    popularity,
+    split_off_diagonal,
+    start_factors,
+)
 from contradpp.learn.state import State, kernel_of
 
 log = logging.getLogger("contradpp")
@@ -442,13 +450,14 @@ def first_state(problem: Problem, params: Params) -> State:
         V, log_d = enlarged_start(known.kernel, problem.counts, problem.n_baskets, rng)
         partners = Partners.of_matrix(known.kernel.skew.matrix(), len(V)) if params.n_skew else NO_PARTNERS
         return State(V, log_d, partners, params.n_jobs)
-    counts = problem.counts
+    counts, on_diagonal = problem.counts, ON_DIAGONAL
     if recipe_of(params.objective).by_choice and problem.data.offered is not None:
+        on_diagonal = LITTLE if params.n_components else ON_DIAGONAL
         counts = problem.n_baskets * rates(problem.data, len(counts))
     V = start_factors(params.init, counts, problem.n_baskets, params.n_components, rng)
     log_d = np.empty(0)
     if params.diagonal:
-        log_d, V = split_off_diagonal(V, counts, problem.n_baskets)
+        log_d, V = split_off_diagonal(V, counts, problem.n_baskets, on_diagonal)
     return State(V, log_d, first_partners(problem, params), params.n_jobs)
 
 
