@@ -468,25 +468,36 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         model of the user's, says is divided by adding the items one after the other, in this order and in the reverse
         one, of which the mean is taken.
         """
-        codes, code = as_codes(basket, self.known_items, unknown=unknown), self.known_items.code(item)
-        if code in codes:
-            raise DataError(f"{item!r} is in the basket: only items outside of it can come next")
+        return self.explain_each(basket, [item], unknown=unknown)[0]
+
+    def explain_each(self, basket: Iterable[Any], items: Iterable[Any], *, unknown: str = "error") -> list[Explanation]:
+        """As `explain`, of several items: the basket is looked at once for all of them."""
+        items = list(items)
+        codes, asked = as_codes(basket, self.known_items, unknown=unknown), [self.known_items.code(i) for i in items]
+        for item, code in zip(items, asked, strict=True):
+            if code in codes:
+                raise DataError(f"{item!r} is in the basket: only items outside of it can come next")
         logits = self.scores(Sets.one(codes))
         shares = self.as_shares(logits.copy(), Sets.one(codes))
         names = [*self.relevance_.features, *([] if self.newcomers_ is None else [FEATURES])]
-        alone, parts = np.zeros(len(names)), np.zeros((len(names), len(codes)))
-        voiced = 1.0
-        if not len(codes):
-            alone[names.index(KERNEL)] = logits[0, code]
-        elif self.newcomers_ is not None:
-            voiced, alone[-1], parts[-1] = self.newcomers_.explain(self.relevance_, codes, code)
-        if len(codes) and voiced > 0.0:
-            self._explain_voices(codes, code, voiced, alone, parts)
-        log_normalizer = float(alone.sum() + parts.sum() - np.log(shares[0, code]))
-        ids = [self.items_[c] for c in codes.tolist()]
-        rank = int((self.item_counts_ > self.item_counts_[code]).sum())
-        popular = rank < max(POPULAR * len(self.items_), 3)
-        return Explanation(item, ids, names, alone, parts, log_normalizer, popular)
+        ids, counts = [self.items_[c] for c in codes.tolist()], self.item_counts_
+        by_features = None
+        if self.newcomers_ is not None and len(codes):
+            by_features = self.newcomers_.explain(self.relevance_, codes, asked)
+        told = []
+        for at, (item, code) in enumerate(zip(items, asked, strict=True)):
+            alone, parts = np.zeros(len(names)), np.zeros((len(names), len(codes)))
+            voiced = 1.0
+            if not len(codes):
+                alone[names.index(KERNEL)] = logits[0, code]
+            elif by_features is not None:
+                voiced, alone[-1], parts[-1] = by_features[at]
+            if len(codes) and voiced > 0.0:
+                self._explain_voices(codes, code, voiced, alone, parts)
+            log_normalizer = float(alone.sum() + parts.sum() - np.log(shares[0, code]))
+            popular = int((counts > counts[code]).sum()) < max(POPULAR * len(self.items_), 3)
+            told.append(Explanation(item, ids, names, alone, parts, log_normalizer, popular))
+        return told
 
     def _explain_voices(
         self, codes: NDArray[np.int32], code: int, share: float, alone: Array, parts: Array
@@ -517,9 +528,13 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             cancelled = abs(total) <= 0.1 * size  # then a term's part of the total says little
             shares = np.abs(terms) / (size or 1.0) if cancelled else terms / total
             return nothing, (whole - nothing) * shares
-        changes, nothing = np.zeros(n), 0.0
+        changes, nothing, M = np.zeros(n), 0.0, len(self._voiced_items)
+        if isinstance(voice, KernelVoice):  # its other items do not matter
+            kept = np.sort(np.append(codes, code).astype(np.int64))
+            voice, M = KernelVoice(voice.kernel.take(kept), n + 1), n + 1
+            codes, code = np.searchsorted(kept, codes).astype(np.int32), int(np.searchsorted(kept, code))
         for order in (1, -1):
-            scores = np.empty((n + 1, len(self._voiced_items)))
+            scores = np.empty((n + 1, M))
             voice.write_scores(Sets(pointers(np.arange(n + 1)), _prefixes(codes[::order])), scores)
             told = _shape(rate * scores[:, code], feature)
             nothing = float(told[0])

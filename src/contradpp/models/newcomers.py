@@ -12,7 +12,7 @@ count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -214,25 +214,38 @@ class Newcomers:
     def _kin_shares(self) -> Array:
         return self.alike.mean(self.usual)
 
-    def explain(self, relevance: Relevance, codes: NDArray[np.int32], item: int) -> tuple[float, float, Array]:
-        """1 − μ of an item, and what features say in parts: whatever the basket holds, and because of each item of it.
+    def explain(
+        self, relevance: Relevance, codes: NDArray[np.int32], items: Sequence[int]
+    ) -> list[tuple[float, float, Array]]:
+        """1 − μ of each item, and what features say in parts: whatever the basket holds, and because of its items.
 
         What an item says is what it would say alone, over the size of the basket, and an equal part of what only the
         whole basket says.
         """
-        place, n = int(np.searchsorted(self.codes, item)), len(codes)
-        if place == len(self.codes) or self.codes[place] != item:
-            return 1.0, 0.0, np.zeros(n)
-        asked = Sets(pointers([n, *[1] * n]), np.concatenate([codes, codes]))
+        n, asked = len(codes), np.asarray(items, dtype=np.int64)
+        places = np.searchsorted(self.codes, asked)
+        found = np.append(self.codes, -1)[places] == asked
+        if not found.any():
+            return [(1.0, 0.0, np.zeros(n)) for _ in items]
+        sets = Sets(pointers([n, *[1] * n]), np.concatenate([codes, codes]))
         known = np.empty((n + 1, self.n_known))
-        relevance.write_logits(self.heard(asked), known)
-        signs = self.signs(asked, known)[:, :, place]  # (5, n + 1)
-        size, alone = np.array([n]), float(self.alone[place])
-        theta = alone * self._weights(size, steady=False)[0]
-        theta[list(STEADY)] += (1.0 - alone) * self.steady[place] * self._weights(size, steady=True)[0]
-        single = theta[3:] @ signs[3:, 1:] / n
-        rest = (theta[3:] @ signs[3:, 0] - single.sum()) / n
-        return 1.0 - alone, float(theta[:3] @ signs[:3, 0]), single + rest
+        relevance.write_logits(self.heard(sets), known)
+        signs = self.signs(sets, known)  # (5, n + 1, C)
+        size = np.array([n])
+        lone, steady = (self._weights(size, steady=kind)[0] for kind in (False, True))
+
+        def parts(place: int) -> tuple[float, float, Array]:
+            alone = float(self.alone[place])
+            theta = alone * lone
+            theta[list(STEADY)] += (1.0 - alone) * self.steady[place] * steady
+            single = theta[3:] @ signs[3:, 1:, place] / n
+            rest = (theta[3:] @ signs[3:, 0, place] - single.sum()) / n
+            return 1.0 - alone, float(theta[:3] @ signs[:3, 0, place]), single + rest
+
+        return [
+            parts(place) if there else (1.0, 0.0, np.zeros(n))
+            for place, there in zip(places.tolist(), found.tolist(), strict=True)
+        ]
 
     @cached_property
     def _mix(self) -> Any:

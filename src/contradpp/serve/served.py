@@ -119,7 +119,7 @@ class Served:
         """Why these items are suggested for a basket; nothing from a model that does not know."""
         if not isinstance(self.model, ConditionalDPP):
             return []
-        return [self.model.explain(basket, item) for item in items]
+        return self.model.explain_each(basket, items)
 
     def slate(self, baskets: Sequence[list[Hashable]], n: int, **told: Any) -> list[Ranked]:
         """As `recommend`, for slates; one that is shorter than n has a problem, too."""
