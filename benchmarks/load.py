@@ -231,6 +231,7 @@ def crowd(port: int, idle: int, half_open: int) -> Iterator[None]:
 
 # -- A client that costs little ------------------------------------------------------------------
 
+CLOSING = (408, 413, 504)  # answers after which the server closes the connection
 Answer = tuple[float, float, int]  # seconds for the client, milliseconds in the server, status
 
 
@@ -278,6 +279,8 @@ async def many_clients(
             number += clients
             try:
                 answers.append(await ask(reader, writer, asks[number % len(asks)]))
+                if answers[-1][2] in CLOSING:
+                    reader, writer = await asyncio.open_connection("127.0.0.1", port)
             except (OSError, asyncio.IncompleteReadError):
                 answers.append((0.0, 0.0, 0))
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)

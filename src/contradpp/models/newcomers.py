@@ -12,7 +12,7 @@ count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -215,37 +215,33 @@ class Newcomers:
         return self.alike.mean(self.usual)
 
     def explain(
-        self, relevance: Relevance, codes: NDArray[np.int32], items: Sequence[int]
-    ) -> list[tuple[float, float, Array]]:
-        """1 − μ of each item, and what features say in parts: whatever the basket holds, and because of its items.
+        self, relevance: Relevance, codes: NDArray[np.int32], items: NDArray[np.int64]
+    ) -> tuple[Array, Array, Array]:
+        """1 − μ of every item (m,), and what features say whatever the basket holds (m,) and by its items (m, n).
 
         What an item says is what it would say alone, over the size of the basket, and an equal part of what only the
         whole basket says.
         """
-        n, asked = len(codes), np.asarray(items, dtype=np.int64)
-        places = np.searchsorted(self.codes, asked)
-        found = np.append(self.codes, -1)[places] == asked
+        n, m = len(codes), len(items)
+        voiced, alone, parts = np.ones(m), np.zeros(m), np.zeros((m, n))
+        places = np.searchsorted(self.codes, items)
+        found = np.append(self.codes, -1)[places] == items
         if not found.any():
-            return [(1.0, 0.0, np.zeros(n)) for _ in items]
+            return voiced, alone, parts
         sets = Sets(pointers([n, *[1] * n]), np.concatenate([codes, codes]))
         known = np.empty((n + 1, self.n_known))
         relevance.write_logits(self.heard(sets), known)
         signs = self.signs(sets, known)  # (5, n + 1, C)
-        size = np.array([n])
-        lone, steady = (self._weights(size, steady=kind)[0] for kind in (False, True))
-
-        def parts(place: int) -> tuple[float, float, Array]:
-            alone = float(self.alone[place])
-            theta = alone * lone
-            theta[list(STEADY)] += (1.0 - alone) * self.steady[place] * steady
+        lone, steady = (self._weights(np.array([n]), steady=kind)[0] for kind in (False, True))
+        for row in np.flatnonzero(found).tolist():
+            place = places[row]
+            own = float(self.alone[place])
+            theta = own * lone
+            theta[list(STEADY)] += (1.0 - own) * self.steady[place] * steady
             single = theta[3:] @ signs[3:, 1:, place] / n
             rest = (theta[3:] @ signs[3:, 0, place] - single.sum()) / n
-            return 1.0 - alone, float(theta[:3] @ signs[:3, 0, place]), single + rest
-
-        return [
-            parts(place) if there else (1.0, 0.0, np.zeros(n))
-            for place, there in zip(places.tolist(), found.tolist(), strict=True)
-        ]
+            voiced[row], alone[row], parts[row] = 1.0 - own, theta[:3] @ signs[:3, 0, place], single + rest
+        return voiced, alone, parts
 
     @cached_property
     def _mix(self) -> Any:
