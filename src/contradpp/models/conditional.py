@@ -16,9 +16,9 @@ from contradpp._random import RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.features import ItemFeatures
-from contradpp.data.sets import Sets, pointers
+from contradpp.data.sets import Sets, prefixes
 from contradpp.data.vocabulary import Labels, Vocabulary
-from contradpp.dpp import compiled, persist
+from contradpp.dpp import compiled, condition, persist
 from contradpp.dpp.kernel import Array
 from contradpp.errors import ConvergenceError, DataError, ModelFileError, ParameterError
 from contradpp.learn import fit as learning
@@ -489,63 +489,82 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         model of the user's, says is divided by adding the items one after the other, in this order and in the reverse
         one, of which the mean is taken.
         """
-        codes, code = as_codes(basket, self.known_items, unknown=unknown), self.known_items.code(item)
-        if code in codes:
-            raise DataError(f"{item!r} is in the basket: only items outside of it can come next")
+        return self.explain_each(basket, [item], unknown=unknown)[0]
+
+    def explain_each(self, basket: Iterable[Any], items: Iterable[Any], *, unknown: str = "error") -> list[Explanation]:
+        """As `explain`, of several items: the basket is looked at once for all of them."""
+        items, codes = list(items), as_codes(basket, self.known_items, unknown=unknown)
+        asked = np.array([self.known_items.code(item) for item in items], dtype=np.int64)
+        for item, there in zip(items, np.isin(asked, codes).tolist(), strict=True):
+            if there:
+                raise DataError(f"{item!r} is in the basket: only items outside of it can come next")
         logits = self.scores(Sets.one(codes))
         shares = self.as_shares(logits.copy(), Sets.one(codes))
         names = [*self.relevance_.features, *([] if self.newcomers_ is None else [FEATURES])]
-        alone, parts = np.zeros(len(names)), np.zeros((len(names), len(codes)))
-        voiced = 1.0
+        ids, counts = [self.items_[c] for c in codes.tolist()], self.item_counts_
+        alone, parts = np.zeros((len(items), len(names))), np.zeros((len(items), len(names), len(codes)))
+        voiced = np.ones(len(items))
         if not len(codes):
-            alone[names.index(KERNEL)] = logits[0, code]
+            alone[:, names.index(KERNEL)] = logits[0, asked]
         elif self.newcomers_ is not None:
-            voiced, alone[-1], parts[-1] = self.newcomers_.explain(self.relevance_, codes, code)
-        if len(codes) and voiced > 0.0:
-            self._explain_voices(codes, code, voiced, alone, parts)
-        log_normalizer = float(alone.sum() + parts.sum() - np.log(shares[0, code]))
-        ids = [self.items_[c] for c in codes.tolist()]
-        rank = int((self.item_counts_ > self.item_counts_[code]).sum())
-        popular = rank < max(POPULAR * len(self.items_), 3)
-        return Explanation(item, ids, names, alone, parts, log_normalizer, popular)
+            voiced, alone[:, -1], parts[:, -1] = self.newcomers_.explain(self.relevance_, codes, asked)
+        if len(codes) and voiced.any():
+            self._explain_voices(codes, asked, voiced, alone, parts)
+        normalizers = alone.sum(axis=1) + parts.sum(axis=(1, 2)) - np.log(shares[0, asked])
+        few = max(POPULAR * len(self.items_), 3)
+        popular = [int((counts > counts[code]).sum()) < few for code in asked]
+        return [
+            Explanation(item, ids, names, *rest)
+            for item, *rest in zip(items, alone, parts, normalizers.tolist(), popular, strict=True)
+        ]
 
     def _explain_voices(
-        self, codes: NDArray[np.int32], code: int, share: float, alone: Array, parts: Array
-    ) -> None:  # fmt: skip
-        """Add what the voices say, a row each, this share of it."""
+        self, codes: NDArray[np.int32], asked: NDArray[np.int64], shares: Array, alone: Array, parts: Array
+    ) -> None:
+        """Add what the voices say of each item, a row each, these shares of it."""
         heard = codes if self.newcomers_ is None else self.newcomers_.stand_ins(codes)
-        there = heard >= 0
-        theta, f = share * self.relevance_.theta(np.array([there.sum()]))[0], 0
+        there = np.flatnonzero(heard >= 0)
+        theta, f = self.relevance_.theta(np.array([len(there)]))[0], 0
+        known = np.flatnonzero(shares > 0)  # of others the voices do not know
         for row, (name, features) in enumerate(self.relevance_.features.items()):
             for feature in features:
-                nothing, told = self._told(name, feature, heard[there], code)
-                alone[row] += theta[f] * nothing
-                parts[row, there] += theta[f] * told
+                nothing, told = self._told(name, feature, heard[there], asked[known])
+                alone[known, row] += theta[f] * shares[known] * nothing
+                parts[known[:, None], row, there] += theta[f] * shares[known, None] * told
                 f += 1
 
-    def _told(self, name: str, feature: Feature, codes: NDArray[np.int32], code: int) -> tuple[float, Array]:
-        """A feature without the basket, and how each item of the basket changes it."""
+    def _told(
+        self, name: str, feature: Feature, codes: NDArray[np.int32], asked: NDArray[np.int64]
+    ) -> tuple[Array, Array]:
+        """A feature of items without the basket (m,), and how each item of the basket changes it (m, n)."""
         voice, rate = self.relevance_.voices[name], 1.0 / len(codes) if feature.mean else 1.0
-        n = len(codes)
+        m, n = len(asked), len(codes)
         if isinstance(voice, baselines.Popularity):
-            return _shape(np.array(voice.probabilities_[code]), feature), np.zeros(n)
+            return _shape(voice.probabilities_[asked], feature), np.zeros((m, n))
         if isinstance(voice, Baseline) and not isinstance(voice, baselines.Implicit):
-            terms = rate * voice.contributions(codes, code)
+            terms = rate * np.array([voice.contributions(codes, code) for code in asked.tolist()])
             if feature.shape == PLAIN:
-                return 0.0, terms
-            nothing, whole = _shape(np.array(0.0), feature), _shape(terms.sum(), feature)
-            total, size = float(terms.sum()), float(np.abs(terms).sum())
-            cancelled = abs(total) <= 0.1 * size  # then a term's part of the total says little
-            shares = np.abs(terms) / (size or 1.0) if cancelled else terms / total
-            return nothing, (whole - nothing) * shares
-        changes, nothing = np.zeros(n), 0.0
+                return np.zeros(m), terms
+            totals, sizes = terms.sum(axis=1, keepdims=True), np.abs(terms).sum(axis=1, keepdims=True)
+            nothing, whole = _shape(np.zeros(m), feature), _shape(totals[:, 0], feature)
+            cancelled = np.abs(totals) <= 0.1 * sizes  # then a term's part of the total says little
+            parts = np.abs(terms) / np.where(sizes > 0, sizes, 1.0)
+            np.divide(terms, totals, out=parts, where=~cancelled)
+            return nothing, (whole - nothing)[:, None] * parts
+        changes, nothing = np.zeros((m, n)), np.zeros(m)
         for order in (1, -1):
-            scores = np.empty((n + 1, len(self._voiced_items)))
-            voice.write_scores(Sets(pointers(np.arange(n + 1)), _prefixes(codes[::order])), scores)
-            told = _shape(rate * scores[:, code], feature)
-            nothing = float(told[0])
-            changes += np.diff(told)[::order] / 2
+            told = np.stack([_shape(row, feature) for row in rate * self._given_prefixes(voice, codes[::order], asked)])
+            nothing = told[0]
+            changes += np.diff(told, axis=0)[::order].T / 2
         return nothing, changes
+
+    def _given_prefixes(self, voice: Voice, codes: NDArray[np.int32], asked: NDArray[np.int64]) -> Array:
+        """The scores of items given the first 0, 1, ..., n of the codes (n + 1, m)."""
+        if isinstance(voice, KernelVoice):
+            return condition.scores_given_prefixes(voice.kernel, codes, asked)
+        scores = np.empty((len(codes) + 1, len(self._voiced_items)))
+        voice.write_scores(prefixes(codes), scores)
+        return scores[:, asked]
 
     # -- Parameters and files ----------------------------------------------------------------------
 
@@ -727,15 +746,8 @@ def _fitted(kinds: Mapping[str, Any], labour: Labour) -> dict[str, Any]:
     return voices
 
 
-def _shape(x: Any, feature: Feature) -> Any:
+def _shape(x: Array, feature: Feature) -> Array:
     """A feature of scores, as `compiled.relevance` has it."""
-    out = np.empty((1, np.size(x)))
-    compiled.relevance.write_feature(
-        np.atleast_2d(np.asarray(x, dtype=np.float64)), feature.shape, feature.floor, np.ones(1), out
-    )
-    return float(out[0, 0]) if np.ndim(x) == 0 else out[0]
-
-
-def _prefixes(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The first 0, 1, ..., n of the codes, one after the other."""
-    return np.concatenate([codes[:k] for k in range(len(codes) + 1)]).astype(np.int32)
+    out: Array = np.empty((1, len(x)))
+    compiled.relevance.write_feature(np.ascontiguousarray(x)[None], feature.shape, feature.floor, np.ones(1), out)
+    return out.ravel()
