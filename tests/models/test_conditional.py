@@ -231,6 +231,18 @@ def test_explanations_add_up(basket):
     assert len(normalizers) == 1  # the same for all items: the parts are those of the logits
 
 
+def test_several_items_are_explained_as_each_alone():
+    model = fitted("conditional")
+    for told, item in zip(model.explain_each(["r0", "b1"], ["b0", "r2"]), ["b0", "r2"], strict=True):
+        alone = model.explain(["r0", "b1"], item)
+        assert told.item == item
+        np.testing.assert_array_equal(told.parts, alone.parts)
+        assert told.log_normalizer == alone.log_normalizer
+    assert model.explain_each(["r0"], []) == []
+    with pytest.raises(DataError, match="in the basket"):
+        model.explain_each(["r0"], ["b0", "r0"])
+
+
 def test_the_item_that_goes_with_it_is_the_reason():
     told = fitted("conditional").explain(["r0", "b1"], "b0")
     assert next(iter(told.by_item)) == "r0"

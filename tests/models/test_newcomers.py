@@ -104,6 +104,12 @@ def test_explanations_add_up_for_new_items_too(listening):
         assert told.log_probability == pytest.approx(expected)
 
 
+def test_several_items_are_explained_as_each_alone(listening):
+    asked = ["r1", "red", "b0"]
+    for told, item in zip(listening.explain_each(["r0", "r2"], asked), asked, strict=True):
+        np.testing.assert_allclose(told.parts, listening.explain(["r0", "r2"], item).parts, atol=1e-12)
+
+
 def test_leaving_out_one_by_one_agrees_with_asking(listening):
     sets = cd.Baskets.from_lists([["red", "r0", "r1"], ["b0", "b1"]], items=listening.items_).sets
     each = np.empty((5, 22))

@@ -87,3 +87,27 @@ def test_likelihood_of_a_large_catalogue_is_refused():
 def test_wrong_parameters_are_named(wrong: dict):
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         cd.NonsymmetricDPP(4, **{"n_skew": 4, **wrong}).fit(pairs_shop(n=60))
+
+
+def test_a_kernel_that_only_repels_is_no_worse_than_popularity():
+    """Items that go together leave it nothing to say: steps by chance must not cost it what popularity knows."""
+    rng = np.random.default_rng(1)
+    share, rate = 1.0 / np.arange(4, 304), rng.gamma(1.0, size=(8000, 1))  # some buy much of everything, some little
+    rows = rng.random((8000, 300)) < np.minimum(rate * share, 0.9)
+    shop = cd.Baskets.from_lists([np.flatnonzero(row).tolist() for row in rows if row.any()])
+    train, test = shop.split(0.5, random_state=1)
+    model, popularity = cd.NonsymmetricDPP(4, 0, objective="mle", random_state=1), cd.baselines.Popularity()
+    ours, theirs = (one.fit(train).score_samples(test, unknown="ignore") for one in (model, popularity))
+    assert (ours - theirs).mean() > -0.005
+    assert model.marginals().sum() == pytest.approx(train.sizes.mean(), rel=1e-3)  # of all baskets, not some
+
+
+def test_where_items_avoid_each_other_it_is_better_than_popularity():
+    rng = np.random.default_rng(0)
+    pairs = [
+        [int(rng.choice([2 * kind, 2 * kind + 1])) for kind in range(5) if rng.random() < 0.6] for _ in range(3000)
+    ]
+    train, test = cd.Baskets.from_lists(pairs).split(0.5, random_state=0)
+    model = cd.NonsymmetricDPP(6, 0, objective="mle", random_state=0).fit(train)
+    popularity = cd.baselines.Popularity().fit(train)
+    assert model.score_samples(test).mean() > popularity.score_samples(test).mean() + 0.3

@@ -250,7 +250,7 @@ def show_suggestions(ask: Ask, model: Any, basket: list[Any], *, as_json: bool, 
     found, probabilities = ask(basket)
     pairs = list(zip(found.tolist(), probabilities.tolist(), strict=True))
     names = model.items_.names
-    told = [model.explain(basket, item) for item, _ in pairs] if why else []
+    told = model.explain_each(basket, [item for item, _ in pairs]) if why else []
     if as_json:
         lines = [{"item": i, "probability": p} | ({"name": names[i]} if i in names else {}) for i, p in pairs]
         show_json([line | because(one) for line, one in zip(lines, told, strict=True)] if why else lines)
@@ -297,6 +297,6 @@ def answered(ask: Ask, model: Any, baskets: list[list[Any]], *, why: bool = Fals
         best = [item for item, _ in filled]
         answer = {"basket": basket, "items": best, "probabilities": [chance for _, chance in filled]}
         if why:
-            answer["why"] = [because(model.explain(basket, item)) for item in best]
+            answer["why"] = list(map(because, model.explain_each(basket, best)))
         lines.append(answer | names_of(model, best))
     return lines

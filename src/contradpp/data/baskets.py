@@ -92,8 +92,8 @@ class Baskets(Sequence[list[Hashable]]):
         object.__setattr__(self, "offered", offered)
 
     @classmethod
-    def _trusted(
-        cls, indptr: NDArray[np.int64], indices: NDArray[np.int32], items: Vocabulary, offered: Sets | None
+    def trusted(
+        cls, indptr: NDArray[np.int64], indices: NDArray[np.int32], items: Vocabulary, offered: Sets | None = None
     ) -> Baskets:
         """Baskets from arrays of our own making: no check and no search for duplicates."""
         baskets = cls.__new__(cls)
@@ -312,7 +312,7 @@ class Baskets(Sequence[list[Hashable]]):
             raise ParameterError(f"subset: positions must lie in 0..{self.n_baskets - 1}")
         positions = np.where(positions < 0, positions + self.n_baskets, positions)
         offered = None if self.offered is None else take_sets(self.offered, positions)
-        return Baskets._trusted(*take_sets(self.sets, positions), self.items, offered)
+        return Baskets.trusted(*take_sets(self.sets, positions), self.items, offered)
 
     def split(self, test_size: float | int = 0.2, random_state: RandomState = None) -> tuple[Baskets, Baskets]:
         """Split at random into (train, test), both with the whole vocabulary and in their original order.
@@ -355,7 +355,7 @@ class Baskets(Sequence[list[Hashable]]):
         fits = chosen.sizes >= min_size
         if max_size is not None:
             fits &= chosen.sizes <= max_size
-        return Baskets._trusted(*chosen, self.items, offered).subset(fits).compact()
+        return Baskets.trusted(*chosen, self.items, offered).subset(fits).compact()
 
     def clip(self, size: int) -> Baskets:
         """The baskets, each cut to its first `size` items; the others were not refused, and count as not offered."""
@@ -363,7 +363,7 @@ class Baskets(Sequence[list[Hashable]]):
         offered = self.offered
         if offered is not None:
             offered = difference(offered, kept_entries(self.sets, position >= size), self.n_items)
-        return Baskets._trusted(*kept_entries(self.sets, position < size), self.items, offered)
+        return Baskets.trusted(*kept_entries(self.sets, position < size), self.items, offered)
 
     def compact(self) -> Baskets:
         """The same baskets with a vocabulary of only the items that occur."""
@@ -373,7 +373,7 @@ class Baskets(Sequence[list[Hashable]]):
         recode = np.zeros(self.n_items, dtype=np.int32)
         recode[used] = np.arange(len(used), dtype=np.int32)
         offered = None if self.offered is None else Sets(self.offered.indptr, recode[self.offered.indices])
-        return Baskets._trusted(self.indptr, recode[self.indices], self.items.subset(used.tolist()), offered)
+        return Baskets.trusted(self.indptr, recode[self.indices], self.items.subset(used.tolist()), offered)
 
     def _occurs(self) -> NDArray[np.bool_]:
         """Whether an item is in some basket, or was offered."""
@@ -388,7 +388,7 @@ class Baskets(Sequence[list[Hashable]]):
         Items that it lacks raise `UnknownItemError`, or are left out with `unknown="ignore"`.
         """
         if self.items == items:
-            return Baskets._trusted(self.indptr, self.indices, items, self.offered)
+            return Baskets.trusted(self.indptr, self.indices, items, self.offered)
         table = np.full(max(self.n_items, 1), -1, dtype=np.int32)
         present = np.flatnonzero(self._occurs()).tolist()
         known = present if unknown == "error" else [code for code in present if self.items[code] in items]
@@ -398,15 +398,15 @@ class Baskets(Sequence[list[Hashable]]):
             codes = table[sets.indices]
             return kept_entries(Sets(sets.indptr, codes), codes >= 0)
 
-        return Baskets._trusted(*recoded(self.sets), items, None if self.offered is None else recoded(self.offered))
+        return Baskets.trusted(*recoded(self.sets), items, None if self.offered is None else recoded(self.offered))
 
     def with_names(self, names: Mapping[Hashable, str]) -> Baskets:
         """The same baskets with readable item names attached."""
-        return Baskets._trusted(self.indptr, self.indices, self.items.with_names(names), self.offered)
+        return Baskets.trusted(self.indptr, self.indices, self.items.with_names(names), self.offered)
 
     def with_categories(self, categories: Mapping[Hashable, str]) -> Baskets:
         """The same baskets with item categories attached."""
-        return Baskets._trusted(self.indptr, self.indices, self.items.with_categories(categories), self.offered)
+        return Baskets.trusted(self.indptr, self.indices, self.items.with_categories(categories), self.offered)
 
     def with_offered(self, offered: Any) -> Baskets:
         """The same baskets with what each was chosen from: `Baskets` or lists, an empty one where it is not known."""
@@ -430,7 +430,7 @@ class Baskets(Sequence[list[Hashable]]):
         if any(part.offered is not None for part in coded):
             unknown = (Sets(np.zeros(part.n_baskets + 1, dtype=np.int64), part.indices[:0]) for part in coded)
             offered = joined([part.offered or empty for part, empty in zip(coded, unknown, strict=True)])
-        return Baskets._trusted(*joined([part.sets for part in coded]), items, offered)
+        return Baskets.trusted(*joined([part.sets for part in coded]), items, offered)
 
     def __add__(self, other: Baskets) -> Baskets:
         if not isinstance(other, Baskets):

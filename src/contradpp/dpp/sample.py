@@ -142,9 +142,10 @@ class Samplers:
         refuse_too_many(size, sampler.rank + len(given))
         sampler.n_jobs = self.kernel.n_jobs
         drawn = sampler.sample(n, seed=seed, size=left)
-        codes = np.empty((0,), dtype=np.int32) if not len(drawn.indices) else rest[drawn.indices].astype(np.int32)
-        codes = np.insert(codes, np.repeat(drawn.indptr[:-1], len(given)), np.tile(given, drawn.count))
-        return Sets(drawn.indptr + len(given) * np.arange(drawn.count + 1), codes)
+        if not len(given):
+            return drawn
+        codes = np.insert(rest[drawn.indices], np.repeat(drawn.indptr[:-1], len(given)), np.tile(given, drawn.count))
+        return Sets(drawn.indptr + len(given) * np.arange(drawn.count + 1), codes.astype(np.int32))
 
 
 class Chain:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from contradpp._random import root_seed, stream
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ParameterError
-from contradpp.learn.calibrate import at_old_scale, calibrated
+from contradpp.learn.calibrate import at_mean_size, at_old_scale, calibrated, reweighed
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper
 from contradpp.learn.loop import Outcome, Sharing, train
@@ -40,7 +40,15 @@ from contradpp.learn.problem import (
 )
 from contradpp.learn.recipes import recipe_of
 from contradpp.learn.schedule import Steady
-from contradpp.learn.start import enlarged_start, popularity, split_off_diagonal, start_factors
+from contradpp.learn.start import (
+    LITTLE,
+    NEARLY_ALL,
+    ON_DIAGONAL,
+    enlarged_start,
+    popularity,
+    split_off_diagonal,
+    start_factors,
+)
 from contradpp.learn.state import State, kernel_of
 
 log = logging.getLogger("contradpp")
@@ -100,9 +108,37 @@ def learn(
         """An interrupted model is as ready for use as a finished one."""
         rng = stream(problem.seed, UNIFORM)
         how = None if recipe_of(params.objective).by_choice else params.calibrate  # choices say what the scale is
-        hand_over(replace(learned, kernel=calibrated(learned.kernel, how, problem.validation, rng)))
+        kernel, by_likelihood = learned.kernel, how == "likelihood" and recipe_of(params.objective).by_likelihood
+        if by_likelihood and params.diagonal and not params.n_skew and problem.only_baskets:
+            kernel = weighed_by_all(better_than_popularity(kernel, problem), problem)
+        else:
+            kernel = calibrated(kernel, how, problem.validation, rng)
+        hand_over(replace(learned, kernel=kernel))
 
     run(problem, state, plan, finish, callbacks, model_of, keeper, sharing)
+
+
+def better_than_popularity(kernel: Any, problem: Problem) -> Any:
+    """A kernel D + V Vᵀ, or one with next to no V if the validation sets are more likely by popularity alone.
+
+    A kernel that only repels has little to say of baskets whose items go together, and steps by chance cost likelihood.
+    """
+    sets, weights, _ = problem.validation
+    V = start_factors("popularity", problem.counts, problem.n_baskets, kernel.n_components, stream(problem.seed, START))
+    log_d, V = split_off_diagonal(V, problem.counts, problem.n_baskets, NEARLY_ALL)
+    plain = kernel_of(V, log_d, np.empty(0), NO_PARTNERS, n_jobs=kernel.n_jobs)
+    learned, start = (float(weights @ one.log_probability(sets)) for one in (kernel, plain))
+    return plain if start > learned else kernel
+
+
+def weighed_by_all(kernel: Any, problem: Problem) -> Any:
+    """The kernel whose items weigh what popularity among all baskets says, those of the validation sets included."""
+    sets, weights, _ = problem.validation
+    news = np.bincount(sets.indices, weights=np.repeat(weights, sets.sizes), minlength=len(problem.counts))
+    counts, n_baskets = problem.counts + news, problem.n_baskets + float(weights.sum())
+    before, after = popularity(problem.counts, problem.n_baskets), popularity(counts, n_baskets)
+    weighed = reweighed(kernel, after / (1 - after) * (1 - before) / before)
+    return at_mean_size(weighed, float(counts.sum()) / n_baskets)
 
 
 def learn_more(
@@ -186,13 +222,14 @@ def first_state(problem: Problem, params: Params) -> State:
         V, log_d = enlarged_start(known.kernel, problem.counts, problem.n_baskets, rng)
         partners = Partners.of_matrix(known.kernel.skew.matrix(), len(V)) if params.n_skew else NO_PARTNERS
         return State(V, log_d, partners, params.n_jobs)
-    counts = problem.counts
+    counts, on_diagonal = problem.counts, ON_DIAGONAL
     if recipe_of(params.objective).by_choice and problem.data.offered is not None:
+        on_diagonal = LITTLE if params.n_components else ON_DIAGONAL
         counts = problem.n_baskets * rates(problem.data, len(counts))
     V = start_factors(params.init, counts, problem.n_baskets, params.n_components, rng)
     log_d = np.empty(0)
     if params.diagonal:
-        log_d, V = split_off_diagonal(V, counts, problem.n_baskets)
+        log_d, V = split_off_diagonal(V, counts, problem.n_baskets, on_diagonal)
     return State(V, log_d, first_partners(problem, params), params.n_jobs)
 
 

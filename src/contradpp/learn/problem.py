@@ -61,8 +61,14 @@ class Problem:
     n_baskets: float
     seed: int
     known: Known | None = None
+    set_aside: bool = False  # whether the validation sets are some of the user's baskets
     together: Any = None  # how often any two items are in a basket (sparse), where the data here are not all
     digests: tuple[NDArray[Any] | str, ...] | None = None  # of the data, where they are not all here
+
+    @property
+    def only_baskets(self) -> bool:
+        """Whether there is nothing but baskets to learn from, some of which were set aside for validation."""
+        return self.set_aside and self.known is None and not self.data.negatives.count
 
     def contents(self, state: State) -> Iterator[NDArray[Any] | str]:
         """All that training is given, for a fingerprint."""
@@ -99,8 +105,9 @@ def problem_of(given: Given, params: Params, seed: int, known: Known | None = No
     data = TrainingData(
         positives.sets, weights, negatives.recode(items).sets, negative_weights, offered=positives.offered
     )
+    own = aside is not None and bool(validation.sets.count)
     validation = validation if validation.sets.count else what_to_validate(data)
-    return Problem(items, data, validation, counts, n_baskets, seed, known)
+    return Problem(items, data, validation, counts, n_baskets, seed, known, set_aside=own)
 
 
 def problem_of_news(given: Given, params: Params, seed: int, known: Known) -> Problem:

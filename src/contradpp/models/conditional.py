@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -20,12 +21,13 @@ from contradpp.dpp import compiled, persist
 from contradpp.dpp.kernel import Array
 from contradpp.errors import ConvergenceError, DataError, ModelFileError, ParameterError
 from contradpp.learn.callbacks import Callback
-from contradpp.learn.problem import checked_weights
+from contradpp.learn.problem import Given, checked_weights
 from contradpp.models.base import BaseDPP
 from contradpp.models.explain import Explanation, divide
 from contradpp.models.growing import ListeningBasket
 from contradpp.models.kin import Kin, arriving
-from contradpp.models.learned import LearnedDPP
+from contradpp.models.labour import Labour
+from contradpp.models.learned import LearnedDPP, fit_on
 from contradpp.models.likeness import Likeness
 from contradpp.models.newcomers import Judgement, Newcomers, learn_judgement
 from contradpp.models.nonsymmetric import NonsymmetricDPP
@@ -131,6 +133,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         callbacks: Sequence[Callback] = (),
         *,
         item_features: Any = None,
+        engine: str | None = None,
         **how: Any,
     ) -> Self:
         """Learn the kernel, the other voices, and how much each counts.
@@ -150,54 +153,69 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         item_features : data frame, Arrow table, array, sparse array or mapping, optional
             What the items are like, as for `NonsymmetricDPP.fit`: for `add_items`, and for items that seldom sell, if
             held-out baskets say that it helps them.
+        engine : {None, "ray"}
+            "ray" trains on a Ray cluster, from Parquet files, as in `NonsymmetricDPP.fit`: workers learn the kernel,
+            count what is bought together and solve the regressions; what else there is to do takes this machine
+            seconds, and memory for all baskets.
         **how
             `negative_weight`, `checkpoint`, `resume` and `checkpoint_every` of the kernel's `fit`: it takes nearly all
-            of the time, so that a run that was killed loses little besides.
+            of the time, so that a run that was killed loses little besides. With an engine, what it takes besides.
         """
         del y
-        if how.get("engine") is not None:
-            raise ParameterError(
-                "a cluster learns kernels, not yet the other voices of ConditionalDPP: fit NonsymmetricDPP with "
-                f"engine={how['engine']!r}, or ConditionalDPP without an engine"
-            )
-        kinds = kinds_of(self.relevance)
+        kinds_of(self.relevance)  # or an error, before any work
+        if engine is not None:
+            given = Given(baskets, sample_weight, negatives, how.pop("negative_weight", None), validation)
+            fit_on(engine, self, given, callbacks, item_features, **how)
+            return self
         train = as_baskets(baskets)
         features = None if item_features is None else ItemFeatures.learn(item_features, train.items)
         seen, held = self._divided(train, validation)
-        estimator = self._new_kernel()
+        estimator = self.new_kernel()
         label = checked_weights(sample_weight, train.n_baskets, "sample_weight")
-        given = None if sample_weight is None else label[seen]
+        weights = None if sample_weight is None else label[seen]
         everything = train.subset(np.flatnonzero(label > 0))
         if not (validation is None or np.isscalar(validation)):
             everything = Baskets.concat([everything, held]).recode(held.items)
 
         def finish() -> None:
             part = train.subset(seen[label[seen] > 0])
-            voices = fit_voices(kinds, part)
-            relevance = self._relevance(estimator, voices, held.items)
-            asked, questions = self._ask(relevance, held, estimator)
-            weights = relevance.weights = self._learn_weights(relevance, questions)
-            judgement = None
-            if features is not None:
-                counts = part.item_counts.astype(np.float64)
-                judgement = learn_judgement(
-                    relevance, asked.sets, questions, features.matrix, counts, self._seed(), self._threads
-                )
-            self._take(estimator, voices, weights, part, 0)
-            likeness = self._learn_likeness(held)
-            if features is not None:
-                estimator.kin_ = Kin.learn(features.recode(train.items, estimator.items_), everything.item_counts)
-            self._take(estimator, fit_voices(kinds, everything), weights, everything, 0, judgement)
-            self._take_likeness(likeness)
+            self.learn_voices(estimator, held, Labour(part), Labour(everything), features)
 
         try:
-            estimator.fit(train.subset(seen), None, given, negatives, held, callbacks, **how)
+            estimator.fit(train.subset(seen), None, weights, negatives, held, callbacks, **how)
         except (KeyboardInterrupt, ConvergenceError):
             if estimator.is_fitted:  # its best round so far; the rest takes seconds
                 finish()
             raise
         finish()
         return self
+
+    def learn_voices(
+        self, estimator: LearnedDPP, held: Baskets, part: Labour, everything: Labour,
+        features: ItemFeatures | None = None,
+    ) -> None:  # fmt: skip
+        """All that comes after the kernel: weights from what was held out of `part`, then voices that know everything.
+
+        Features are those of the items of the baskets.
+        """
+        kinds = kinds_of(self.relevance)
+        voices = fit_voices(kinds, part)
+        relevance = self._relevance(estimator, voices, held.items)
+        asked, questions = self._ask(relevance, held, estimator)
+        weights = relevance.weights = self._learn_weights(relevance, questions)
+        judgement = None
+        if features is not None:
+            counts = part.train.item_counts.astype(np.float64)
+            judgement = learn_judgement(
+                relevance, asked.sets, questions, features.matrix, counts, self._seed(), self._threads
+            )
+        self._take(estimator, voices, weights, part.train, 0)
+        likeness = self._learn_likeness(held)
+        if features is not None:
+            items, counts = part.train.items, everything.train.item_counts.astype(np.float64)
+            estimator.kin_ = Kin.learn(features.recode(items, estimator.items_), counts)
+        self._take(estimator, fit_voices(kinds, everything), weights, everything.train, 0, judgement)
+        self._take_likeness(likeness)
 
     def partial_fit(
         self, baskets: Any = (), y: Any = None, sample_weight: Any = None, negatives: Any = None,
@@ -221,7 +239,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         label = checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_) if len(fresh) else self.baskets_
-        voices = fit_voices(kinds_of(self.relevance), everything)
+        voices = fit_voices(kinds_of(self.relevance), Labour(everything))
         judgement = None if self.newcomers_ is None else self.newcomers_.judgement
         self._take(estimator, voices, weights, everything, self.n_updates_ + 1, judgement)
         return self
@@ -253,17 +271,20 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         if validation is not None and not np.isscalar(validation):
             held = as_baskets(validation, "validation")
             return np.arange(train.n_baskets), held.recode(train.items, unknown="ignore")
-        share: Any = HELD_OUT if validation is None else validation
-        if isinstance(share, (bool, str)) or not 0 < float(share) < 1:
-            raise ParameterError(f"validation must be baskets, or a share between 0 and 1, got {validation!r}")
+        held_out = self.held_out(validation)
         if not train.n_baskets or not train.n_items:
             raise DataError("ConditionalDPP needs at least one basket and one item to learn from")
-        order = stream(self._seed(_SPLIT)).permutation(train.n_baskets)
-        n_held = min(max(round(float(share) * train.n_baskets), 1), train.n_baskets - 1)
-        out = np.sort(order[:n_held]) if n_held else order  # a single basket is both seen and held out
-        return np.sort(order[n_held:]), train.subset(out)
+        out = held_out(train.n_baskets)
+        return not_in(out, train.n_baskets), train.subset(out)
 
-    def _new_kernel(self) -> LearnedDPP:
+    def held_out(self, validation: Any) -> Callable[[int], NDArray[np.int64]]:
+        """Which of n baskets `fit` holds out, as a function of n that can be sent elsewhere."""
+        share = HELD_OUT if validation is None else validation
+        if not isinstance(share, (int, float, np.number)) or isinstance(share, bool) or not 0 < float(share) < 1:
+            raise ParameterError(f"validation must be baskets, or a share between 0 and 1, got {validation!r}")
+        return partial(_held_out, share=float(share), seed=self._seed(_SPLIT))
+
+    def new_kernel(self) -> LearnedDPP:
         """The estimator of the kernel, unfitted, with this model's threads and, unless it has its own, seed."""
         given = NonsymmetricDPP() if self.kernel is None else self.kernel
         if not isinstance(given, LearnedDPP):
@@ -424,19 +445,28 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         model of the user's, says is divided by adding the items one after the other, in this order and in the reverse
         one, of which the mean is taken.
         """
-        codes, code = as_codes(basket, self.known_items, unknown=unknown), self.known_items.code(item)
-        if code in codes:
-            raise DataError(f"{item!r} is in the basket: only items outside of it can come next")
+        return self.explain_each(basket, [item], unknown=unknown)[0]
+
+    def explain_each(self, basket: Iterable[Any], items: Iterable[Any], *, unknown: str = "error") -> list[Explanation]:
+        """As `explain`, of several items: the basket is looked at once for all of them."""
+        items, codes = list(items), as_codes(basket, self.known_items, unknown=unknown)
+        asked = np.array([self.known_items.code(item) for item in items], dtype=np.int64)
+        for item, there in zip(items, np.isin(asked, codes).tolist(), strict=True):
+            if there:
+                raise DataError(f"{item!r} is in the basket: only items outside of it can come next")
         logits = self.scores(Sets.one(codes))
         shares = self.as_shares(logits.copy(), Sets.one(codes))
-        names, alone, parts = divide(self.relevance_, self.newcomers_, codes, code, len(self._voiced_items))
+        parts = divide(self.relevance_, self.newcomers_, codes, asked, len(self._voiced_items))
         if not len(codes):
-            alone[names.index(KERNEL)] = logits[0, code]
-        log_normalizer = float(alone.sum() + parts.sum() - np.log(shares[0, code]))
-        ids = [self.items_[c] for c in codes.tolist()]
-        rank = int((self.item_counts_ > self.item_counts_[code]).sum())
-        popular = rank < max(POPULAR * len(self.items_), 3)
-        return Explanation(item, ids, names, alone, parts, log_normalizer, popular)
+            parts.alone[:, parts.names.index(KERNEL)] = logits[0, asked]
+        normalizers = parts.totals - np.log(shares[0, asked])
+        ids, counts = [self.items_[c] for c in codes.tolist()], self.item_counts_
+        few = max(POPULAR * len(self.items_), 3)
+        popular = [int((counts > counts[code]).sum()) < few for code in asked]
+        return [
+            Explanation(item, ids, parts.names, *rest)
+            for item, *rest in zip(items, parts.alone, parts.by_item, normalizers.tolist(), popular, strict=True)
+        ]
 
     # -- Parameters and files ----------------------------------------------------------------------
 
@@ -510,3 +540,13 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         except (KeyError, TypeError, AttributeError, ValueError, DataError, ParameterError) as error:
             raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
         return model
+
+
+def _held_out(n_baskets: int, *, share: float, seed: int) -> NDArray[np.int64]:
+    n_held = min(max(round(share * n_baskets), 1), max(n_baskets - 1, 1))
+    return np.sort(stream(seed).permutation(n_baskets)[:n_held])
+
+
+def not_in(held: NDArray[np.int64], n_baskets: int) -> NDArray[np.int64]:
+    """The baskets that are seen: all but those held out; a single one is both."""
+    return np.setdiff1d(np.arange(n_baskets), held) if n_baskets > 1 else held

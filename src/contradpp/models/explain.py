@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.sets import Sets, pointers
-from contradpp.dpp import compiled
+from contradpp.data.sets import prefixes
+from contradpp.dpp import compiled, condition
 from contradpp.models.baselines import Implicit, Popularity
 from contradpp.models.newcomers import Newcomers
 from contradpp.models.relevance import Relevance
 from contradpp.models.scores import Baseline
-from contradpp.models.voices import PLAIN, Feature, Voice
+from contradpp.models.voices import PLAIN, Feature, KernelVoice, Voice
 
 Array = NDArray[np.float64]
 FEATURES = "features"  # the name of what features say, among the voices
@@ -53,66 +53,86 @@ class Explanation(NamedTuple):
         return dict(zip(self.voices, self.parts.sum(axis=1).tolist(), strict=True))
 
 
-def divide(
-    relevance: Relevance, newcomers: Newcomers | None, codes: NDArray[np.int32], code: int, n_items: int
-) -> tuple[list[str], Array, Array]:
-    """The names of the voices, what each says for an item whatever is in the basket, and what because of each item.
+class Parts(NamedTuple):
+    """What the voices of these names say of m items: whatever is in the basket, and because of each item of it."""
 
-    Shapes are (voices,) and (voices, basket); zeros for an empty basket. The voices know the first n items.
+    names: list[str]
+    alone: Array  # (m, voices)
+    by_item: Array  # (m, voices, basket)
+
+    @property
+    def totals(self) -> Array:
+        """The sums of all parts (m,)."""
+        totals: Array = self.alone.sum(axis=1) + self.by_item.sum(axis=(1, 2))
+        return totals
+
+
+def divide(
+    relevance: Relevance, newcomers: Newcomers | None, codes: NDArray[np.int32], asked: NDArray[np.int64], n_items: int
+) -> Parts:
+    """What speaks for each of the items asked about, given a basket; zeros if it is empty.
+
+    The voices know the first n items.
     """
-    names = [*relevance.features, *([] if newcomers is None else [FEATURES])]
-    alone, parts = np.zeros(len(names)), np.zeros((len(names), len(codes)))
-    share, heard = float(len(codes) > 0), codes
-    if len(codes) and newcomers is not None:
-        share, alone[-1], parts[-1] = newcomers.explain(relevance, codes, code)
+    names, m = [*relevance.features, *([] if newcomers is None else [FEATURES])], len(asked)
+    parts = Parts(names, np.zeros((m, len(names))), np.zeros((m, len(names), len(codes))))
+    if not len(codes):
+        return parts
+    shares, heard = np.ones(m), codes
+    if newcomers is not None:
+        shares, parts.alone[:, -1], parts.by_item[:, -1] = newcomers.explain(relevance, codes, asked)
         heard = newcomers.stand_ins(codes)
-    if not share:
-        return names, alone, parts
-    there = heard >= 0
-    theta, f = share * relevance.theta(np.array([there.sum()]))[0], 0
+    there = np.flatnonzero(heard >= 0)
+    theta, f = relevance.theta(np.array([len(there)]))[0], 0
+    known = np.flatnonzero(shares > 0)  # of others the voices do not know
+    if not len(known):
+        return parts
     for row, (name, features) in enumerate(relevance.features.items()):
         for feature in features:
-            nothing, told = _told(relevance.voices[name], feature, heard[there], code, n_items)
-            alone[row] += theta[f] * nothing
-            parts[row, there] += theta[f] * told
+            nothing, told = _told(relevance.voices[name], feature, heard[there], asked[known], n_items)
+            parts.alone[known, row] += theta[f] * shares[known] * nothing
+            parts.by_item[known[:, None], row, there] += theta[f] * shares[known, None] * told
             f += 1
-    return names, alone, parts
+    return parts
 
 
-def _told(voice: Voice, feature: Feature, codes: NDArray[np.int32], code: int, n_items: int) -> tuple[float, Array]:
-    """A feature without the basket, and how each item of the basket changes it."""
-    n = len(codes)
+def _told(
+    voice: Voice, feature: Feature, codes: NDArray[np.int32], asked: NDArray[np.int64], n_items: int
+) -> tuple[Array, Array]:
+    """A feature of items without the basket (m,), and how each item of the basket changes it (m, n)."""
+    m, n = len(asked), len(codes)
     rate = 1.0 / n if feature.mean else 1.0
     if isinstance(voice, Popularity):
-        return _shape(np.array(voice.probabilities_[code]), feature), np.zeros(n)
+        return _shape(voice.probabilities_[asked], feature), np.zeros((m, n))
     if isinstance(voice, Baseline) and not isinstance(voice, Implicit):
-        terms = rate * voice.contributions(codes, code)
+        terms = rate * np.array([voice.contributions(codes, code) for code in asked.tolist()])
         if feature.shape == PLAIN:
-            return 0.0, terms
-        nothing, whole = _shape(np.array(0.0), feature), _shape(terms.sum(), feature)
-        total, size = float(terms.sum()), float(np.abs(terms).sum())
-        cancelled = abs(total) <= 0.1 * size  # then a term's part of the total says little
-        shares = np.abs(terms) / (size or 1.0) if cancelled else terms / total
-        return nothing, (whole - nothing) * shares
-    changes, nothing = np.zeros(n), 0.0
+            return np.zeros(m), terms
+        totals, sizes = terms.sum(axis=1, keepdims=True), np.abs(terms).sum(axis=1, keepdims=True)
+        nothing, whole = _shape(np.zeros(m), feature), _shape(totals[:, 0], feature)
+        cancelled = np.abs(totals) <= 0.1 * sizes  # then a term's part of the total says little
+        parts = np.abs(terms) / np.where(sizes > 0, sizes, 1.0)
+        np.divide(terms, totals, out=parts, where=~cancelled)
+        return nothing, (whole - nothing)[:, None] * parts
+    changes, nothing = np.zeros((m, n)), np.zeros(m)
     for order in (1, -1):
-        scores = np.empty((n + 1, n_items))
-        voice.write_scores(Sets(pointers(np.arange(n + 1)), _prefixes(codes[::order])), scores)
-        told = _shape(rate * scores[:, code], feature)
-        nothing = float(told[0])
-        changes += np.diff(told)[::order] / 2
+        told = np.stack([_shape(row, feature) for row in rate * _given_prefixes(voice, codes[::order], asked, n_items)])
+        nothing = told[0]
+        changes += np.diff(told, axis=0)[::order].T / 2
     return nothing, changes
 
 
-def _shape(x: Any, feature: Feature) -> Any:
+def _given_prefixes(voice: Voice, codes: NDArray[np.int32], asked: NDArray[np.int64], n_items: int) -> Array:
+    """The scores of items given the first 0, 1, ..., n of the codes (n + 1, m)."""
+    if isinstance(voice, KernelVoice):
+        return condition.scores_given_prefixes(voice.kernel, codes, asked)
+    scores = np.empty((len(codes) + 1, n_items))
+    voice.write_scores(prefixes(codes), scores)
+    return scores[:, asked]
+
+
+def _shape(x: Array, feature: Feature) -> Array:
     """A feature of scores, as `compiled.relevance` has it."""
-    out = np.empty((1, np.size(x)))
-    compiled.relevance.write_feature(
-        np.atleast_2d(np.asarray(x, dtype=np.float64)), feature.shape, feature.floor, np.ones(1), out
-    )
-    return float(out[0, 0]) if np.ndim(x) == 0 else out[0]
-
-
-def _prefixes(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The first 0, 1, ..., n of the codes, one after the other."""
-    return np.concatenate([codes[:k] for k in range(len(codes) + 1)]).astype(np.int32)
+    out: Array = np.empty((1, len(x)))
+    compiled.relevance.write_feature(np.ascontiguousarray(x)[None], feature.shape, feature.floor, np.ones(1), out)
+    return out.ravel()

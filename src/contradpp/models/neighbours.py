@@ -18,7 +18,8 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, pointers, sums_over_sets, take_sets
 from contradpp.dpp import compiled
 from contradpp.errors import ParameterError
-from contradpp.learn.partners import co_occurrences, regress_on_neighbours
+from contradpp.learn.partners import co_occurrences
+from contradpp.models.labour import Labour
 from contradpp.models.rows import Rows, Sums
 from contradpp.models.scores import Array, Baseline
 
@@ -63,14 +64,14 @@ class ItemKNN(Baseline):
     K1: float = 1.2
     B: float = 0.75
 
-    def _learn(self, train: Baskets) -> None:
+    def _learn(self, labour: Labour) -> None:
         at_least(0, shrinkage=self.shrinkage, K1=self.K1, B=self.B)
         if self.neighbours is not None:
             at_least(1, neighbours=self.neighbours)
         if self.weights not in ("cosine", "share", "bm25"):
             raise ParameterError(f"weights must be 'cosine', 'share' or 'bm25', got {self.weights!r}")
-        together = Rows.of(co_occurrences(train.sets, self._set_weights(train), train.n_items))
-        norms = self._norms(train)
+        train = labour.train
+        together, norms = self._together(labour), self._norms(train)
         denominator = (norms.base + norms.row[together.owners]) * (norms.base + norms.column[together.columns])
         values = together.values / (denominator + self._added)
         self.bias_ = tie_break(train, values)
@@ -86,12 +87,13 @@ class ItemKNN(Baseline):
         """The rows of the similarity."""
         return Sums(np.asarray(self.bias_), self.rows_)
 
-    def _set_weights(self, train: Baskets) -> Array:
-        """How much a basket counts for each pair of its items."""
+    def _together(self, labour: Labour) -> Rows:
+        """How often any two items are in a basket, which for BM25 has a weight."""
         if self.weights != "bm25":
-            return np.ones(train.n_baskets)
+            return labour.together
+        train = labour.train
         idf: Array = np.log(train.n_items) - np.log1p(train.sizes)
-        return np.square(idf)
+        return Rows.of(co_occurrences(train.sets, np.square(idf), train.n_items))
 
     def _norms(self, train: Baskets) -> Norms:
         counts = train.item_counts.astype(np.float64)
@@ -139,18 +141,14 @@ class RidgeNeighbours(Baseline):
     dropout: float = 0.0
     n_jobs: int | None = None
 
-    def _learn(self, train: Baskets) -> None:
+    def _learn(self, labour: Labour) -> None:
         at_least(1, n_neighbours=self.n_neighbours)
         if not 0 < self.ridge < np.inf:
             raise ParameterError(f"ridge must be positive, got {self.ridge!r}")
         if not 0 <= self.dropout < 1:
             raise ParameterError(f"dropout must lie in [0, 1), got {self.dropout!r}")
-        M, counts = train.n_items, train.item_counts.astype(np.float64)
-        together = Rows.of(co_occurrences(train.sets, np.ones(train.n_baskets), M))
-        diagonal = self.ridge + self.dropout / (1 - self.dropout) * counts
-        jobs = resolve_n_jobs(self.n_jobs)
-        found = regress_on_neighbours(*together, counts, diagonal, self.n_neighbours, jobs)
-        self.take_rows(train, Rows.of(found))
+        diagonal = self.ridge + self.dropout / (1 - self.dropout) * labour.train.item_counts
+        self.take_rows(labour.train, labour.regress(diagonal, self.n_neighbours, resolve_n_jobs(self.n_jobs)))
 
     def take_rows(self, train: Baskets, rows: Rows) -> None:
         """Take over the rows that these baskets gave once."""
@@ -201,9 +199,10 @@ class BasketNeighbours(Baseline):
     random_state: int = 0
     n_jobs: int | None = None
 
-    def _learn(self, train: Baskets) -> None:
+    def _learn(self, labour: Labour) -> None:
         at_least(1, n_neighbours=self.n_neighbours, max_postings=self.max_postings)
         at_least(0, power=self.power, size_damping=self.size_damping, shrinkage=self.shrinkage)
+        train = labour.train
         counts, weights = train.item_counts, np.log1p(train.n_baskets / np.maximum(train.item_counts, 1))
         order = stream(self.random_state).permutation(train.n_baskets)
         shuffled = take_sets(train.sets, order)

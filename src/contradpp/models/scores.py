@@ -27,11 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import resolve_n_jobs, run_blocks
-from contradpp.data.baskets import Baskets, as_baskets
+from contradpp.data.baskets import as_baskets
 from contradpp.data.sets import Sets, take_sets, without_each
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.rank import top_n
 from contradpp.errors import DataError, NotFittedError, ParameterError
+from contradpp.models.labour import Labour
 from contradpp.models.queries import Suggests
 from contradpp.models.rows import Sums
 
@@ -97,9 +98,14 @@ class Baseline(ScoresItems):
         """Learn from baskets: a `Baskets`, or a list of lists of items."""
         del y
         train = as_baskets(baskets)
+        return self.fit_by(Labour(train))
+
+    def fit_by(self, labour: Labour) -> Self:
+        """Learn from the baskets of whoever does the counting: several models may share it."""
+        train = labour.train
         if not train.n_baskets or not train.n_items:
             raise DataError(f"{type(self).__name__} needs at least one basket and one item to learn from")
-        self._learn(train)
+        self._learn(labour)
         self.items_, self.item_counts_ = train.items, train.item_counts
         return self
 
@@ -111,7 +117,7 @@ class Baseline(ScoresItems):
         return self.items_
 
     @abstractmethod
-    def _learn(self, train: Baskets) -> None:
+    def _learn(self, labour: Labour) -> None:
         """Take what is needed from the training baskets."""
 
     def scores(self, sets: Sets) -> Array:

@@ -22,6 +22,7 @@ from contradpp.dpp import condition, persist
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ModelFileError, ParameterError
 from contradpp.models.baselines import EASE, BasketNeighbours, ItemKNN, Popularity, RidgeNeighbours
+from contradpp.models.labour import Labour
 from contradpp.models.rows import Rows
 from contradpp.models.scores import Baseline
 
@@ -150,16 +151,16 @@ def kinds_of(relevance: Sequence[Any]) -> dict[str, Any]:
     return kinds
 
 
-def fit_voices(kinds: Mapping[str, Any], train: Baskets) -> dict[str, Any]:
-    """The voices, fitted to these baskets; a model of the user's that is fitted already stays as it is."""
+def fit_voices(kinds: Mapping[str, Any], labour: Labour) -> dict[str, Any]:
+    """The voices, fitted to the baskets of this labour; a model of the user's that is fitted already stays as it is."""
     voices: dict[str, Any] = {}
     for name, kind in kinds.items():
         if name in KINDS:
-            voices[name] = kind.make().fit(train)
+            voices[name] = kind.make().fit_by(labour)
         elif not isinstance(kind, Baseline) and (hasattr(kind, "items_") or not hasattr(kind, "fit")):
             voices[name] = kind
         else:
-            voices[name] = deepcopy(kind).fit(train)
+            voices[name] = deepcopy(kind).fit(labour.train)
         if isinstance(voices[name], RidgeNeighbours):  # a file holds float32: no other answers after loading
             rows = voices[name].rows_
             voices[name].rows_ = rows._replace(values=rows.values.astype(np.float32).astype(np.float64))
