@@ -107,14 +107,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     n_updates_: int
 
     def __init__(
-        self,
-        kernel: Any = None,
-        relevance: Sequence[Any] = DEFAULT,
-        *,
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
+        self, kernel: Any = None, relevance: Sequence[Any] = DEFAULT, *, n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
+    ) -> None:  # fmt: skip
         self.kernel = kernel
         self.relevance = relevance
         self.n_jobs = n_jobs
@@ -124,18 +119,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     # -- Learning ----------------------------------------------------------------------------------
 
     def fit(
-        self,
-        baskets: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        negatives: Any = None,
-        validation: Any = None,
-        callbacks: Sequence[Callback] = (),
-        *,
-        item_features: Any = None,
-        engine: str | None = None,
-        **how: Any,
-    ) -> Self:
+        self, baskets: Any, y: Any = None, sample_weight: Any = None, negatives: Any = None, validation: Any = None,
+        callbacks: Sequence[Callback] = (), *, item_features: Any = None, engine: str | None = None, **how: Any,
+    ) -> Self:  # fmt: skip
         """Learn the kernel, the other voices, and how much each counts.
 
         Parameters

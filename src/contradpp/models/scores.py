@@ -30,7 +30,7 @@ from contradpp._threads import resolve_n_jobs, run_blocks
 from contradpp.data.baskets import as_baskets
 from contradpp.data.sets import Sets, take_sets, without_each
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.rank import top_n
+from contradpp.dpp.rank import best_columns, without_blanks
 from contradpp.errors import DataError, NotFittedError, ParameterError
 from contradpp.models.labour import Labour
 from contradpp.models.queries import Suggests
@@ -77,14 +77,10 @@ class ScoresItems(Suggests):
             normalised = self.as_shares(scores.copy(), part)
             scores[:, ~allowed] = -np.inf
             scores[np.repeat(np.arange(part.count), part.sizes), part.indices] = -np.inf
-            best = top_n(scores, n)
-            there = np.take_along_axis(scores, best, axis=1) > -np.inf
-            codes[rows] = np.where(there, best, -1)
-            shares[rows] = np.where(there, np.take_along_axis(normalised, best, axis=1), 0.0)
+            codes[rows], shares[rows] = best_columns(scores, normalised, n)
 
         run_blocks(work, -(-sets.count // step), resolve_n_jobs(self.n_jobs))
-        width = int((codes >= 0).sum(axis=1).max(initial=0))
-        return codes[:, :width], shares[:, :width]
+        return without_blanks(codes, shares)
 
 
 class Baseline(ScoresItems):
