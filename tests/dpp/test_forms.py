@@ -360,10 +360,26 @@ def test_sets_larger_than_the_components_need_a_diagonal():
     assert np.isfinite(Kernel(V, diagonal=np.full(6, 0.1)).log_det(as_sets(subsets(6)))).all()
 
 
-@pytest.mark.parametrize("d", [[1.0], [1.0, -1.0], [1.0, np.nan], [[1.0, 1.0]]])
+@pytest.mark.parametrize("d", [[1.0], [1.0, -1.0], [1.0, np.nan], [1.0, np.inf], [[1.0, 1.0]]])
 def test_bad_diagonals(d):
     with pytest.raises(ParameterError, match="diagonal"):
         Kernel(np.eye(2), diagonal=d)
+    with pytest.raises(ParameterError, match="diagonal"):
+        cd.NonsymmetricDPP.from_factors(np.eye(2), diagonal=d)
+
+
+def test_a_dense_skew_part_with_a_diagonal_is_kept_sparse_and_has_the_law_of_its_matrix():
+    rng = np.random.default_rng(0)
+    A, d, V = rng.normal(size=(5, 5)), rng.random(5), rng.normal(size=(5, 2))
+    S = A - A.T  # no entry off the diagonal is zero
+    model = cd.NonsymmetricDPP.from_factors(V, S=S, diagonal=d)
+    assert model.skew_.nnz == 20
+    sets = subsets(5)
+    logs = model.score_samples([list(one) for one in sets])
+    np.testing.assert_allclose(np.exp(logs), [ExactDPP(np.diag(d) + V @ V.T + S).table[tuple(one)] for one in sets])
+    for bad in (A, np.where(np.eye(5) > 0, 1.0, S), np.where(S > 1, np.nan, S)):
+        with pytest.raises(ParameterError):
+            cd.NonsymmetricDPP.from_factors(V, S=bad, diagonal=d)
 
 
 # -- Faults of before ------------------------------------------------------------------------------------

@@ -111,3 +111,22 @@ def test_where_items_avoid_each_other_it_is_better_than_popularity():
     model = cd.NonsymmetricDPP(6, 0, objective="mle", random_state=0).fit(train)
     popularity = cd.baselines.Popularity().fit(train)
     assert model.score_samples(test).mean() > popularity.score_samples(test).mean() + 0.3
+
+
+@pytest.mark.parametrize("objective", ["exact", "mle", "dynamic"])
+@pytest.mark.parametrize("n_skew", [0, 3])
+@pytest.mark.parametrize(
+    ("baskets", "items"),
+    [([[1]] * 60, [1]), ([[1, 2], [2, 3]] * 30, range(6)), ([[1, 2, 3, 4]] * 60, range(1, 5))],
+    ids=["one item", "items without a sale", "every basket is the catalogue"],
+)
+def test_edges_of_a_catalogue(objective, n_skew, baskets, items):
+    """A law over the whole catalogue, finite everywhere, since there is a diagonal."""
+    given = cd.Baskets.from_lists(baskets, items=items)
+    model = cd.NonsymmetricDPP(2, n_skew, objective=objective, max_iter=3, random_state=0).fit(given)
+    assert (model.diagonal_ > 0).all()
+    logs = model.score_samples([[], list(items)])
+    assert np.isfinite(logs).all()
+    assert model.score_samples(baskets[:1])[0] > logs[0]
+    whole = model.recommend(list(items), N=3)[0]
+    assert len(whole) == 0
