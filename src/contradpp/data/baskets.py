@@ -133,6 +133,8 @@ class Baskets(Sequence[list[Hashable]]):
         codes: dict[Hashable, int] = {} if known is None else {item: c for c, item in enumerate(known)}
         sizes: list[int] = []
         flat: list[int] = []
+        if not isinstance(lists, Iterable):
+            raise DataError(f"baskets must be lists of items, got {lists!r}")
         for number, basket in enumerate(lists):
             if isinstance(basket, (str, bytes)) or not isinstance(basket, Iterable):
                 raise DataError(f"basket {number} must be a list of items, got {basket!r}")
@@ -175,6 +177,8 @@ class Baskets(Sequence[list[Hashable]]):
             raise ParameterError("from_csr needs (indptr, indices) or one SciPy sparse matrix")
         csr = matrix.tocsr(copy=True)
         csr.eliminate_zeros()
+        if csr.dtype.kind in "fc" and np.isnan(csr.data).any():
+            raise DataError("the matrix has entries that are NaN: whether such an item is in the basket is not known")
         vocabulary = Vocabulary(range(csr.shape[1])) if items is None else as_vocabulary(items)
         if len(vocabulary) != csr.shape[1]:
             raise DataError(f"the matrix has {csr.shape[1]} columns but {len(vocabulary)} items were given")

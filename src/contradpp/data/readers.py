@@ -102,7 +102,10 @@ def read(
     _check_choice("format", wanted, FORMATS)
     _check_choice("on_bad_row", on_bad_row, get_args(OnBadRow))
     _check_choice("returns", returns, get_args(Returns))
-    where = Path(path).expanduser()
+    try:
+        where = Path(os.fsdecode(path)).expanduser()
+    except (TypeError, RuntimeError) as error:
+        raise ParameterError(f"path must be the path of a file, got {path!r}") from error
     assembler = Assembler(on_bad_row=on_bad_row, returns=returns)
     found, layout = wanted, None
     for file in _files(where, wanted):
@@ -150,7 +153,9 @@ def _check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
 
 def _files(path: Path, format: str) -> Iterator[Path]:
     """The file itself, or the Parquet files in a folder by name: a basket may be spread over all of them."""
-    if not path.is_dir():
+    with reading(path):
+        folder = path.is_dir()
+    if not folder:
         yield path
         return
     if format not in ("auto", "parquet"):

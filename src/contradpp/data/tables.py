@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from contradpp.data.files import BLANK
 from contradpp.errors import DataError, ParameterError
 
 BATCH_ROWS = 1 << 20
+_MINUS = "[-\u2212(]"  # whatever makes a number one below zero
+_NUMBER = re.compile(r"(?P<before>[-\u2212(]?) ?(?P<size>[0-9]+(?:[.,][0-9]+)?)(?:(?P<after>[-\u2212])|\))?")
 
 
 def layout_of(schema: Any, told: Told, *, where: str) -> Layout:
@@ -194,7 +197,7 @@ class _Rows:
 
         values = self.columns[column]
         if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            return bool(pc.any(pc.match_substring(values, "-")).as_py())
+            return bool(pc.any(pc.match_substring_regex(values, _MINUS)).as_py())
         return True
 
     def numbers(self, column: str) -> NDArray[np.float64]:
@@ -218,10 +221,15 @@ def flag(value: Any) -> bool | None:
 
 
 def _number(value: Any) -> float:
+    """A number as tills and spreadsheets write it: −2, -2,5, 2- and (2) are below zero; NaN if it is none."""
     try:
         return float("nan" if value is None or isinstance(value, bool) else value)
     except (TypeError, ValueError):
-        return float("nan")
+        found = _NUMBER.fullmatch(str(value).strip())
+        if found is None:
+            return float("nan")
+        size = float(found["size"].replace(",", "."))
+        return -size if found["before"] or found["after"] else size
 
 
 def _missing(values: Any) -> NDArray[np.bool_]:
@@ -275,6 +283,8 @@ def frame_to_arrow(frame: Any, told: Told) -> Any:
     try:
         return _exported(frame)
     except unconvertible as error:
+        if not hasattr(frame, "columns"):
+            raise ParameterError(f"from_frame needs a data frame, got {type(frame).__name__} ({error})") from error
         layout = find_layout(list(map(str, frame.columns)), told, texts=(), numbers=(), where="the frame")
         try:
             return _exported(frame[layout.columns])
