@@ -214,6 +214,16 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path, change):
         cd.load(tmp_path / "m")
 
 
+def test_an_item_that_was_only_ever_refused_is_known():
+    """It was in the kernel and in no other voice: fit ended in an error about shapes."""
+    refused = [["r0", "never bought"]]
+    model = small().fit(checkerboard(), negatives=refused)
+    assert list(model.items_)[-1] == "never bought"
+    assert model.predict_next(["r0"]).sum() == pytest.approx(1)
+    later = small().fit(checkerboard()).partial_fit(negatives=refused)
+    assert later.predict_next(["never bought"]).shape == (len(model.items_),)
+
+
 # -- Explanations --------------------------------------------------------------------------------------------
 
 

@@ -154,6 +154,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             fit_on(engine, self, given, callbacks, item_features, **how)
             return self
         train = as_baskets(baskets)
+        if negatives is not None:  # what was only ever refused belongs to the catalogue, too
+            negatives = as_baskets(negatives, "negatives")
+            train = train.recode(train.items.merge(negatives.items))
         features = None if item_features is None else ItemFeatures.learn(item_features, train.items)
         seen, held = self._divided(train, validation)
         estimator = self.new_kernel()
@@ -224,7 +227,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             weights = learn_weights(ask_questions(self.relevance_, asked, self._seed(), self._threads), weights)
         label = checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
-        everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_) if len(fresh) else self.baskets_
+        everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_)
         voices = fit_voices(kinds_of(self.relevance), Labour(everything))
         judgement = None if self.newcomers_ is None else self.newcomers_.judgement
         self._take(estimator, voices, weights, everything, self.n_updates_ + 1, judgement)
