@@ -2,6 +2,8 @@
 
     python benchmarks/load.py                        # about seven minutes
     python benchmarks/load.py --seconds 10 --requests 5000
+    python benchmarks/load.py --model shop.safetensors  # every kind of request to a model of yours, with idle and
+                                                        # half-open connections: does it stay alive and small?
 
 Everything runs on this machine over the loopback, and ends after the given time and count.
 """
@@ -17,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +44,13 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="of one model call")
     parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
+    parser.add_argument("--model", type=Path, help="file of a model to be asked everything, instead of the comparison")
+    parser.add_argument("--idle", type=int, default=500, help="connections that say nothing, with --model")
+    parser.add_argument("--half-open", type=int, default=300, help="connections with half a head, with --model")
     told = parser.parse_args()
+    if told.model is not None:
+        pressure(told)
+        return
     rng = np.random.default_rng(0)
     model = cd.LowRankDPP.from_factors((0.05 * rng.normal(size=(ITEMS, COMPONENTS))).astype(told.dtype))
     baskets = [rng.choice(ITEMS, BASKET, replace=False).tolist() for _ in range(500)]
@@ -118,16 +127,123 @@ def memory(asks: list[bytes], port: int, pid: int, requests: int) -> None:
     )
 
 
+# -- Everything at once --------------------------------------------------------------------------
+
+
+def pressure(told: argparse.Namespace) -> None:
+    """Every kind of request to a model of the user's, beside idle and half-open connections: is the process alive?"""
+    model = cd.load(told.model)
+    with serving(model, workers=told.workers, threads=told.threads) as (port, pid):
+        asks = everything(model, port)
+        with Pulse(port) as alone:
+            time.sleep(5)
+        alone.tell("liveness, alone")
+        with Pulse(port) as pulse, crowd(port, told.idle, told.half_open):
+            answers = asyncio.run(many_clients(asks, port, told.clients, until=time.perf_counter() + told.seconds))
+        before = resident(pid)
+        tell(f"{told.clients} clients for {told.seconds:g} s", answers)
+        pulse.tell("liveness meanwhile")
+        with Pulse(port) as pulse:
+            answers = asyncio.run(many_clients(asks, port, told.clients, count=told.requests))
+        after = resident(pid)
+        tell("then, without the crowd", answers)
+        pulse.tell("liveness meanwhile")
+        print(f"resident: {before:.0f} MB after the first, {after:.0f} MB after the second")
+
+
+def everything(model: cd.LowRankDPP, port: int) -> list[bytes]:
+    """Questions of every kind about baskets of the commonest items, small ones far more often than dear ones."""
+    rng = np.random.default_rng(0)
+    common = [model.items_[code] for code in np.argsort(-model.item_counts_)[:2000]]
+    pick = lambda n: [common[at] for at in rng.choice(len(common), n, replace=False)]  # noqa: E731
+    asks = []
+    for _ in range(100):
+        basket = pick(int(rng.integers(1, 12)))
+        asks += [request(port, basket)] * 6
+        asks += [request(port, basket, path="/v1/slate"), request(port, basket, why=True)]
+        asks += [request(port, basket, rank_by="lift"), request(port, basket, path="/v1/complete")]
+        asks += [f"GET /v1/items?query={'abcdefgh'[len(asks) % 8]} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()]
+    score = json.dumps({"baskets": [pick(10) for _ in range(50)]})
+    asks += [post(port, "/v1/score", score)] * 20
+    asks += [post(port, "/v1/recommend", json.dumps({"baskets": [pick(8) for _ in range(50)]}))] * 5
+    asks += [post(port, "/v1/sample", json.dumps({"n_samples": 2, "size": 5}))] * 5
+    asks += [b"GET /v1/map?limit=200 HTTP/1.1\r\nHost: localhost\r\n\r\n"] * 5
+    rng.shuffle(asks)
+    return asks
+
+
+def tell(name: str, answers: list[Answer]) -> None:
+    """How many were answered how, and how fast."""
+    statuses = dict(Counter(status for _, _, status in answers).most_common())
+    p50, p99 = np.percentile([1000 * took for took, _, _ in answers], (50, 99))
+    print(f"{name}: {len(answers):,} requests, by status {statuses}   (goal: no 5xx but 503); ", end="")
+    print(f"p50 {p50:.1f} ms, p99 {p99:.1f} ms", flush=True)
+
+
+class Pulse:
+    """Asks every 20 ms on a new connection whether the process is alive, from a process of its own."""
+
+    def __init__(self, port: int) -> None:
+        self._words = [sys.executable, "-c", FEEL, str(port)]
+
+    def __enter__(self) -> Pulse:
+        self._process = subprocess.Popen(self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        out, _ = self._process.communicate(b"\n")
+        self.took = np.array(json.loads(out))
+
+    def tell(self, name: str) -> None:
+        """The times of all answers; a lost one is infinite."""
+        p50, p99 = np.percentile(self.took, (50, 99))
+        lost = int(np.isinf(self.took).sum())
+        print(f"  {name}: p50 {p50:.1f} ms, p99 {p99:.1f} ms, most {self.took.max():.1f} ms ", end="")
+        print(f"(goal: 100), {lost} of {len(self.took):,} lost", flush=True)
+
+
+FEEL = """
+import json, select, socket, sys, time
+took = []
+while not select.select([sys.stdin], [], [], 0.02)[0]:
+    started = time.perf_counter()
+    try:
+        with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=10) as line:
+            line.sendall(b"GET /healthz HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n")
+            good = line.recv(100).startswith(b"HTTP/1.1 200")
+    except OSError:
+        good = False
+    took.append(1000 * (time.perf_counter() - started) if good else float("inf"))
+print(json.dumps(took))
+"""
+
+
+@contextmanager
+def crowd(port: int, idle: int, half_open: int) -> Iterator[None]:
+    """Connections that say nothing, or only begin to, for the time of the block."""
+    with ExitStack() as lines:
+        for number in range(idle + half_open):
+            line = lines.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            if number >= idle:
+                line.sendall(b"POST /v1/recommend HTTP/1.1\r\nHost: loc")
+        yield
+
+
 # -- A client that costs little ------------------------------------------------------------------
 
+CLOSING = (408, 413, 504)  # answers after which the server closes the connection
 Answer = tuple[float, float, int]  # seconds for the client, milliseconds in the server, status
 
 
-def request(port: int, basket: list[int]) -> bytes:
-    """The bytes of one question."""
-    body = json.dumps({"basket": basket, "n": SUGGESTIONS}).encode()
-    head = f"POST /v1/recommend HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+def request(port: int, basket: list[int], path: str = "/v1/recommend", **more: object) -> bytes:
+    """The bytes of one question about a basket."""
+    return post(port, path, json.dumps({"basket": basket, "n": SUGGESTIONS, **more}))
+
+
+def post(port: int, path: str, body: str) -> bytes:
+    """The bytes of one request."""
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, question: bytes) -> Answer:
@@ -163,6 +279,8 @@ async def many_clients(
             number += clients
             try:
                 answers.append(await ask(reader, writer, asks[number % len(asks)]))
+                if answers[-1][2] in CLOSING:
+                    reader, writer = await asyncio.open_connection("127.0.0.1", port)
             except (OSError, asyncio.IncompleteReadError):
                 answers.append((0.0, 0.0, 0))
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -183,7 +301,7 @@ def serving(model: cd.LowRankDPP, *, workers: int, threads: int, more: Sequence[
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
         model.save(path)
-        options = ["--port", str(port), "--workers", str(workers), "--threads", str(threads), "--no-access-log", *more]
+        options = ["--port", str(port), "--workers", str(workers), "--n-jobs", str(threads), "--no-access-log", *more]
         with open(Path(folder) / "log", "wb") as log:
             process = subprocess.Popen([sys.executable, "-c", SERVE, str(path), *options], stdout=log, stderr=log)
         try:

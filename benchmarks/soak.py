@@ -10,6 +10,7 @@ import argparse
 import gzip
 import hashlib
 import json
+import logging
 import random
 import resource
 import signal
@@ -218,6 +219,7 @@ def main() -> None:
     parser.add_argument("--slates", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
+    logging.getLogger("contradpp").setLevel(logging.ERROR)  # notes on 100,000 damaged files help nobody
     runs = {
         "kills": lambda: kills(given.kills, given.seed),
         "workers": lambda: worker_kills(given.worker_kills),

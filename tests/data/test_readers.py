@@ -12,11 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 import contradpp.data.files
 import contradpp.data.formats
@@ -814,3 +817,26 @@ def test_amazon_registries(real):
     baskets = read_baskets(real / "amazon" / "1_100_100_100_feeding_regs.csv")
     assert baskets[0] == [2, 3, 5, 6, 7]
     assert baskets.filter(min_size=2).n_baskets == 12_612
+
+
+@pytest.mark.parametrize("below_zero", ["-2", "-2,0", "- 2", "\u22122", "2-", "(2)", "-1e3", "-inf"])
+def test_returns_are_seen_however_the_minus_is_written(tmp_path, below_zero):
+    path = tmp_path / "till.csv"
+    path.write_text(f"order_id;product_id;quantity\n1;a;1,5\n1;b;{below_zero}\n2;c;x-y\n", encoding="utf-8")
+    assert [list(one) for one in read_baskets(path)] == [["a"], ["c"]]
+
+
+@pytest.mark.parametrize("path", [None, 5, "a\0b", "a" * 5000, b"/no such file", "~nobody-of-that-name/x"])
+def test_what_is_no_path_is_a_typed_error(path):
+    with pytest.raises((DataError, ParameterError)):
+        read_baskets(path)
+
+
+def test_what_are_no_baskets_is_a_typed_error():
+    for wrong in (None, 5):
+        with pytest.raises(DataError, match="lists of items"):
+            Baskets.from_lists(wrong)
+    with pytest.raises(DataError, match="NaN"):
+        Baskets.from_csr(csr_array([[np.nan, 1.0]]))
+    with pytest.raises(ParameterError, match="Series"):
+        Baskets.from_frame(pd.Series([["a"], ["b"]]))

@@ -120,3 +120,16 @@ def test_float32_agrees_with_float64(factors):
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
     np.testing.assert_allclose(single.marginals(codes(1, 2)), double.marginals(codes(1, 2)), atol=1e-5)
     np.testing.assert_allclose(condition.next_totals(single, sets), condition.next_totals(double, sets))
+
+
+@pytest.mark.parametrize("form", ["symmetric", "diagonal", "skew", "dependent"])
+def test_scores_given_prefixes_are_those_of_each_prefix(form, monkeypatch):
+    rng = np.random.default_rng(1)
+    V, A = rng.normal(size=(9, 5 if form != "dependent" else 2)), rng.normal(size=(9, 9))
+    more = {"skew": {"skew": A - A.T}, "diagonal": {"diagonal": np.full(9, 0.1)}}.get(form, {})
+    kernel, order, items = Kernel(V, **more), codes(7, 2, 4, 0), np.array([8, 1])
+    expected = condition.scores_given(kernel, as_sets([order[:k] for k in range(5)]))[:, items]
+    if form != "dependent":  # one pass is enough
+        monkeypatch.setattr(condition, "scores_given", lambda *_: 1 / 0)
+    found = condition.scores_given_prefixes(kernel, order, items)
+    np.testing.assert_allclose(found, expected, atol=1e-9)

@@ -16,9 +16,9 @@ from contradpp.data.sets import Sets
 from contradpp.dpp.factor import SINGULAR
 from contradpp.dpp.grow import greedy_completion
 from contradpp.dpp.kernel import Kernel
+from contradpp.dpp.sample import Sampler
 from contradpp.errors import NumericalError, ParameterError, RankError
-from contradpp.metrics.kernel_scoring import KernelScorer
-from contradpp.metrics.leave_one_out import rank_one_by_one
+from contradpp.metrics.leave_one_out import KernelScorer, rank_one_by_one
 from exact import ExactDPP, chi_square_p_value, subsets
 
 NOTHING = np.array([], dtype=np.int32)
@@ -185,10 +185,10 @@ def test_samples(pair, size):
     total = sum(law.values())
     if total == 0:
         with pytest.raises((RankError, ParameterError)):
-            kernel.sampler().sample(1, seed=0, size=size)
+            Sampler(kernel).sample(1, seed=0, size=size)
         return
     law = {s: p / total for s, p in law.items()}
-    sampler = kernel.sampler()
+    sampler = Sampler(kernel)
     drawn = sampler.sample(6000, seed=0, size=size)
     assert p_value(drawn, law) > 1e-3
     sampler.n_jobs = 2
@@ -199,7 +199,7 @@ def test_samples(pair, size):
 def test_a_sampler_that_forgets_the_diagonal_is_rejected(name):
     kernel, L = made(name)
     wrong = Kernel(kernel.factors, kernel.gain, kernel.skew, 0.8 * kernel.diagonal)
-    assert p_value(wrong.sampler().sample(20_000, seed=0), ExactDPP(L).table) < 1e-6
+    assert p_value(Sampler(wrong).sample(20_000, seed=0), ExactDPP(L).table) < 1e-6
 
 
 def test_one_and_two_threads_give_the_same_bytes(pair):
@@ -349,7 +349,7 @@ def test_a_diagonal_alone_is_independent_items():
     assert (kernel.rank, kernel.largest_set) == (3, 3)
     np.testing.assert_allclose(all_scores(kernel, Sets.one([1]))[0], [0.5, -np.inf, 0.0, 1.0])
     assert greedy_completion(kernel, NOTHING, 3).tolist() == [1, 3, 0]
-    assert p_value(kernel.sampler().sample(5000, seed=0), ExactDPP(np.diag(d)).table) > 1e-3
+    assert p_value(Sampler(kernel).sample(5000, seed=0), ExactDPP(np.diag(d)).table) > 1e-3
     with pytest.raises(ParameterError, match="shape"):
         Kernel(np.empty((4, 0)))
 

@@ -11,7 +11,7 @@ import pytest
 import contradpp as cd
 from contract import BASKETS, BLACK, FAST, RED, answers, checkerboard, fitted
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, UnknownItemError
-from contradpp.models.relevance import DEFAULT, KERNEL
+from contradpp.models.voices import DEFAULT, KERNEL
 
 ITEMS = RED + BLACK
 
@@ -214,6 +214,16 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path, change):
         cd.load(tmp_path / "m")
 
 
+def test_an_item_that_was_only_ever_refused_is_known():
+    """It was in the kernel and in no other voice: fit ended in an error about shapes."""
+    refused = [["r0", "never bought"]]
+    model = small().fit(checkerboard(), negatives=refused)
+    assert list(model.items_)[-1] == "never bought"
+    assert model.predict_next(["r0"]).sum() == pytest.approx(1)
+    later = small().fit(checkerboard()).partial_fit(negatives=refused)
+    assert later.predict_next(["never bought"]).shape == (len(model.items_),)
+
+
 # -- Explanations --------------------------------------------------------------------------------------------
 
 
@@ -229,6 +239,18 @@ def test_explanations_add_up(basket):
         assert sum(told.by_item.values()) == pytest.approx(sum(told.by_voice.values()), abs=1e-9)
         normalizers.add(round(told.log_normalizer, 8))
     assert len(normalizers) == 1  # the same for all items: the parts are those of the logits
+
+
+def test_several_items_are_explained_as_each_alone():
+    model = fitted("conditional")
+    for told, item in zip(model.explain_each(["r0", "b1"], ["b0", "r2"]), ["b0", "r2"], strict=True):
+        alone = model.explain(["r0", "b1"], item)
+        assert told.item == item
+        np.testing.assert_array_equal(told.parts, alone.parts)
+        assert told.log_normalizer == alone.log_normalizer
+    assert model.explain_each(["r0"], []) == []
+    with pytest.raises(DataError, match="in the basket"):
+        model.explain_each(["r0"], ["b0", "r0"])
 
 
 def test_the_item_that_goes_with_it_is_the_reason():

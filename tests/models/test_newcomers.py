@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.data.features import ItemFeatures
+from contradpp.data.item_features import ItemFeatures
 from contradpp.dpp import persist
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError
 from contradpp.models.kin import find_kin, learn_sales
@@ -102,6 +102,12 @@ def test_explanations_add_up_for_new_items_too(listening):
         told = listening.explain(basket, item)
         expected = np.log(listening.predict_next([basket])[0, listening.items_.code(item)])
         assert told.log_probability == pytest.approx(expected)
+
+
+def test_several_items_are_explained_as_each_alone(listening):
+    asked = ["r1", "red", "b0"]
+    for told, item in zip(listening.explain_each(["r0", "r2"], asked), asked, strict=True):
+        np.testing.assert_allclose(told.parts, listening.explain(["r0", "r2"], item).parts, atol=1e-12)
 
 
 def test_leaving_out_one_by_one_agrees_with_asking(listening):

@@ -182,6 +182,10 @@ def test_the_variety_control_changes_the_suggestions(live, visit, shop_model):
     expect(slider).to_have_attribute("aria-valuetext", "variety only")
     assert varied != alike.tolist()
     picture(page, "variety-100")
+    with page.expect_request("**/v1/slate") as asked:
+        page.keyboard.press("ArrowLeft")
+    # Beyond the model's own, what is left of relevance falls by powers of ten: a linear scale does nothing for long.
+    assert asked.value.post_data_json["diversity"] == pytest.approx(1 - 0.7 * 10 ** (-3 * 0.65 / 0.7))
 
 
 def test_suggestions_say_why(start, visit):

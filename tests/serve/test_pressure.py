@@ -18,6 +18,7 @@ import scipy.sparse
 import contradpp as cd
 from contradpp.dpp.whole import MOST_DENSE
 from contradpp.serve import routes
+from contradpp.serve.app import app_from_environment
 from contradpp.serve.options import Limits, ServiceSettings
 from contradpp.serve.reloader import Reloader
 from contradpp.serve.served import Served
@@ -149,6 +150,31 @@ def test_samples_of_a_kernel_inside_another_model_have_their_price():
     assert inside.sampling_cost(100, 200) == alone.sampling_cost(100, 200) > Limits().work
 
 
+def test_what_the_voices_cost_counts():
+    """Only the kernel's part did: a completion by a conditional model held the event loop for a quarter of a second."""
+    train = cd.datasets.load("grocer", n_baskets=300, random_state=0)
+    model = cd.ConditionalDPP(random_state=0).fit(train)
+    inside, alone = Served(model, "v"), Served(model.estimator_, "v")
+    basket = list(model.items_)[:10]
+    ranked = inside.ranking_cost([basket])
+    assert ranked > 2 * alone.ranking_cost([basket])
+    assert inside.ranking_cost([basket], additions=10, rankings=11) > 10 * ranked
+    assert inside.explaining_cost([basket], 10) > ranked
+    assert alone.explaining_cost([basket], 10) == 0  # it gives no reasons
+
+
+def test_the_event_loop_need_not_wait_long_for_other_threads(monkeypatch):
+    settings = ServiceSettings(model="unused")
+    for name, value in settings.to_environment().items():
+        monkeypatch.setenv(name, value)
+    before = sys.getswitchinterval()
+    try:
+        app_from_environment()
+        assert sys.getswitchinterval() < 0.001
+    finally:
+        sys.setswitchinterval(before)
+
+
 def test_a_long_answer_is_not_written_in_the_event_loop(start, monkeypatch):
     server, threads = start(), []
     write = routes.as_json_of_many
@@ -256,6 +282,7 @@ SERVER = """
 import pathlib, resource, time
 from contradpp.serve.served import Served
 from contradpp.serve import routes
+from contradpp.serve.app import app_from_environment
 from contradpp.serve.options import Limits, ServiceSettings
 def slow(self, *args, **kwargs):
     pathlib.Path({begun!r}).touch()

@@ -26,7 +26,7 @@ from contradpp.cli.output import Column, called, json_option, listed, say, show_
 from contradpp.distributed.scoring import recommend_folder
 from contradpp.errors import ContradppError
 from contradpp.models.base import BaseDPP
-from contradpp.models.conditional import Explanation
+from contradpp.models.explain import Explanation
 
 BLOCK = 512  # baskets answered at a time
 
@@ -250,7 +250,7 @@ def show_suggestions(ask: Ask, model: Any, basket: list[Any], *, as_json: bool, 
     found, probabilities = ask(basket)
     pairs = list(zip(found.tolist(), probabilities.tolist(), strict=True))
     names = model.items_.names
-    told = [model.explain(basket, item) for item, _ in pairs] if why else []
+    told = model.explain_each(basket, [item for item, _ in pairs]) if why else []
     if as_json:
         lines = [{"item": i, "probability": p} | ({"name": names[i]} if i in names else {}) for i, p in pairs]
         show_json([line | because(one) for line, one in zip(lines, told, strict=True)] if why else lines)
@@ -297,6 +297,6 @@ def answered(ask: Ask, model: Any, baskets: list[list[Any]], *, why: bool = Fals
         best = [item for item, _ in filled]
         answer = {"basket": basket, "items": best, "probabilities": [chance for _, chance in filled]}
         if why:
-            answer["why"] = [because(model.explain(basket, item)) for item in best]
+            answer["why"] = list(map(because, model.explain_each(basket, best)))
         lines.append(answer | names_of(model, best))
     return lines

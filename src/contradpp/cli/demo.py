@@ -143,7 +143,8 @@ def show_reasons(model: cd.ConditionalDPP) -> None:
     """The suggestions for the first basket with reasons, and a slate for it."""
     basket = BASKETS[0]
     heading(f"Why does it suggest these with {', '.join(basket)}?")
-    rows = [[item, in_words(model.explain(basket, item), model.items_)] for item in suggested(model, basket)]
+    told = model.explain_each(basket, suggested(model, basket))
+    rows = [[str(one.item), in_words(one, model.items_)] for one in told]
     show_table([Column("suggestion"), Column("because of")], rows)
     click.echo()
     paragraph(listed(model.slate(basket, N=6, diversity=0.5)[0].tolist(), model.items_), label="A varied slate: ")

@@ -55,7 +55,7 @@ def reading(path: Path) -> Iterator[None]:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: the gzip data are damaged or cut short ({error})") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise DataError(f"{str(path)[:200]}: cannot be read ({error.strerror or error})") from error
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,8 @@ class Source:
 def opened(path: Path) -> Iterator[Source]:
     """The file at `path`; whether it is gzip is told by its first bytes."""
     with reading(path):
+        if "\0" in str(path):
+            raise FileNotFoundError
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise DataError(f"{path}: not a file but a pipe, a device or a folder; write the baskets to a file first")

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+from contradpp.data.assemble import Assembler, OnBadRow, Returns, integers_if_all
 from contradpp.data.baskets import Baskets
 from contradpp.data.columns import Layout, Told, check_column, detect_format, long_separator, may_be_pairs
 from contradpp.data.files import PARQUET, Source, Text, opened, reading
 from contradpp.data.formats import read_choices, read_fimi, read_jsonl, read_long, read_parquet, read_ragged, records
-from contradpp.data.tables import Assembler, OnBadRow, Returns, integers_if_all
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
 
@@ -102,7 +102,10 @@ def read(
     _check_choice("format", wanted, FORMATS)
     _check_choice("on_bad_row", on_bad_row, get_args(OnBadRow))
     _check_choice("returns", returns, get_args(Returns))
-    where = Path(path).expanduser()
+    try:
+        where = Path(os.fsdecode(path)).expanduser()
+    except (TypeError, RuntimeError) as error:
+        raise ParameterError(f"path must be the path of a file, got {path!r}") from error
     assembler = Assembler(on_bad_row=on_bad_row, returns=returns)
     found, layout = wanted, None
     for file in _files(where, wanted):
@@ -150,7 +153,9 @@ def _check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
 
 def _files(path: Path, format: str) -> Iterator[Path]:
     """The file itself, or the Parquet files in a folder by name: a basket may be spread over all of them."""
-    if not path.is_dir():
+    with reading(path):
+        folder = path.is_dir()
+    if not folder:
         yield path
         return
     if format not in ("auto", "parquet"):

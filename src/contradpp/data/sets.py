@@ -188,3 +188,10 @@ def distinct_sets(sets: Sets, weights: NDArray[np.float64]) -> tuple[Sets, NDArr
     first_seen = np.unique(which, return_index=True)[1]
     sums = np.bincount(which, weights=weights, minlength=len(numbers)).astype(np.float64)
     return take_sets(sets, first_seen), sums
+
+
+def prefixes(codes: NDArray[np.int32]) -> Sets:
+    """The first 0, 1, ..., n of the codes, a set each."""
+    n = len(codes)
+    parts = [codes[:k] for k in range(n + 1)]
+    return Sets(pointers(np.arange(n + 1)), np.concatenate(parts).astype(np.int32))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh, qr
 
 from contradpp._threads import blas_threads
-from contradpp.data.sets import Sets, runs, sums_over_sets, take_sets, without_each
+from contradpp.data.sets import Sets, prefixes, runs, sums_over_sets, take_sets, without_each
 from contradpp.dpp import compiled, factor
 from contradpp.errors import RankError
 
@@ -34,6 +34,8 @@ MOST_NUMBERS = 2**26
 RIDGE = 1e-6
 # Where 1/W_ii is further than this factor from L_ii, the closed form loses more than rounding: leave out one by one.
 NEARLY_DEPENDENT = 1e-6
+# Items of which a dense matrix may be made for one answer.
+MOST_ELIMINATED = 2000
 # A tile of the products (rows × columns) stays in the cache of one core until it has been used.
 COLUMNS_PER_TILE = 256
 # A sum of scores below this share of its terms is added up score by score.
@@ -141,6 +143,28 @@ def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
                 scores[first:last], *products(kernel, part, given), part.indptr, never, never
             )
     return scores
+
+
+def scores_given_prefixes(kernel: Kernel, codes: NDArray[np.int32], items: NDArray[np.int64]) -> Array:
+    """`scores_given` of some items, given the first 0, 1, ..., n of these codes (n + 1, m).
+
+    Elimination of one code after the other leaves the kernel given those before it: one pass for all prefixes. Where
+    one of them is nearly dependent on those before it, each is looked at on its own.
+    """
+    kept = np.unique(np.append(codes, items).astype(np.int64))
+    small, asked, order = kernel.take(kept), np.searchsorted(kept, items), np.searchsorted(kept, codes)
+    one_by_one = len(kept) > MOST_ELIMINATED
+    if not one_by_one:
+        L = small.matrix()
+        least = NEARLY_DEPENDENT * np.diagonal(L)
+        scores = [L[asked, asked]]
+        for code in order.tolist():
+            one_by_one = not L[code, code] > least[code]
+            if one_by_one:
+                break
+            L -= np.outer(L[:, code] / L[code, code], L[code])
+            scores.append(L[asked, asked])
+    return scores_given(small, prefixes(order.astype(np.int32)))[:, asked] if one_by_one else np.array(scores)
 
 
 def write_scores_without_each(kernel: Kernel, sets: Sets, out: Array) -> None:

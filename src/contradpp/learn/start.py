@@ -10,6 +10,7 @@ from contradpp.dpp.kernel import Kernel
 Array = NDArray[np.float64]
 ON_DIAGONAL = 0.9  # the share of an item's weight that the diagonal has at the start
 NEARLY_ALL = 0.99  # the same where the start is to be as likely as popularity: directions by chance cost likelihood
+LITTLE = 0.1  # the same for choices: one is taken of many that are alike, and only V keeps items apart
 Counts = NDArray[np.float64] | NDArray[np.int64]  # labels other than one make them fractions
 
 

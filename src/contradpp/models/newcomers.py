@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from contradpp._random import stream
 from contradpp._threads import run_blocks
-from contradpp.data.features import Matrix, Turned
+from contradpp.data.recipe import Matrix, Turned
 from contradpp.data.sets import Sets, pointers, runs, take_sets, without_each
 from contradpp.dpp import compiled
 from contradpp.models.kin import Alike, Array, Kin, find_kin, learn_sales
@@ -214,25 +214,34 @@ class Newcomers:
     def _kin_shares(self) -> Array:
         return self.alike.mean(self.usual)
 
-    def explain(self, relevance: Relevance, codes: NDArray[np.int32], item: int) -> tuple[float, float, Array]:
-        """1 − μ of an item, and what features say in parts: whatever the basket holds, and because of each item of it.
+    def explain(
+        self, relevance: Relevance, codes: NDArray[np.int32], items: NDArray[np.int64]
+    ) -> tuple[Array, Array, Array]:
+        """1 − μ of every item (m,), and what features say whatever the basket holds (m,) and by its items (m, n).
 
         What an item says is what it would say alone, over the size of the basket, and an equal part of what only the
         whole basket says.
         """
-        place, n = int(np.searchsorted(self.codes, item)), len(codes)
-        if place == len(self.codes) or self.codes[place] != item:
-            return 1.0, 0.0, np.zeros(n)
-        asked = Sets(pointers([n, *[1] * n]), np.concatenate([codes, codes]))
+        n, m = len(codes), len(items)
+        voiced, alone, parts = np.ones(m), np.zeros(m), np.zeros((m, n))
+        places = np.searchsorted(self.codes, items)
+        found = np.append(self.codes, -1)[places] == items
+        if not found.any():
+            return voiced, alone, parts
+        sets = Sets(pointers([n, *[1] * n]), np.concatenate([codes, codes]))
         known = np.empty((n + 1, self.n_known))
-        relevance.write_logits(self.heard(asked), known)
-        signs = self.signs(asked, known)[:, :, place]  # (5, n + 1)
-        size, alone = np.array([n]), float(self.alone[place])
-        theta = alone * self._weights(size, steady=False)[0]
-        theta[list(STEADY)] += (1.0 - alone) * self.steady[place] * self._weights(size, steady=True)[0]
-        single = theta[3:] @ signs[3:, 1:] / n
-        rest = (theta[3:] @ signs[3:, 0] - single.sum()) / n
-        return 1.0 - alone, float(theta[:3] @ signs[:3, 0]), single + rest
+        relevance.write_logits(self.heard(sets), known)
+        signs = self.signs(sets, known)  # (5, n + 1, C)
+        lone, steady = (self._weights(np.array([n]), steady=kind)[0] for kind in (False, True))
+        for row in np.flatnonzero(found).tolist():
+            place = places[row]
+            own = float(self.alone[place])
+            theta = own * lone
+            theta[list(STEADY)] += (1.0 - own) * self.steady[place] * steady
+            single = theta[3:] @ signs[3:, 1:, place] / n
+            rest = (theta[3:] @ signs[3:, 0, place] - single.sum()) / n
+            voiced[row], alone[row], parts[row] = 1.0 - own, theta[:3] @ signs[:3, 0, place], single + rest
+        return voiced, alone, parts
 
     @cached_property
     def _mix(self) -> Any:

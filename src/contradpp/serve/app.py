@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -30,6 +31,10 @@ from contradpp.serve.server import set_up_logs
 from contradpp.serve.service import Service
 
 log = logging.getLogger("contradpp.serve")
+
+# Seconds for which a thread may keep the interpreter while others wait: the event loop asks for it several times in a
+# request, and with Python's own 5 ms it waits so long each time for every thread that is at work.
+SWITCH = 5e-4
 
 KINDS = {
     ".css": "text/css; charset=utf-8", ".html": "text/html; charset=utf-8",
@@ -87,6 +92,7 @@ def app_from_environment() -> FastAPI:
     """The application of a worker process, told by its parent through the environment."""
     settings = ServiceSettings.from_environment()
     set_up_logs(access=settings.access_log)
+    sys.setswitchinterval(SWITCH)
     return create_app(settings)
 
 

@@ -114,7 +114,7 @@ async def complete(request: Request, asked: schemas.CompleteRequest) -> Response
         (score,) = served.scores([[*basket, *added.items]])
         return {"problem": added.problem, "suggestions": _named(served, *added[:2]), "log_probability": score}
 
-    answer = await service.run(work, served.ranking_cost([basket], additions=n))
+    answer = await service.run(work, served.ranking_cost([basket], additions=n, rankings=n + 1))
     return as_json({"model": served.version, "unknown": known.unknown, **answer})
 
 
@@ -396,7 +396,7 @@ async def _suggestions(
 
     if why:
         most = max((len(one.items) for one in found), default=0)
-        await service.run(give_reasons, served.ranking_cost(baskets) * (1 + 2 * most))
+        await service.run(give_reasons, served.explaining_cost(baskets, most))
     return answers
 
 

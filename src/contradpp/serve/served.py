@@ -18,12 +18,15 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.sample import chain_steps
 from contradpp.errors import RankError
 from contradpp.models.base import BaseDPP
-from contradpp.models.conditional import ConditionalDPP, Explanation
+from contradpp.models.conditional import ConditionalDPP
+from contradpp.models.explain import Explanation
 from contradpp.models.queries import allowed_codes
 from contradpp.serve.catalogue import Ids, Search
 
 # Multiply-adds of a matrix product in the time that it takes to factorise, or to draw, a set: so many times size³.
 FACTORISED, DRAWN, DRAWN_NONSYMMETRIC, CHAINED = 10.0, 10.0, 1000.0, 10.0
+# And in the time in which the voices judge one item, and in which they hear one item of the basket about it.
+JUDGED, HEARD = 3000.0, 300.0
 
 
 class Ranked(NamedTuple):
@@ -81,11 +84,28 @@ class Served:
 
     # -- About how many multiply-adds questions take -----------------------------------------------
 
-    def ranking_cost(self, baskets: Iterable[list[Hashable]], *, additions: int = 0) -> float:
-        """Of ranking all items for these baskets, and again after each of so many additions."""
+    def ranking_cost(self, baskets: Iterable[list[Hashable]], *, additions: int = 0, rankings: int = 1) -> float:
+        """Of ranking all items for these baskets, so many times, and of choosing so many that go together."""
         sizes = [len(basket) + additions for basket in baskets]
         passes = sum(sizes) + len(sizes) + additions
-        return passes * float(self.model.item_factors_.size) + self.scoring_cost(sizes)
+        cost = passes * float(self.model.item_factors_.size) + self.scoring_cost(sizes)
+        return cost + rankings * self._hearing_cost(sizes)
+
+    def _hearing_cost(self, sizes: Sequence[int]) -> float:
+        """Of what voices besides the kernel say of all items, given baskets of these sizes."""
+        if not isinstance(self.model, ConditionalDPP):
+            return 0.0
+        return len(self.items) * (JUDGED * len(sizes) + HEARD * sum(sizes))
+
+    def explaining_cost(self, baskets: Iterable[list[Hashable]], n: int) -> float:
+        """Of saying why n items are suggested for each of these baskets."""
+        if not isinstance(self.model, ConditionalDPP):
+            return 0.0
+        cost, by_features = 0.0, self.model.newcomers_ is not None
+        for size in map(len, baskets):
+            cost += self._hearing_cost([size]) * (1.0 + 0.1 * n + size * by_features)
+            cost += FACTORISED * size * float(size + n) ** 2
+        return cost
 
     def scoring_cost(self, sizes: Iterable[int]) -> float:
         """Of log P of sets of these sizes."""
@@ -119,7 +139,7 @@ class Served:
         """Why these items are suggested for a basket; nothing from a model that does not know."""
         if not isinstance(self.model, ConditionalDPP):
             return []
-        return [self.model.explain(basket, item) for item in items]
+        return self.model.explain_each(basket, items)
 
     def slate(self, baskets: Sequence[list[Hashable]], n: int, **told: Any) -> list[Ranked]:
         """As `recommend`, for slates; one that is shorter than n has a problem, too."""

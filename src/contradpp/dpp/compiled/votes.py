@@ -149,7 +149,7 @@ def share_votes(
     weigh(overlap, scale, met, TIE * weights[codes].sum(), n, power, shrinkage, votes[: len(met)])
     rates = np.zeros(len(overlap))
     for k in range(len(met)):
-        if item in indices[indptr[met[k]] : indptr[met[k] + 1]]:
+        if votes[k] > 0.0 and item in indices[indptr[met[k]] : indptr[met[k] + 1]]:
             rates[met[k]] = votes[k] / overlap[met[k]]
     for a in range(len(codes)):
         out[a] = 0.0

@@ -265,6 +265,13 @@ function toast(text, bad = false) {
   setTimeout(() => made.remove(), bad ? 7000 : 3200);
 }
 
+// The diversity at a place of the slider. To the right of the model's own, what is left of relevance falls by powers of
+// ten: where items are not much alike, nothing changes before little of it is left.
+function diversityAt(place) {
+  const own = state.model?.diversity ?? 0.5;
+  return place <= own || place === 1 ? place : 1 - (1 - own) * 10 ** ((-3 * (place - own)) / (1 - own));
+}
+
 function showVariety() {
   const value = Number($("variety").value);
   const said = value === 0 ? "the likeliest items" : value === 100 ? "variety only" : `${value} of 100`;
@@ -281,7 +288,7 @@ setUpSearch({
 });
 let sliding = 0;
 $("variety").addEventListener("input", () => {
-  state.variety = Number($("variety").value) / 100;
+  state.variety = diversityAt(Number($("variety").value) / 100);
   showVariety();
   clearTimeout(sliding);
   sliding = setTimeout(suggest, 60);
