@@ -176,3 +176,8 @@ def test_a_file_holds_all_of_them(given):
 def test_data_sets_without_a_table_of_items_have_no_features():
     with pytest.raises(ParameterError, match="have no features"):
         datasets.item_features("toy")
+
+
+def test_a_whole_number_that_no_float_can_hold_is_refused():
+    with pytest.raises(DataError, match="not finite"):
+        ItemFeatures.learn({item: {"price": 10**400} for item in ITEMS}, ITEMS)

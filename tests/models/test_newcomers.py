@@ -241,3 +241,9 @@ def test_a_damaged_file_of_newcomers_is_refused(tmp_path):
         persist.write_model(path, tensors | {name: tensors[name][:1]}, info)
         with pytest.raises(ModelFileError):
             cd.load(path)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_before_fit_there_is_nothing_to_add_to(name):
+    with pytest.raises(NotFittedError):
+        MODELS[name]().add_items(["red"], {"red": {"world": "r"}})

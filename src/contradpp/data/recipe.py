@@ -159,7 +159,7 @@ def _guess_kind(name: str, there: Sequence[Any]) -> str:
     if all(isinstance(value, (bool, np.bool_)) for value in there):
         return CATEGORY
     if all(isinstance(value, (int, float, np.number)) for value in there):
-        whole = all(float(value).is_integer() for value in there)
+        whole = all(isinstance(value, int) or float(value).is_integer() for value in there)
         return CATEGORY if whole and _AN_ID.fullmatch(name) else NUMBER
     if not all(isinstance(value, str) for value in there):
         odd = next(value for value in there if not isinstance(value, str))
@@ -183,6 +183,8 @@ def _number(value: Any, name: str) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise DataError(f"column {name!r} of item_features holds numbers, but {value!r} is none") from None
+    except OverflowError:
+        number = np.inf
     if not np.isfinite(number):
         raise DataError(f"column {name!r} of item_features has a value that is not finite")
     return number

@@ -170,6 +170,7 @@ class LearnedDPP(BaseDPP):
             rows may be missing, and a category that was never seen counts as missing.
         names, categories : mappings of item to str, optional
         """
+        _ = self.kernel_  # raises NotFittedError before fit
         counts = self._known_counts()
         self.enlarge(arriving(self.kin_, self.known_items, counts, ids, features, names, categories), counts)
         return self

@@ -232,5 +232,6 @@ def pareto(found: Mapping[str, tuple[Mapping[str, Sequence[tuple[float, float]]]
         panel.set_title(data)
         panel.set_xlabel(goal)
     panels[0].set_ylabel("recall of the hidden half")
-    panels[0].legend(frameon=False, fontsize=7)
+    lines = {line.get_label(): line for panel in panels for line in panel.lines if not line.get_label().startswith("_")}
+    figure.legend(handles=[lines[name] for name in places], loc="outside lower center", ncols=5, fontsize=8)
     return figure
