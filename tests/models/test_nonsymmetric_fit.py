@@ -87,3 +87,9 @@ def test_likelihood_of_a_large_catalogue_is_refused():
 def test_wrong_parameters_are_named(wrong: dict):
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         cd.NonsymmetricDPP(4, **{"n_skew": 4, **wrong}).fit(pairs_shop(n=60))
+
+
+def test_baskets_of_one_item_give_no_partners_in_large_catalogues_either(monkeypatch):
+    monkeypatch.setattr("contradpp.learn.partners.INVERTIBLE", 5)
+    model = cd.NonsymmetricDPP(2, 2, max_iter=1, n_jobs=1, random_state=0).fit([[n] for n in range(20)])
+    assert not model.skew_.nnz
