@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -92,22 +91,9 @@ def check_same(one, other) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9)
 
 
-REBUILT = "one rule of singularity: being rebuilt"
-GIVEN_MOST = ("marginals", "condition", "sizes of samples")  # the given items fill the rank, or the catalogue
-DIFFER: dict[str, tuple[str, ...]] = {}
-
-
-def cases(questions, failing, classes):
-    """Every kernel with every question, those that are known to fail as such."""
-    found = []
-    for kernel, question, name in itertools.product(KERNELS, questions, classes):
-        known = question in failing.get(kernel, ()) or question in failing.get((kernel, name), ())
-        marks = pytest.mark.xfail(strict=True, reason=REBUILT) if known else ()
-        found.append(pytest.param(kernel, question, name, marks=marks, id=f"{kernel}-{question}-{name}"))
-    return found
-
-
-@pytest.mark.parametrize(("kernel", "question", "name"), cases(QUESTIONS, DIFFER, list(CLASSES)[1:]))
+@pytest.mark.parametrize("name", list(CLASSES)[1:])
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_same_kernel_same_answer(kernel, question, name):
     V, ask = KERNELS[kernel], QUESTIONS[question]
     check_same(answer_to(ask, CLASSES["LowRankDPP"](V)), answer_to(ask, CLASSES[name](V)))
@@ -195,10 +181,10 @@ CHECKS = {
     "sets": check_sets, "sizes": check_sizes, "marginals": check_marginals, "next": check_next,
     "samples": check_samples, "beyond the rank": check_beyond,
 }  # fmt: skip
-BEYOND = ("beyond the rank",)
-NO_LAW: dict[Any, tuple[str, ...]] = {}
 
 
-@pytest.mark.parametrize(("kernel", "question", "name"), cases(CHECKS, NO_LAW, CLASSES))
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("question", CHECKS)
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_every_class_keeps_the_law(kernel, question, name):
     CHECKS[question](CLASSES[name](KERNELS[kernel]), KERNELS[kernel])

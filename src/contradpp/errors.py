@@ -34,10 +34,6 @@ class NumericalError(ContradppError, ArithmeticError):
     """A matrix that should be positive definite is not, even after jitter."""
 
 
-class NumericalWarning(UserWarning):
-    """A result needed jitter on the diagonal of a matrix that is singular to rounding."""
-
-
 class ConvergenceError(ContradppError, RuntimeError):
     """Training left the finite numbers; the estimator keeps its last good parameters."""
 

@@ -77,6 +77,7 @@ def main(folder: Path, scratch: Path, kills: int) -> dict[str, object]:
         found["after a kill"] = [killed(folder, scratch / f"{n}", log, n % 2, whole) for n in range(kills)]
         found["silent"] = silent(folder, scratch / "silent", log, whole)
         found["no room"] = no_room(folder)
+        found["voices"] = voices(folder)
         found["vanished"] = vanished(folder)
         found["answered"] = score(folder, scratch, cd.LowRankDPP(5, max_iter=1).fit(cd.read_baskets(folder)))
         found["commands"] = commands(folder, scratch, log)
@@ -131,6 +132,18 @@ def no_room(folder: Path) -> bool:
     return model.items_ == one.items_ and bool(max(np.abs(gap).max() for gap in gaps) < 1e-9)
 
 
+def voices(folder: Path) -> list[object]:
+    """A conditional model: are its kernel, voices and weights those of one machine?"""
+    given = cd.ConditionalDPP(cd.NonsymmetricDPP(4, 5, max_iter=1), n_jobs=1, random_state=3)
+    model, one = (type(given)(**given.get_params(deep=False)) for _ in range(2))
+    model.fit(folder, engine="ray", workers=2, timeout=60.0)
+    one.fit(cd.read_baskets(folder))
+    gap = np.abs(model.predict_next(one.baskets_) - one.predict_next(one.baskets_)).max()
+    rows = [{name: voice.rows_ for name, voice in m.voices_.items() if hasattr(voice, "rows_")} for m in (model, one)]
+    same = [rows[0][name][k].tobytes() == rows[1][name][k].tobytes() for name in rows[1] for k in range(3)]
+    return [float(gap), same, model.baskets_ == one.baskets_, model.items_ == one.items_]
+
+
 def vanished(folder: Path) -> list[str]:
     """The error for a file that was there when the files were listed."""
     gone = sorted(folder.glob("*.parquet"))[0]
@@ -152,7 +165,7 @@ def commands(folder: Path, scratch: Path, log: Log) -> dict[str, object]:
     place.mkdir()
     thread = when_there(place / "c", lambda: shutil.rmtree(place))
     words = ["fit", folder, "-o", path, "--engine", "ray", "--workers", "2", "--n-components", "20"]
-    words += ["--objective", "exact"]
+    words += ["--model", "lowrank", "--objective", "exact"]
     words += ["--max-iter", "4", "--tol", "0", "--batch-size", "64", "--random-state", "3"]
     log.warnings.clear()
     fitted = CliRunner().invoke(cli, [*map(str, words), "--checkpoint", str(place / "c"), "--checkpoint-every", "5"])

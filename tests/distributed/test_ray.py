@@ -48,6 +48,16 @@ def test_a_worker_for_whom_there_is_no_room_is_done_without(found):
 
 
 @needs_ray
+def test_a_conditional_model_is_that_of_one_machine(found):
+    """Counts and regressions of two workers are those of one to the bit; the kernel is to rounding."""
+    gap, voices, *same = found["voices"]
+    assert gap < 1e-9
+    assert len(voices) == 9
+    assert all(voices)
+    assert same == [True, True]
+
+
+@needs_ray
 def test_a_file_that_vanished_is_an_error_that_names_it(found):
     kind, message = found["vanished"]
     assert kind == "DataError"
@@ -102,3 +112,9 @@ def test_what_cannot_be_is_said_before_anything_starts(folder, tmp_path):
         model.fit(folder, engine="ray", checkpoint=tmp_path / "there")
     with pytest.raises(TypeError, match="only an engine takes: workers"):
         model.fit([[1, 2]], workers=2)
+    with pytest.raises(ParameterError, match="does not take item_features"):
+        cd.ConditionalDPP().fit(folder, engine="ray", item_features={})
+    with pytest.raises(ParameterError, match="relevance knows"):
+        cd.ConditionalDPP(relevance=["nobody"]).fit(folder, engine="ray")
+    with pytest.raises(ParameterError, match="need one machine"):
+        cd.ConditionalDPP(cd.LowRankDPP(5, objective="explicit")).fit(folder, engine="ray")

@@ -16,9 +16,9 @@ from contradpp.data.sets import Sets
 from contradpp.dpp.factor import SINGULAR
 from contradpp.dpp.grow import greedy_completion
 from contradpp.dpp.kernel import Kernel
+from contradpp.dpp.sample import Sampler
 from contradpp.errors import NumericalError, ParameterError, RankError
-from contradpp.metrics.kernel_scoring import KernelScorer
-from contradpp.metrics.leave_one_out import rank_one_by_one
+from contradpp.metrics.leave_one_out import KernelScorer, rank_one_by_one
 from exact import ExactDPP, chi_square_p_value, subsets
 
 NOTHING = np.array([], dtype=np.int32)
@@ -185,10 +185,10 @@ def test_samples(pair, size):
     total = sum(law.values())
     if total == 0:
         with pytest.raises((RankError, ParameterError)):
-            kernel.sampler().sample(1, seed=0, size=size)
+            Sampler(kernel).sample(1, seed=0, size=size)
         return
     law = {s: p / total for s, p in law.items()}
-    sampler = kernel.sampler()
+    sampler = Sampler(kernel)
     drawn = sampler.sample(6000, seed=0, size=size)
     assert p_value(drawn, law) > 1e-3
     sampler.n_jobs = 2
@@ -199,7 +199,7 @@ def test_samples(pair, size):
 def test_a_sampler_that_forgets_the_diagonal_is_rejected(name):
     kernel, L = made(name)
     wrong = Kernel(kernel.factors, kernel.gain, kernel.skew, 0.8 * kernel.diagonal)
-    assert p_value(wrong.sampler().sample(20_000, seed=0), ExactDPP(L).table) < 1e-6
+    assert p_value(Sampler(wrong).sample(20_000, seed=0), ExactDPP(L).table) < 1e-6
 
 
 def test_one_and_two_threads_give_the_same_bytes(pair):
@@ -349,7 +349,7 @@ def test_a_diagonal_alone_is_independent_items():
     assert (kernel.rank, kernel.largest_set) == (3, 3)
     np.testing.assert_allclose(all_scores(kernel, Sets.one([1]))[0], [0.5, -np.inf, 0.0, 1.0])
     assert greedy_completion(kernel, NOTHING, 3).tolist() == [1, 3, 0]
-    assert p_value(kernel.sampler().sample(5000, seed=0), ExactDPP(np.diag(d)).table) > 1e-3
+    assert p_value(Sampler(kernel).sample(5000, seed=0), ExactDPP(np.diag(d)).table) > 1e-3
     with pytest.raises(ParameterError, match="shape"):
         Kernel(np.empty((4, 0)))
 
@@ -360,10 +360,26 @@ def test_sets_larger_than_the_components_need_a_diagonal():
     assert np.isfinite(Kernel(V, diagonal=np.full(6, 0.1)).log_det(as_sets(subsets(6)))).all()
 
 
-@pytest.mark.parametrize("d", [[1.0], [1.0, -1.0], [1.0, np.nan], [[1.0, 1.0]]])
+@pytest.mark.parametrize("d", [[1.0], [1.0, -1.0], [1.0, np.nan], [1.0, np.inf], [[1.0, 1.0]]])
 def test_bad_diagonals(d):
     with pytest.raises(ParameterError, match="diagonal"):
         Kernel(np.eye(2), diagonal=d)
+    with pytest.raises(ParameterError, match="diagonal"):
+        cd.NonsymmetricDPP.from_factors(np.eye(2), diagonal=d)
+
+
+def test_a_dense_skew_part_with_a_diagonal_is_kept_sparse_and_has_the_law_of_its_matrix():
+    rng = np.random.default_rng(0)
+    A, d, V = rng.normal(size=(5, 5)), rng.random(5), rng.normal(size=(5, 2))
+    S = A - A.T  # no entry off the diagonal is zero
+    model = cd.NonsymmetricDPP.from_factors(V, S=S, diagonal=d)
+    assert model.skew_.nnz == 20
+    sets = subsets(5)
+    logs = model.score_samples([list(one) for one in sets])
+    np.testing.assert_allclose(np.exp(logs), [ExactDPP(np.diag(d) + V @ V.T + S).table[tuple(one)] for one in sets])
+    for bad in (A, np.where(np.eye(5) > 0, 1.0, S), np.where(S > 1, np.nan, S)):
+        with pytest.raises(ParameterError):
+            cd.NonsymmetricDPP.from_factors(V, S=bad, diagonal=d)
 
 
 # -- Faults of before ------------------------------------------------------------------------------------

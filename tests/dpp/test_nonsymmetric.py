@@ -15,7 +15,7 @@ from contradpp.dpp import condition, whole
 from contradpp.dpp.compiled import blocks
 from contradpp.dpp.grow import greedy_completion
 from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.sample import Samplers
+from contradpp.dpp.sample import Sampler, Samplers
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError, RankError
 from exact import ExactDPP
@@ -318,12 +318,12 @@ def test_too_many_items_for_exact_samples_and_sizes(monkeypatch):
     monkeypatch.setattr(whole, "MOST_DENSE", 3)
     monkeypatch.setattr("contradpp.dpp.condition.condition", lambda *_: 1 / 0)
     with pytest.raises(ParameterError, match=r"here 6; the most is 3\. Use method='chain'"):
-        kernel.sampler()
+        Sampler(kernel)
     with pytest.raises(ParameterError, match="here 6; the most is 3"):
         Samplers(kernel).given(np.array([0], dtype=np.int32), None)
     with pytest.raises(ParameterError, match=r"here 6; the most is 3\. Draw sets by sample"):
         _ = kernel.log_size_distribution
-    error = kernel.log_normalizer_error
+    error = kernel.normalizer.error
     assert kernel.log_normalizer == pytest.approx(np.linalg.slogdet(np.eye(7) + L)[1], abs=max(4 * error, 1e-9))
     assert np.isfinite(all_scores(kernel, as_sets([[0]]))[0, 1:]).all()
 

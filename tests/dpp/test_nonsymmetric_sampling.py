@@ -122,7 +122,7 @@ def test_marginals_of_many_items(share):
     X = rng.normal(size=(150, 6)) * 0.3
     S = rng.normal(size=(150, 150)) * (0.02 if share == 1 else 0.2) * (rng.random((150, 150)) < share)
     kernel = Kernel(X, skew=S - S.T)
-    drawn = kernel.sampler().sample(4000, seed=0)
+    drawn = Sampler(kernel).sample(4000, seed=0)
     inside = np.bincount(drawn.indices, minlength=150)
     p = kernel.marginals(np.empty(0, dtype=np.int32))
     z = (inside - 4000 * p) / np.sqrt(4000 * p * (1 - p))

@@ -158,7 +158,7 @@ def test_every_kernel_without_a_dense_matrix(name, monkeypatch):
     monkeypatch.setattr(whole, "MOST_DENSE", 0)
     for way in ("ByCholesky", "ByLU"):
         monkeypatch.setattr(whole, way, lambda _: 1 / 0)
-    error = kernel.log_normalizer_error
+    error = kernel.normalizer.error
     assert (error > 0) == (kernel.skew.n_entries > 0)
     assert kernel.log_normalizer == pytest.approx(np.linalg.slogdet(np.eye(40) + L)[1], abs=4 * error + 1e-9)
     K = np.eye(40) - np.linalg.inv(np.eye(40) + L)
@@ -179,7 +179,7 @@ def test_the_threads_do_not_matter(monkeypatch):
     monkeypatch.setattr(whole, "MOST_DENSE", 0)
     parts = 0.1 * np.random.default_rng(0).normal(size=(N, 20)), None, random_skew(N, 8, 0.1)
     one, two = Kernel(*parts), Kernel(*parts, n_jobs=2)
-    assert (one.log_normalizer, one.log_normalizer_error) == (two.log_normalizer, two.log_normalizer_error)
+    assert (one.log_normalizer, one.normalizer.error) == (two.log_normalizer, two.normalizer.error)
     for mine, theirs in zip(one.marginals_with_errors(NOTHING), two.marginals_with_errors(NOTHING), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
@@ -187,9 +187,9 @@ def test_the_threads_do_not_matter(monkeypatch):
 def test_a_normaliser_is_refined_by_asking(monkeypatch):
     monkeypatch.setattr(whole, "MOST_DENSE", 0)
     kernel = Kernel(np.ones((N, 1)) * 0.1, skew=random_skew(N, 8, 0.4))
-    before = kernel.log_normalizer_error
+    before = kernel.normalizer.error
     kernel.refine_normalizer(before / 2)
-    assert kernel.log_normalizer_error <= 0.6 * before
+    assert kernel.normalizer.error <= 0.6 * before
     after = kernel.log_normalizer
     kernel.refine_normalizer(before)  # it is good enough
     assert kernel.log_normalizer == after

@@ -11,6 +11,7 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import EMPTY, Sets, swaps
 from contradpp.errors import DataError, ParameterError
 from contradpp.learn.calibrate import calibrated
+from contradpp.learn.fit import Given, first_state, problem_of
 from contradpp.learn.negatives import Explicit, Negatives, Refused
 from contradpp.learn.objectives import Batch, ChoiceLikelihood
 from contradpp.learn.plan import Validation, conditional_monitor, mixed_monitor, swap_monitor
@@ -179,6 +180,15 @@ def test_the_law_of_choices_is_found(make):
     assert np.mean(found) > np.mean(truth) - 0.005
     by_rate = NonsymmetricDPP(0, 0, objective="choice", random_state=0).fit(baskets)
     assert np.mean(found) > np.mean(by_rate.score_choices(baskets)) + 0.03
+
+
+@pytest.mark.parametrize(("objective", "columns", "share"), [("choice", 4, 0.1), ("exact", 4, 0.9), ("choice", 0, 1.0)])
+def test_choices_begin_with_little_on_the_diagonal(objective, columns, share):
+    """One is taken of several that are alike: that is repulsion, and training seldom leaves the diagonal for V."""
+    params = NonsymmetricDPP(columns, 0, objective=objective).training_params()
+    state = first_state(problem_of(Given(choices(200)[0]), params, seed=0), params)
+    d = np.exp(state.log_d)
+    np.testing.assert_allclose(d / (d + np.square(state.V).sum(axis=1)), share)
 
 
 def test_the_same_with_two_threads():

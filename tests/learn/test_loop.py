@@ -11,11 +11,12 @@ import pytest
 import contradpp as cd
 from contradpp.data.sets import EMPTY, Sets
 from contradpp.errors import ConvergenceError
-from contradpp.learn.fit import Given, first_state, problem_of
+from contradpp.learn.fit import first_state
 from contradpp.learn.loop import Outcome, Supply, batches, train
 from contradpp.learn.objectives import Contrastive
 from contradpp.learn.optimizers import Adam
 from contradpp.learn.plan import Plan, TrainingData, make_plan
+from contradpp.learn.problem import Given, problem_of
 from contradpp.learn.schedule import Plateau, Steady
 from contradpp.learn.state import State
 

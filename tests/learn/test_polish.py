@@ -11,6 +11,7 @@ from contradpp.learn import polish
 from contradpp.learn.loop import Outcome, assemble
 from contradpp.learn.objectives import Contrastive
 from contradpp.learn.optimizers import Adam
+from contradpp.learn.partners import Partners
 from contradpp.learn.plan import Plan
 from contradpp.learn.schedule import Steady
 from contradpp.learn.state import State
@@ -102,6 +103,49 @@ def test_validation_has_the_last_word_unless_the_data_are_trusted(n_baskets):
     outcome.take(state, 1.0)
     polish.polish(state, whole(BASKETS), n_baskets, plan_of(state, lambda state: next(scores)), outcome, [])
     assert np.array_equal(outcome.V, first) == (n_baskets == 100)
+
+
+def with_signs(seed, n=4000):
+    """A state at the parameters of a known kernel, half of the signs of its S turned, and baskets of that kernel."""
+    rng = np.random.default_rng(seed)
+    V, d, A = rng.normal(size=(7, 2)) * 0.7, rng.uniform(0.2, 0.5, size=7), np.triu(rng.normal(size=(7, 7)), 1)
+    truth = cd.NonsymmetricDPP.from_factors(V, S=A - A.T, diagonal=d)
+    partners = Partners.of_matrix(truth.skew_, 7)
+    wrong = np.where(rng.random(len(partners.start)) < 0.5, -1.0, 1.0)
+    partners.signs[:] *= wrong[partners.pair]
+    baskets = truth.sample(n, random_state=seed)
+    return State(V, np.log(d), partners), baskets, truth.score(baskets)
+
+
+def test_turning_signs_raises_the_likelihood_and_reaches_that_of_the_truth():
+    state, baskets, truth = with_signs(0)
+    pairs = np.argsort(state.partners.pair, kind="stable").reshape(-1, 2)
+
+    def score(state):
+        return float(np.mean(state.kernel.log_probability(baskets.sets)))
+
+    before = score(state)
+    assert before < truth - 0.1
+    assert polish.sweep_signs(state, whole(baskets), pairs) > 0
+    assert score(state) > before
+    S = state.kernel.skew.matrix().toarray()
+    np.testing.assert_array_equal(S, -S.T)
+    outcome = Outcome.start(state)
+    outcome.take(state, score(state))
+    polish.turn_signs(state, whole(baskets), plan_of(state, score), outcome)
+    outcome.give_back(state)
+    assert score(state) == pytest.approx(outcome.best_score, abs=1e-9)
+    assert score(state) > truth - 0.005
+
+
+def test_signs_stay_where_validation_sets_do_not_like_others():
+    state, baskets, _ = with_signs(1, 500)
+    signs, outcome = state.partners.signs.copy(), Outcome.start(state)
+    outcome.take(state, 1.0)
+    polish.turn_signs(state, whole(baskets), plan_of(state, lambda state: 0.0), outcome)
+    np.testing.assert_array_equal(state.partners.signs, signs)
+    outcome.give_back(state)
+    np.testing.assert_array_equal(outcome.V, state.V)
 
 
 def test_rotations_of_the_factors_are_not_free():

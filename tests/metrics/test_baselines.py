@@ -288,6 +288,7 @@ def test_implicit_models_are_scored_by_what_they_offer(train):
     assert folded.recommend(["a", "c"])[0].tolist() == [ITEMS[c] for c in np.argsort(-raw) if c not in (0, 2)]
 
 
+@pytest.mark.filterwarnings("default")  # it warns of its own threads, and of its own matrices
 def test_the_implicit_package_itself(train):
     """ALS, BPR and neighbours of the real package, where it is installed."""
     als = pytest.importorskip("implicit.als")

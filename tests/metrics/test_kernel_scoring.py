@@ -7,8 +7,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.data.sets import Sets
-from contradpp.metrics.kernel_scoring import KernelScorer
-from contradpp.metrics.leave_one_out import rank_one_by_one
+from contradpp.metrics.leave_one_out import KernelScorer, rank_one_by_one
 from contradpp.metrics.scoring import PredictScorer, as_scorer
 
 

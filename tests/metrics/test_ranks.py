@@ -10,8 +10,7 @@ import contradpp as cd
 import reference
 from contradpp.data.sets import Sets, without_each
 from contradpp.dpp.kernel import Kernel
-from contradpp.metrics.kernel_scoring import KernelScorer
-from contradpp.metrics.leave_one_out import count_rows, rank_one_by_one
+from contradpp.metrics.leave_one_out import KernelScorer, count_rows, rank_one_by_one
 from contradpp.metrics.scoring import LinearScorer, StaticScorer
 from contradpp.models.rows import Rows
 

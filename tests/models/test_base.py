@@ -203,6 +203,16 @@ def test_similar_items():
     assert alone.similar_items(0)[0].tolist() == []
 
 
+def test_similar_items_that_seldom_sell_come_later():
+    """b is a little more alike to a than c is, but was sold once; what is told of both is the likeness itself."""
+    model = cd.LowRankDPP.from_factors([[1, 0], [1, 0.1], [1, 0.2]], items=list("abc"))
+    assert model.similar_items("a")[0].tolist() == ["b", "c"]
+    model.item_counts_ = np.array([100.0, 1.0, 100.0])
+    items, likeness = model.similar_items("a")
+    assert items.tolist() == ["c", "b"]
+    np.testing.assert_allclose(likeness, [1 / np.sqrt(1.04), 1 / np.sqrt(1.01)])
+
+
 # -- Sampling ------------------------------------------------------------------------------------
 
 

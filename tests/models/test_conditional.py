@@ -11,7 +11,7 @@ import pytest
 import contradpp as cd
 from contract import BASKETS, BLACK, FAST, RED, answers, checkerboard, fitted
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, UnknownItemError
-from contradpp.models.relevance import DEFAULT, KERNEL
+from contradpp.models.voices import DEFAULT, KERNEL
 
 ITEMS = RED + BLACK
 

@@ -93,3 +93,46 @@ def test_baskets_of_one_item_give_no_partners_in_large_catalogues_either(monkeyp
     monkeypatch.setattr("contradpp.learn.partners.INVERTIBLE", 5)
     model = cd.NonsymmetricDPP(2, 2, max_iter=1, n_jobs=1, random_state=0).fit([[n] for n in range(20)])
     assert not model.skew_.nnz
+
+
+def test_a_kernel_that_only_repels_is_no_worse_than_popularity():
+    """Items that go together leave it nothing to say: steps by chance must not cost it what popularity knows."""
+    rng = np.random.default_rng(1)
+    share, rate = 1.0 / np.arange(4, 304), rng.gamma(1.0, size=(8000, 1))  # some buy much of everything, some little
+    rows = rng.random((8000, 300)) < np.minimum(rate * share, 0.9)
+    shop = cd.Baskets.from_lists([np.flatnonzero(row).tolist() for row in rows if row.any()])
+    train, test = shop.split(0.5, random_state=1)
+    model, popularity = cd.NonsymmetricDPP(4, 0, objective="mle", random_state=1), cd.baselines.Popularity()
+    ours, theirs = (one.fit(train).score_samples(test, unknown="ignore") for one in (model, popularity))
+    assert (ours - theirs).mean() > -0.005
+    assert model.marginals().sum() == pytest.approx(train.sizes.mean(), rel=1e-3)  # of all baskets, not some
+
+
+def test_where_items_avoid_each_other_it_is_better_than_popularity():
+    rng = np.random.default_rng(0)
+    pairs = [
+        [int(rng.choice([2 * kind, 2 * kind + 1])) for kind in range(5) if rng.random() < 0.6] for _ in range(3000)
+    ]
+    train, test = cd.Baskets.from_lists(pairs).split(0.5, random_state=0)
+    model = cd.NonsymmetricDPP(6, 0, objective="mle", random_state=0).fit(train)
+    popularity = cd.baselines.Popularity().fit(train)
+    assert model.score_samples(test).mean() > popularity.score_samples(test).mean() + 0.3
+
+
+@pytest.mark.parametrize("objective", ["exact", "mle", "dynamic"])
+@pytest.mark.parametrize("n_skew", [0, 3])
+@pytest.mark.parametrize(
+    ("baskets", "items"),
+    [([[1]] * 60, [1]), ([[1, 2], [2, 3]] * 30, range(6)), ([[1, 2, 3, 4]] * 60, range(1, 5))],
+    ids=["one item", "items without a sale", "every basket is the catalogue"],
+)
+def test_edges_of_a_catalogue(objective, n_skew, baskets, items):
+    """A law over the whole catalogue, finite everywhere, since there is a diagonal."""
+    given = cd.Baskets.from_lists(baskets, items=items)
+    model = cd.NonsymmetricDPP(2, n_skew, objective=objective, max_iter=3, random_state=0).fit(given)
+    assert (model.diagonal_ > 0).all()
+    logs = model.score_samples([[], list(items)])
+    assert np.isfinite(logs).all()
+    assert model.score_samples(baskets[:1])[0] > logs[0]
+    whole = model.recommend(list(items), N=3)[0]
+    assert len(whole) == 0

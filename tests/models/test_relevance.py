@@ -11,9 +11,6 @@ from contradpp.dpp.condition import scores_given, write_scores_without_each
 from contradpp.errors import NumericalError
 from contradpp.models import relevance
 from contradpp.models.relevance import (
-    KERNEL,
-    KINDS,
-    KernelVoice,
     Questions,
     Relevance,
     Weights,
@@ -22,6 +19,7 @@ from contradpp.models.relevance import (
     learn_weights,
     log_likelihood,
 )
+from contradpp.models.voices import KINDS
 
 
 def questions(seed: int = 0, n: int = 30, width: int = 7, n_features: int = 3) -> Questions:
@@ -37,10 +35,8 @@ def shop() -> tuple[cd.Baskets, Relevance]:
     """Voices that have learned from a small shop."""
     baskets = cd.Baskets.from_lists(_lists(), items=list("abcdefghij"))
     fitted = cd.NonsymmetricDPP(3, 4, max_iter=5, random_state=0, n_jobs=1).fit(baskets)
-    kernel = KernelVoice(fitted.kernel_, len(fitted.items_))
     voices = {name: kind.make().fit(baskets) for name, kind in KINDS.items()}
-    features = {name: KINDS[name].features for name in voices} | {KERNEL: kernel.features}
-    told = Relevance(voices | {KERNEL: kernel}, features)
+    told = Relevance.of(fitted.kernel_, voices, baskets.items)
     rng = np.random.default_rng(1)
     told.weights = Weights(rng.normal(size=(2, told.n_features)), np.eye(2 * told.n_features))
     return baskets, told

@@ -179,10 +179,8 @@ def for_cluster(data: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The file to choose settings by, and the options with what a cluster asks for."""
     if given["feedback"] is not None or given["features"] is not None or isinstance(given["validation"], str):
         raise click.UsageError("--engine ray takes neither --feedback nor --features nor a file for --validation")
-    if given["model"] == CONDITIONAL:
-        raise click.UsageError("--engine ray learns kernels only: --model nonsymmetric or lowrank")
     largest = max(list_files(data), key=lambda file: file.n_rows)
-    return largest.path.removeprefix("file://"), given | {"model": given["model"] or "lowrank", "test_size": 0.0}
+    return largest.path.removeprefix("file://"), given | {"test_size": 0.0}
 
 
 def on_cluster(given: dict[str, Any]) -> dict[str, Any]:

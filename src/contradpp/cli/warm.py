@@ -27,8 +27,8 @@ def _learn() -> None:
     """What `fit` does, and what is asked of its model."""
     shop = _shop()
     model = cd.ConditionalDPP(cd.NonsymmetricDPP(4, 4, max_iter=2), random_state=0).fit(shop)
-    _ask(model, shop)
     model.explain([shop.items[0]], shop.items[1])
+    _ask(model, shop)
 
 
 def _learn_by(objective: str) -> None:
@@ -37,12 +37,13 @@ def _learn_by(objective: str) -> None:
 
 
 def _ask(model: Any, shop: cd.Baskets) -> None:
+    """What is asked first comes first: someone may be waiting for it."""
     basket = [shop.items[0], shop.items[1]]
+    cd.evaluate(model, shop.subset(range(50)))
     for question in (model.recommend, model.slate):
         question(basket, N=3)
     model.complete(basket, size=4)
     model.sample(2, random_state=0)
-    cd.evaluate(model, shop.subset(range(50)))
 
 
 def _compare() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import numbers
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState, as_generator
+from contradpp.data.assemble import OnBadRow, Returns
 from contradpp.data.sets import (
     Sets,
     checked_csr,
@@ -23,56 +23,10 @@ from contradpp.data.sets import (
     take_sets,
     without_duplicates,
 )
-from contradpp.data.tables import OnBadRow, Returns, assemble_table, frame_to_arrow
-from contradpp.data.vocabulary import Vocabulary, plain, unusable_ids
+from contradpp.data.summary import Summary, summarise
+from contradpp.data.tables import assemble_table, frame_to_arrow
+from contradpp.data.vocabulary import Vocabulary, as_vocabulary, plain, unusable_ids
 from contradpp.errors import DataError, ParameterError
-
-_SIZE_BINS = [
-    ("0", 0, 0), ("1", 1, 1), ("2-3", 2, 3), ("4-7", 4, 7), ("8-15", 8, 15),
-    ("16-31", 16, 31), ("32-63", 32, 63), ("64+", 64, np.iinfo(np.int64).max),
-]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What there is to say about a collection of baskets in one screen."""
-
-    n_baskets: int
-    n_items: int
-    n_entries: int
-    n_unused_items: int
-    smallest: int
-    median: float
-    mean: float
-    largest: int
-    sizes: dict[str, int]
-    popular: dict[str, int]
-    mean_offered: float | None = None  # items that a basket was chosen from, where that is known
-
-    def as_dict(self) -> dict[str, Any]:
-        """The figures as plain values, for JSON."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        unused = f" ({self.n_unused_items:,} never occur)" if self.n_unused_items else ""
-        lines = [
-            f"{self.n_baskets:,} baskets, {self.n_items:,} items{unused}, largest {self.largest}",
-            f"basket size: smallest {self.smallest}, median {self.median:g}, mean {self.mean:.2f}, "
-            f"largest {self.largest}; {self.n_entries:,} entries",
-        ]
-        if self.mean_offered is not None:
-            lines.append(f"chosen from {self.mean_offered:.2f} offered items on average")
-        most = max(self.sizes.values(), default=0)
-        for label, count in self.sizes.items():
-            if count:
-                share = count / self.n_baskets
-                lines.append(f"  {label:>5}  {count:>10,}  {share:6.1%}  {'█' * round(30 * count / most)}")
-        if self.popular:
-            lines.append("most popular:")
-            width = max(map(len, self.popular))
-            for name, count in self.popular.items():
-                lines.append(f"  {name:<{min(width, 50)}.50}  {count:>8,}  in {count / self.n_baskets:.1%} of baskets")
-        return "\n".join(lines)
 
 
 class Baskets(Sequence[list[Hashable]]):
@@ -138,8 +92,8 @@ class Baskets(Sequence[list[Hashable]]):
         object.__setattr__(self, "offered", offered)
 
     @classmethod
-    def _trusted(
-        cls, indptr: NDArray[np.int64], indices: NDArray[np.int32], items: Vocabulary, offered: Sets | None
+    def trusted(
+        cls, indptr: NDArray[np.int64], indices: NDArray[np.int32], items: Vocabulary, offered: Sets | None = None
     ) -> Baskets:
         """Baskets from arrays of our own making: no check and no search for duplicates."""
         baskets = cls.__new__(cls)
@@ -340,27 +294,7 @@ class Baskets(Sequence[list[Hashable]]):
 
     def summary(self) -> Summary:
         """The figures that `describe` prints."""
-        sizes, counts = self.sizes, self.item_counts
-        top = np.argsort(-counts, kind="stable")[:5]
-        return Summary(
-            n_baskets=self.n_baskets,
-            n_items=self.n_items,
-            n_entries=len(self.indices),
-            n_unused_items=int(np.count_nonzero(counts == 0)),
-            smallest=int(sizes.min()) if len(sizes) else 0,
-            median=float(np.median(sizes)) if len(sizes) else 0.0,
-            mean=float(sizes.mean()) if len(sizes) else 0.0,
-            largest=int(sizes.max(initial=0)),
-            sizes={label: int(np.count_nonzero((sizes >= lo) & (sizes <= hi))) for label, lo, hi in _SIZE_BINS},
-            popular={self.items.name(self.items[code]): int(counts[code]) for code in top.tolist() if counts[code]},
-            mean_offered=self._mean_offered(),
-        )
-
-    def _mean_offered(self) -> float | None:
-        if self.offered is None or not len(self.offered.indices):
-            return None
-        sizes = self.offered.sizes
-        return float(sizes[sizes > 0].mean())
+        return summarise(self)
 
     def describe(self) -> str:
         """One screen about the data: how many baskets and items, how large, what is popular."""
@@ -382,7 +316,7 @@ class Baskets(Sequence[list[Hashable]]):
             raise ParameterError(f"subset: positions must lie in 0..{self.n_baskets - 1}")
         positions = np.where(positions < 0, positions + self.n_baskets, positions)
         offered = None if self.offered is None else take_sets(self.offered, positions)
-        return Baskets._trusted(*take_sets(self.sets, positions), self.items, offered)
+        return Baskets.trusted(*take_sets(self.sets, positions), self.items, offered)
 
     def split(self, test_size: float | int = 0.2, random_state: RandomState = None) -> tuple[Baskets, Baskets]:
         """Split at random into (train, test), both with the whole vocabulary and in their original order.
@@ -425,7 +359,7 @@ class Baskets(Sequence[list[Hashable]]):
         fits = chosen.sizes >= min_size
         if max_size is not None:
             fits &= chosen.sizes <= max_size
-        return Baskets._trusted(*chosen, self.items, offered).subset(fits).compact()
+        return Baskets.trusted(*chosen, self.items, offered).subset(fits).compact()
 
     def clip(self, size: int) -> Baskets:
         """The baskets, each cut to its first `size` items; the others were not refused, and count as not offered."""
@@ -433,7 +367,7 @@ class Baskets(Sequence[list[Hashable]]):
         offered = self.offered
         if offered is not None:
             offered = difference(offered, kept_entries(self.sets, position >= size), self.n_items)
-        return Baskets._trusted(*kept_entries(self.sets, position < size), self.items, offered)
+        return Baskets.trusted(*kept_entries(self.sets, position < size), self.items, offered)
 
     def compact(self) -> Baskets:
         """The same baskets with a vocabulary of only the items that occur."""
@@ -443,7 +377,7 @@ class Baskets(Sequence[list[Hashable]]):
         recode = np.zeros(self.n_items, dtype=np.int32)
         recode[used] = np.arange(len(used), dtype=np.int32)
         offered = None if self.offered is None else Sets(self.offered.indptr, recode[self.offered.indices])
-        return Baskets._trusted(self.indptr, recode[self.indices], self.items.subset(used.tolist()), offered)
+        return Baskets.trusted(self.indptr, recode[self.indices], self.items.subset(used.tolist()), offered)
 
     def _occurs(self) -> NDArray[np.bool_]:
         """Whether an item is in some basket, or was offered."""
@@ -458,7 +392,7 @@ class Baskets(Sequence[list[Hashable]]):
         Items that it lacks raise `UnknownItemError`, or are left out with `unknown="ignore"`.
         """
         if self.items == items:
-            return Baskets._trusted(self.indptr, self.indices, items, self.offered)
+            return Baskets.trusted(self.indptr, self.indices, items, self.offered)
         table = np.full(max(self.n_items, 1), -1, dtype=np.int32)
         present = np.flatnonzero(self._occurs()).tolist()
         known = present if unknown == "error" else [code for code in present if self.items[code] in items]
@@ -468,15 +402,15 @@ class Baskets(Sequence[list[Hashable]]):
             codes = table[sets.indices]
             return kept_entries(Sets(sets.indptr, codes), codes >= 0)
 
-        return Baskets._trusted(*recoded(self.sets), items, None if self.offered is None else recoded(self.offered))
+        return Baskets.trusted(*recoded(self.sets), items, None if self.offered is None else recoded(self.offered))
 
     def with_names(self, names: Mapping[Hashable, str]) -> Baskets:
         """The same baskets with readable item names attached."""
-        return Baskets._trusted(self.indptr, self.indices, self.items.with_names(names), self.offered)
+        return Baskets.trusted(self.indptr, self.indices, self.items.with_names(names), self.offered)
 
     def with_categories(self, categories: Mapping[Hashable, str]) -> Baskets:
         """The same baskets with item categories attached."""
-        return Baskets._trusted(self.indptr, self.indices, self.items.with_categories(categories), self.offered)
+        return Baskets.trusted(self.indptr, self.indices, self.items.with_categories(categories), self.offered)
 
     def with_offered(self, offered: Any) -> Baskets:
         """The same baskets with what each was chosen from: `Baskets` or lists, an empty one where it is not known."""
@@ -500,7 +434,7 @@ class Baskets(Sequence[list[Hashable]]):
         if any(part.offered is not None for part in coded):
             unknown = (Sets(np.zeros(part.n_baskets + 1, dtype=np.int64), part.indices[:0]) for part in coded)
             offered = joined([part.offered or empty for part, empty in zip(coded, unknown, strict=True)])
-        return Baskets._trusted(*joined([part.sets for part in coded]), items, offered)
+        return Baskets.trusted(*joined([part.sets for part in coded]), items, offered)
 
     def __add__(self, other: Baskets) -> Baskets:
         if not isinstance(other, Baskets):
@@ -536,11 +470,6 @@ def _of_anything(given: Any, name: str) -> Baskets:
     if numbers and given.shape[1] > 2 and np.isin(given, (0, 1)).all():
         raise DataError(f"{name} is a table of zeros and ones: scipy.sparse.csr_array(table) would be read as baskets")
     return Baskets.from_lists(given)
-
-
-def as_vocabulary(items: Iterable[Any]) -> Vocabulary:
-    """`items` itself if it is a vocabulary, else a vocabulary of these ids."""
-    return items if isinstance(items, Vocabulary) else Vocabulary(items)
 
 
 def _same(one: Sets | None, other: Sets | None) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from contradpp.data.assemble import LABELS, Assembler, BadRow
 from contradpp.data.columns import (
     Layout,
     Told,
@@ -23,7 +24,7 @@ from contradpp.data.columns import (
     ragged_separator,
 )
 from contradpp.data.files import Source, Text, opened
-from contradpp.data.tables import LABELS, Assembler, BadRow, add_batch, add_batches, flag, layout_of
+from contradpp.data.tables import add_batch, add_batches, flag, layout_of
 from contradpp.errors import DataError
 
 logger = logging.getLogger("contradpp")

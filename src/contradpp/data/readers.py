@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+from contradpp.data.assemble import Assembler, OnBadRow, Returns, integers_if_all
 from contradpp.data.baskets import Baskets
 from contradpp.data.columns import Layout, Told, check_column, detect_format, long_separator, may_be_pairs
 from contradpp.data.files import PARQUET, Source, Text, opened, reading
 from contradpp.data.formats import read_choices, read_fimi, read_jsonl, read_long, read_parquet, read_ragged, records
-from contradpp.data.tables import Assembler, OnBadRow, Returns, integers_if_all
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
 

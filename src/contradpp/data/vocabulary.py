@@ -235,6 +235,11 @@ def id_array(ids: Sequence[Any]) -> NDArray[Any]:
     return out
 
 
+def as_vocabulary(items: Iterable[Any]) -> Vocabulary:
+    """`items` itself if it is a vocabulary, else a vocabulary of these ids."""
+    return items if isinstance(items, Vocabulary) else Vocabulary(items)
+
+
 class Lookup:
     """Finds the items that words mean, the same way in Python, on the command line and over HTTP.
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from contradpp.data.sets import Sets
 from contradpp.distributed.exchange import Alone, Exchange, Meeting, RemoteMeeting
-from contradpp.distributed.learning import Keeping, Model, Progress, learn
-from contradpp.distributed.shards import Columns, FileOf, Read, Shard, assign, read_file, refuse_divided
+from contradpp.distributed.learning import Held, Keeping, Model, Progress, learn, own_together, some_regressions
+from contradpp.distributed.shards import Columns, FileOf, Positions, Read, Shard, assign, read_file, refuse_divided
 from contradpp.errors import ClusterError, ContradppError
 
 log = logging.getLogger("contradpp")
@@ -30,7 +31,7 @@ class Task:
     kind: type[Model]
     parameters: dict[str, Any]
     paths: tuple[str, ...]  # of all files
-    validation: float | None
+    validation: Held
     keeping: Keeping | None
 
 
@@ -64,6 +65,7 @@ class Worker:
     def __init__(self) -> None:
         self._read: dict[FileOf, Read] = {}
         self._columns: Columns = {}
+        self._shard: Shard | None = None
         self._progress = Progress()
         self._warnings: list[str] = []
 
@@ -91,12 +93,31 @@ class Worker:
             refuse_divided({file.number: read for file, read in self._read.items()}, task.paths, exchange)
             shard = Shard.build({file.number: read.baskets for file, read in self._read.items()}, exchange)
             learn(model, shard, task.validation, task.keeping, [self._progress])
+            self._shard = shard
         except BaseException as error:
             exchange.leave(f"failed: {error}")
             raise
         finally:
             log.removeHandler(watcher)
         return (model if exchange.rank == 0 else None), self.news()
+
+    def baskets(self) -> tuple[Positions, Sets]:
+        """After training: the numbers of the worker's baskets, and what is in them."""
+        return self._trained.numbers, self._trained.own
+
+    def count_together(self, numbers: Positions) -> Any:
+        """After training: how often any two items are together in those of its baskets that have these numbers."""
+        return own_together(self._trained, numbers)
+
+    def regress(self, system: Any, n_neighbours: int, items: range) -> Any:
+        """The columns of these items of the ridge regression on neighbours."""
+        return some_regressions(system, n_neighbours, items)
+
+    @property
+    def _trained(self) -> Shard:
+        if self._shard is None:
+            raise ClusterError("a worker is asked for its baskets before it was trained")
+        return self._shard
 
 
 class Crew:
@@ -160,6 +181,20 @@ class Crew:
             self._tell(rank, news)
         model: Model = answers[0][0]
         return model
+
+    def ask(self, question: str, *arguments: Sequence[Any]) -> list[Any]:
+        """What each worker answers to a question, a method of `Worker`: it gets its own of all arguments."""
+        asked = [getattr(w, question).remote(*own) for w, *own in zip(self._workers, *arguments, strict=True)]
+        return self._all(self._answers(asked, SECONDS_TO_LOAD * self._timeout))
+
+    @property
+    def size(self) -> int:
+        """How many workers there are."""
+        return len(self._workers)
+
+    def send(self, thing: Any) -> Any:
+        """A reference to something large, which workers get once."""
+        return self._ray.put(thing)
 
     def dismiss(self) -> None:
         """End all workers."""

@@ -2,7 +2,7 @@
 
 Every worker has all parameters and sees every batch. Negatives are drawn alike everywhere; each computes the gradient
 of its share of the sets, and the shares are summed in order of rank, so that all make the same step. This is the only
-file of the package that knows how learning works.
+file of the package that knows how kernels are learned; `voices.py` knows what comes after.
 """
 
 from __future__ import annotations
@@ -29,22 +29,27 @@ from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper, damaged, fingerprint
 from contradpp.learn.loop import Sharing
 from contradpp.learn.objectives import Batch, Gradient
-from contradpp.learn.partners import co_occurrences
+from contradpp.learn.partners import co_occurrences, regress_on_neighbours
 from contradpp.learn.plan import TrainingData, Validation
+from contradpp.learn.problem import Problem, refuse_or_note_oversize, set_aside, usable_sizes
+from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 
 log = logging.getLogger("contradpp")
 Array = NDArray[np.float64]
 Positions = NDArray[np.int64]
-Model = LowRankDPP | NonsymmetricDPP
+Model = LearnedDPP
+Held = float | Callable[[int], Positions] | None  # a share to hold out, or which of n baskets
 
 
 def refuse_unsupported(model: Model) -> None:
-    """Say what cannot be learned from shards, and which arguments are wrong."""
+    """Say which kernels cannot be learned from shards, and which arguments are wrong."""
     if type(model) not in (LowRankDPP, NonsymmetricDPP):
         raise ParameterError(f"engine='ray' learns LowRankDPP and NonsymmetricDPP, not {type(model).__name__}")
     params = model.training_params()
+    if params.objective == "choice":
+        raise ParameterError("engine='ray' does not learn from choices yet: objective='choice'")
     if params.objective == "explicit" or params.false_negatives == "reject":
         raise ParameterError(
             "engine='ray' cannot compare negatives with all training baskets: objective='explicit' and "
@@ -64,24 +69,29 @@ class Keeping:
 
 
 def learn(
-    model: Model, shard: Shard, validation: float | None, keeping: Keeping | None, callbacks: list[Callback]
-) -> None:
+    model: Model, shard: Shard, validation: Held, keeping: Keeping | None, callbacks: list[Callback]
+) -> None:  # fmt: skip
     """Fit the model, the same on all workers but for the shard."""
     params, seed, exchange = model.training_params(), seed_of(model), shard.exchange
     if not len(shard.sizes):
         raise DataError("there is no basket in any of the files")
-    if fit.refuse_or_note_oversize(shard.sizes, params, quiet=exchange.rank > 0) and params.oversize == "clip":
+    if refuse_or_note_oversize(shard.sizes, params, quiet=exchange.rank > 0) and params.oversize == "clip":
         shard = shard.clipped(params.n_components)
-    usable = np.flatnonzero(fit.usable_sizes(shard.sizes, params))
+    usable = np.flatnonzero(usable_sizes(shard.sizes, params))
     if not len(usable):
         raise DataError("there is no basket to learn from")
-    aside, training = fit.set_aside(validation, np.arange(len(usable)), len(usable), params, seed)
-    if aside is None:
-        raise ParameterError(f"validation must be a share between 0 and 1 with engine='ray', got {validation!r}")
+    aside: Positions | None
+    if callable(validation):
+        held = np.isin(usable, validation(len(shard.sizes)))
+        aside, training = np.flatnonzero(held), np.flatnonzero(~held if len(usable) > 1 else held)
+    else:
+        aside, training = set_aside(validation, np.arange(len(usable)), len(usable), params, seed)
+        if aside is None:
+            raise ParameterError(f"validation must be a share between 0 and 1 with engine='ray', got {validation!r}")
     held_out = shard.take(usable[aside if len(aside) else training])
     training = usable[training]
     own, n_items = shard.own_among(training), len(shard.items)
-    problem = fit.Problem(
+    problem = Problem(
         items=shard.items, data=ShardedData.of(shard, training, params.batch_size),
         validation=Validation(held_out, np.ones(held_out.count)),
         counts=exchange.sum(np.bincount(own.indices, minlength=n_items).astype(np.float64)),
@@ -153,6 +163,18 @@ def counted_together(own: Sets, n_items: int, exchange: Exchange) -> Any:
     told = exchange.gather((part.row, part.col, part.data))
     rows, columns, counts = (np.concatenate(parts) for parts in zip(*told, strict=True))
     return coo_array((counts, (rows, columns)), shape=(n_items, n_items)).tocsr()
+
+
+def own_together(shard: Shard, numbers: Positions) -> Any:
+    """How often any two items are together in the worker's own baskets among those of these numbers."""
+    own = shard.own_among(numbers)
+    return co_occurrences(own, np.ones(own.count), len(shard.items))
+
+
+def some_regressions(system: Any, n_neighbours: int, items: range) -> Any:
+    """The columns of these items of the ridge regression on neighbours."""
+    indptr, columns, together, counts, diagonal = system
+    return regress_on_neighbours(indptr, columns, together, counts, diagonal, n_neighbours, 1, items)
 
 
 # -- The gradient ------------------------------------------------------------------------------------

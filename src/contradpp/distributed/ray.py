@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from contradpp.distributed.crew import Crew, News, Task
-from contradpp.distributed.learning import Keeping, Model, adopt, parameters_for_all, refuse_unsupported
+from contradpp.distributed.learning import Keeping, adopt, parameters_for_all, refuse_unsupported
 from contradpp.distributed.shards import NO_COLUMNS, Columns, import_extra, list_files
+from contradpp.distributed.voices import learn_voices, parts_of
 from contradpp.errors import ClusterError, ParameterError
 from contradpp.learn.callbacks import ProgressBar
 from contradpp.learn.params import Parameter
@@ -46,7 +47,7 @@ def session(address: str | None, workers: int) -> Iterator[Any]:
 
 
 def fit(
-    model: Model,
+    model: Any,
     source: Any,
     *,
     workers: int = 2,
@@ -60,7 +61,7 @@ def fit(
     restarts: int = 3,
     mode: str = "replicated",
     local_steps: int | None = None,
-) -> Model:
+) -> None:
     """Learn from Parquet files on a Ray cluster; `LowRankDPP.fit(engine="ray")` documents the arguments.
 
     Parameters
@@ -79,27 +80,33 @@ def fit(
     """
     del local_steps
     refuse_gone(mode)
-    refuse_unsupported(model)
+    kernel, held = parts_of(model, validation)
+    refuse_unsupported(kernel)
     Parameter("workers", "", low=1, whole=True).check(workers)
     Parameter("timeout", "", low=0, above=True).check(timeout)
     if not isinstance(source, (str, os.PathLike)):
         raise ParameterError(f"engine='ray' reads Parquet files by itself: pass a path, not {type(source).__name__}")
     if not (validation is None or isinstance(validation, float)):
         raise ParameterError("with engine='ray', validation is a share of the baskets")
-    parameters = parameters_for_all(model, checkpoint, resume, checkpoint_every)
+    parameters = parameters_for_all(kernel, checkpoint, resume, checkpoint_every)
     files = list_files(os.fspath(source))
     follower = Follower(shown=bool(model.verbose))
     with tempfile.TemporaryDirectory() as folder, session(address, workers) as ray:
         place = place_of(ray, checkpoint, folder)
         keeping = None if place is None else Keeping(place, checkpoint_every, resume)
-        task = Task(type(model), parameters, tuple(file.path for file in files), validation, keeping)
+        task = Task(type(kernel), parameters, tuple(file.path for file in files), held, keeping)
         crew = Crew(ray, files, columns or NO_COLUMNS, float(timeout), follower.follow)
+
+        def work(task: Task) -> None:
+            adopt(kernel, crew.train(task))
+            if callable(held):
+                learn_voices(model, kernel, crew, held)
+
         try:
-            adopt(model, run(crew, task, workers, restarts))
+            run(crew, task, work, workers, restarts)
         finally:
             crew.dismiss()
             follower.bar.on_end()
-    return model
 
 
 def refuse_gone(mode: str) -> None:
@@ -142,12 +149,13 @@ class Follower:
         self._seen, self._rounds = news.seen, len(news.records)
 
 
-def run(crew: Crew, task: Task, workers: int, restarts: int) -> Model:
-    """Train until it is done, again from the checkpoint each time that a worker is lost."""
+def run(crew: Crew, task: Task, work: Callable[[Task], None], workers: int, restarts: int) -> None:
+    """Work until it is done, again from the checkpoint each time that a worker is lost."""
     for attempt in range(restarts + 1):
         try:
             crew.fill(workers)
-            return crew.train(task)
+            work(task)
+            return
         except ClusterError as error:
             if attempt == restarts:
                 raise ClusterError(f"gave up after {restarts} restarts; the last failure: {error}") from error

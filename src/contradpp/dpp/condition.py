@@ -28,6 +28,8 @@ Candidates = NDArray[np.int64] | None  # codes in ascending order; None for all 
 
 # Rows of one block of products: enough for the matrix product to run at full speed, small in memory.
 ROWS_PER_BLOCK = 512
+# Numbers of such a block: 0.5 GB, which catalogues of more than 131,072 items reach with fewer rows.
+MOST_NUMBERS = 2**26
 # A basket of probability zero is ranked as if L_A, scaled to entries of at most 1, had this much more on its diagonal.
 RIDGE = 1e-6
 # Where 1/W_ii is further than this factor from L_ii, the closed form loses more than rounding: leave out one by one.
@@ -58,13 +60,19 @@ def next_scores(kernel: Kernel, sets: Sets, *, candidates: Candidates = None) ->
     RankError
         If a set has probability zero, or no item can join it.
     """
-    rows = ROWS_PER_BLOCK if kernel.symmetric else ROWS_PER_BLOCK // 2
+    rows = _rows_per_block(kernel, kernel.n_items if candidates is None else len(candidates))
     for first, last in runs(sets.indptr, rows, most=rows):
         numbers = np.arange(first, last)
         part = take_sets(sets, numbers)
         scores = _scores(kernel, part, numbers, candidates)
         _refuse_full(kernel, part, first, scores, candidates)
         yield Block(first, last, scores)
+
+
+def _rows_per_block(kernel: Kernel, n_columns: int) -> int:
+    """How many entries a block of products has; without symmetry there are two rows for each."""
+    rows = max(min(ROWS_PER_BLOCK, MOST_NUMBERS // max(n_columns, 1)), 2)
+    return rows if kernel.symmetric else rows // 2
 
 
 def _scores(kernel: Kernel, part: Sets, numbers: NDArray[np.int64], candidates: Candidates) -> Array:
@@ -122,7 +130,7 @@ def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
     What a set of probability zero says is what its independent items say, or with a skew part those of a `RIDGE`.
     """
     scores: Array = np.tile(kernel.squared_norms, (sets.count, 1))
-    for first, last in runs(sets.indptr, ROWS_PER_BLOCK // 2):
+    for first, last in runs(sets.indptr, min(ROWS_PER_BLOCK // 2, _rows_per_block(kernel, kernel.n_items))):
         part = take_sets(sets, np.arange(first, last))
         if len(part.indices):
             given = (
@@ -208,7 +216,8 @@ def next_totals(kernel: Kernel, sets: Sets) -> Array:
     else:
         totals, left = np.empty(sets.count), np.arange(sets.count)
     chosen = take_sets(sets, left)
-    for first, last in runs(chosen.indptr, ROWS_PER_BLOCK // 2, most=ROWS_PER_BLOCK // 2):
+    rows_at_once = min(ROWS_PER_BLOCK // 2, _rows_per_block(kernel, kernel.n_items))
+    for first, last in runs(chosen.indptr, rows_at_once, most=rows_at_once):
         scores = _scores(kernel, take_sets(chosen, np.arange(first, last)), left[first:last], None)
         totals[left[first:last]] = np.maximum(scores, 0.0).sum(axis=1)
     return totals

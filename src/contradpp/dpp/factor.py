@@ -62,10 +62,9 @@ class Inverses(NamedTuple):
         return diagonal
 
 
-def factorise(kernel: Kernel, sets: Sets, *, n_jobs: int | None = None) -> Bases | Inverses:
+def factorise(kernel: Kernel, sets: Sets) -> Bases | Inverses:
     """The factors of every set, in the way that suits the kernel."""
-    way = bases if kernel.symmetric else inverses
-    return way(kernel, sets, n_jobs=n_jobs)
+    return (bases if kernel.symmetric else inverses)(kernel, sets)
 
 
 def bases(kernel: Kernel, sets: Sets, *, directions: bool = False, n_jobs: int | None = None) -> Bases:

@@ -24,7 +24,6 @@ from contradpp.dpp.factor import Inverses
 from contradpp.dpp.grow import GrowingSet
 from contradpp.dpp.linalg import triangle
 from contradpp.dpp.probes import Estimate, Precision
-from contradpp.dpp.sample import Sampler
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError
 
@@ -275,24 +274,20 @@ class Kernel:
 
     @property
     def log_normalizer(self) -> float:
-        """log det(I + L); an estimate where more than `whole.MOST_DENSE` items have partners."""
-        return self._normalizer.value
+        """log det(I + L)."""
+        return self.normalizer.value
 
-    @property
-    def log_normalizer_error(self) -> float:
-        """The standard error of `log_normalizer`, 0 where it is exact."""
-        return self._normalizer.error
+    @cached_property
+    def normalizer(self) -> Estimate:
+        """log det(I + L), and its standard error: 0, unless more than `whole.MOST_DENSE` items have partners."""
+        return whole.log_normalizer(self)
 
     def refine_normalizer(self, error: float, *, most: int = 65_536) -> None:
         """Estimate log det(I + L) anew with this standard error, if so many probes are enough for it."""
         if not error > 0:
             raise ParameterError(f"the error must be positive, got {error!r}")
-        if self.log_normalizer_error > error:
-            self._normalizer = whole.log_normalizer(self, Precision(error=error, most=most))
-
-    @cached_property
-    def _normalizer(self) -> Estimate:
-        return whole.log_normalizer(self)
+        if self.normalizer.error > error:
+            self.normalizer = whole.log_normalizer(self, Precision(error=error, most=most))
 
     @cached_property
     def log_size_distribution(self) -> Array:
@@ -329,10 +324,6 @@ class Kernel:
     def grow(self, given: ArrayLike = ()) -> GrowingSet:
         """A set to which items are added one by one."""
         return GrowingSet(self, given)
-
-    def sampler(self) -> Sampler:
-        """The kernel prepared for sampling."""
-        return Sampler(self)
 
     def likeness(self, code: int) -> Array:
         """How alike every item is to this one, 0 to 1: |cos| of the angle in the symmetric part of L; 1 are never

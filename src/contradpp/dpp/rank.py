@@ -41,8 +41,7 @@ def best_next(
         there = values >= 0
         codes[first:last] = np.where(there, columns[best], -1)
         np.divide(values, totals[:, None], out=probabilities[first:last], where=there & (totals[:, None] > 0))
-    width = int((codes >= 0).sum(axis=1).max(initial=0))
-    return codes[:, :width], probabilities[:, :width]
+    return without_blanks(codes, probabilities)
 
 
 def next_shares(kernel: Kernel, sets: Sets) -> Iterator[tuple[int, int, Array]]:
@@ -96,8 +95,20 @@ def next_slates(
         if len(rows):
             codes[first:last, : there.shape[1]] = np.where(there, rows[places], -1)
             probabilities[first:last, : there.shape[1]] = np.where(there, lists.scores[places], 0.0)
+    return without_blanks(codes, probabilities)
+
+
+def without_blanks(codes: NDArray[np.int64], values: Array) -> tuple[NDArray[np.int64], Array]:
+    """Both only as wide as the longest row, which ends where codes are −1."""
     width = int((codes >= 0).sum(axis=1).max(initial=0))
-    return codes[:, :width], probabilities[:, :width]
+    return codes[:, :width], values[:, :width]
+
+
+def best_columns(scores: Array, values: Array, n: int) -> tuple[NDArray[np.int64], Array]:
+    """The columns of the n best scores of every row, −1 where fewer are above −inf, and the values there, else 0."""
+    best = top_n(scores, n)
+    there = np.take_along_axis(scores, best, axis=1) > -np.inf
+    return np.where(there, best, -1), np.where(there, np.take_along_axis(values, best, axis=1), 0.0)
 
 
 def top_n(scores: Array, n: int) -> NDArray[np.int64]:

@@ -133,6 +133,20 @@ class Samplers:
         self._kept.move_to_end(key)
         return self._kept[key]
 
+    def sample(
+        self, n: int, *, seed: int, size: int | None = None, given: NDArray[np.int32] = _NOTHING
+    ) -> Sets:  # fmt: skip
+        """n independent sets that hold the given items, which come first; of exactly `size` items if it is given."""
+        left = None if size is None else size - len(given)
+        sampler, rest = self.given(given, left)
+        refuse_too_many(size, sampler.rank + len(given))
+        sampler.n_jobs = self.kernel.n_jobs
+        drawn = sampler.sample(n, seed=seed, size=left)
+        if not len(given):
+            return drawn
+        codes = np.insert(rest[drawn.indices], np.repeat(drawn.indptr[:-1], len(given)), np.tile(given, drawn.count))
+        return Sets(drawn.indptr + len(given) * np.arange(drawn.count + 1), codes.astype(np.int32))
+
 
 class Chain:
     """A Markov chain over the sets of a kernel, for one that is too large for exact samples.
@@ -211,6 +225,13 @@ def _in_blocks(draw: Draw, n: int, step: int, seed: int, n_jobs: int) -> Sets:
 
     run_blocks(work, len(items), n_jobs)
     return Sets(pointers(sizes), np.concatenate([np.empty(0, dtype=np.int32), *items]))
+
+
+def refuse_too_many(size: int | None, most: int) -> None:
+    """Raise `RankError` if sets of this size are impossible."""
+    if size is not None and size > most:
+        message = f"size={size} is more than {most}, the most items that a set can have here"
+        raise RankError(message, parameters=("size",))
 
 
 def refuse_too_large(kernel: Kernel) -> None:

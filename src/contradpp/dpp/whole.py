@@ -66,6 +66,25 @@ def expected_size(kernel: Kernel, precision: Precision = FINE) -> float:
     return float(_inclusion(kernel, precision)[0].sum())
 
 
+def marginal_kernel(kernel: Kernel) -> Array:
+    """K = L (I + L)⁻¹, dense (M, M)."""
+    L = kernel.matrix()
+    found: Array = np.linalg.solve(np.eye(len(L)) + L.T, L.T).T.astype(np.float64, copy=False)
+    return found
+
+
+def eigenvalues(kernel: Kernel) -> NDArray[Any]:
+    """The eigenvalues of L that are not zero, largest first; complex where L is not symmetric."""
+    if kernel.symmetric and not kernel.has_diagonal:
+        return kernel.eigen[0][::-1].copy()
+    find: Any = np.linalg.eigvalsh if kernel.symmetric else np.linalg.eigvals
+    values = find(kernel.matrix())
+    sizes = np.abs(values)
+    order = np.argsort(-sizes, kind="stable")
+    found: NDArray[Any] = values[order[sizes[order] > len(values) * np.finfo(float).eps * sizes.max(initial=0.0)]]
+    return found
+
+
 def _one_plus(R: Array) -> Array:
     """T, upper triangular, with TᵀT = I + RᵀR; no cut and no square, so that small and large values both count."""
     return np.asarray(np.linalg.qr(np.vstack([np.eye(R.shape[1]), R]), mode="r"), dtype=np.float64)

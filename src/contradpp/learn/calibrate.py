@@ -34,13 +34,16 @@ def calibrated(kernel: Kernel, how: str | None, validation: Validation, rng: np.
         others = Sets(sets.indptr, uniform_sets(sets.sizes, kernel.n_items, rng))
         c = discrimination_scale(kernel.log_det(sets), sizes, kernel.log_det(others), sizes)
         return kernel.scaled(c * c)
-    return _at_mean_size(kernel, float(np.average(sets.sizes, weights=weights)))
+    return at_mean_size(kernel, float(np.average(sets.sizes, weights=weights)))
 
 
-def _at_mean_size(kernel: Kernel, mean: float) -> Kernel:
+def at_mean_size(kernel: Kernel, mean: float) -> Kernel:
     """The kernel at the scale at which sets of this mean size are most likely."""
     if not kernel.skew.n_entries and not kernel.has_diagonal:
         return kernel.scaled(likelihood_scale(kernel.eigen[0], mean) ** 2)
+    alone = likelihood_scale(kernel.squared_norms, mean) ** 2  # as if items did not know each other
+    if not kernel.skew.n_entries:
+        return kernel.scaled(best_scale(lambda c: kernel.scaled(c).log_normalizer, mean, around=alone, within=1e-3))
     heaviest = np.sort(np.argsort(-kernel.squared_norms, kind="stable")[:MOST_TO_FACTORISE])
     rest, part = np.delete(kernel.squared_norms, heaviest), kernel.take(heaviest)
 
@@ -48,8 +51,14 @@ def _at_mean_size(kernel: Kernel, mean: float) -> Kernel:
         """log det(I + cL); beyond the heaviest items as if each were bought on its own."""
         return float(part.scaled(c).log_normalizer + np.log1p(c * rest).sum())
 
-    alone = likelihood_scale(kernel.squared_norms, mean) ** 2  # as if items did not know each other
     return kernel.scaled(best_scale(log_normalizer, mean, around=alone))
+
+
+def reweighed(kernel: Kernel, ratio: Array) -> Kernel:
+    """diag(√r) L diag(√r) of an L = D + V Vᵀ: item i weighs r_i times as much, and what is alike stays alike."""
+    return Kernel.trusted(
+        kernel.factors * np.sqrt(ratio)[:, None], diagonal=kernel.diagonal * ratio, n_jobs=kernel.n_jobs
+    )
 
 
 def _for_choices(kernel: Kernel, validation: Validation) -> Kernel:
@@ -81,7 +90,7 @@ def at_old_scale(kernel: Kernel, before: Kernel, mean_size: float | None) -> Ker
     """
     if mean_size and before.n_items == kernel.n_items:
         if kernel.n_items <= MOST_TO_RESCALE or (kernel.symmetric and not kernel.has_diagonal):
-            return _at_mean_size(kernel, mean_size)
+            return at_mean_size(kernel, mean_size)
         away = mean_size / max(whole.expected_size(kernel, ROUGH), 1e-300)
         return kernel.scaled(float(np.clip(away**TOWARDS, 1 / MOST_AT_ONCE, MOST_AT_ONCE)))
     old, new = before.squared_norms, kernel.squared_norms[: before.n_items]
@@ -114,8 +123,9 @@ def likelihood_scale(eigenvalues: Array, mean_size: float) -> float:
 
 
 def best_scale(
-    log_normalizer: Callable[[float], float], mean_size: float, *, around: float = 1.0, above: float = 2.0
-) -> float:
+    log_normalizer: Callable[[float], float], mean_size: float, *, around: float = 1.0, above: float = 2.0,
+    within: float = 0.05,
+) -> float:  # fmt: skip
     """The c for which sets of this mean size are most likely under c · L, from log det(I + c L) alone.
 
     mean log P = mean|A| log c − log det(I + c L) + constant; every value of the determinant may be dear. Where items
@@ -124,7 +134,7 @@ def best_scale(
     start = float(np.log(around))
     found = minimize_scalar(
         lambda t: log_normalizer(float(np.exp(t))) - mean_size * t, bounds=(start - 40.0, start + above),
-        method="bounded", options={"xatol": 0.05},
+        method="bounded", options={"xatol": within},
     )  # fmt: skip
     return float(np.exp(found.x))
 

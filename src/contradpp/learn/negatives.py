@@ -123,12 +123,7 @@ class Explicit:
         object.__setattr__(self, "_postings", (pointers(counts), baskets))
 
     def draw(
-        self,
-        state: State,
-        positives: Sets,
-        n: int,
-        rng: np.random.Generator,
-        weights: Array | None = None,
+        self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
     ) -> Sets:
         """See `NegativeSource`."""
         parents, indptr = parents_of(positives, n, rng, weights)
@@ -164,14 +159,9 @@ class Refused:
     whole: float = 0.0
 
     def draw(
-        self,
-        state: State,
-        positives: Sets,
-        n: int,
-        rng: np.random.Generator,
-        weights: Array | None = None,
+        self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None,
         offered: Sets | None = None,
-    ) -> Sets:
+    ) -> Sets:  # fmt: skip
         """See `NegativeSource`; `offered` is what each positive was chosen from, empty where that is not known."""
         if offered is None:
             return self.otherwise.draw(state, positives, n, rng, weights)
@@ -241,14 +231,10 @@ class Product:
         return Product(np.minimum(raised * (popularity.sum() / raised.sum()), popularity.max()))
 
     def draw(
-        self,
-        state: State,  # noqa: ARG002
-        positives: Sets,  # noqa: ARG002
-        n: int,
-        rng: np.random.Generator,
-        weights: Array | None = None,  # noqa: ARG002
+        self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
     ) -> Sets:
-        """See `NegativeSource`."""
+        """See `NegativeSource`; what the positives are does not matter."""
+        del state, positives, weights
         sizes = np.zeros(n, dtype=np.int64)
         order = np.argsort(-self.probabilities, kind="stable").astype(np.int32)
         capacity = int(2 * n * (1 + self.probabilities.sum())) + 64

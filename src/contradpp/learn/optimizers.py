@@ -17,6 +17,7 @@ from contradpp.learn.state import State
 
 Array = NDArray[np.float64]
 ROWS_PER_BLOCK = 1024
+BETA2 = 0.99  # of second moments
 STEPS_KNOWN = 1e4  # as many steps as make a second moment certain
 
 
@@ -162,7 +163,6 @@ class Adam:
     diagonal_step: float = 0.02
     pair_step: float = 0.02
     beta1: float = 0.9
-    beta2: float = 0.99
     clock: float = kept(default=0.0)
     t: int = kept(default=0)
     momentum: Array = kept(init=False)
@@ -235,7 +235,7 @@ class Adam:
             part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
             compiled.steps.adam_rows(
                 state.V, rows[part], values[part], self.momentum, self.rows, self.penalty, self.clock,
-                rate * self.norm_step, rate * self.direction_step, self.norm_step, self.beta1, self.beta2,
+                rate * self.norm_step, rate * self.direction_step, self.norm_step, self.beta1, BETA2,
             )  # fmt: skip
 
         run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), state.n_jobs)
@@ -247,14 +247,14 @@ class Adam:
         first, second = moments
         first *= self.beta1
         first += (1 - self.beta1) * gradient
-        second *= self.beta2
-        second += (1 - self.beta2) * gradient**2
+        second *= BETA2
+        second += (1 - BETA2) * gradient**2
         scale = size / (1 - self.beta1**self.t)
-        values += scale * first / (np.sqrt(second / (1 - self.beta2**self.t)) + 1e-12)
+        values += scale * first / (np.sqrt(second / (1 - BETA2**self.t)) + 1e-12)
 
     def settle(self, state: State) -> None:
         """Apply the penalty that untouched rows still owe, so that V is what a dense computation would give."""
         rows = np.flatnonzero(self.seen)
         old = state.before(rows)
-        compiled.steps.settle_rows(state.V, rows, self.rows, self.penalty, self.clock, self.norm_step, self.beta2)
+        compiled.steps.settle_rows(state.V, rows, self.rows, self.penalty, self.clock, self.norm_step, BETA2)
         state.rows_changed(rows, old)

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from contradpp.errors import ParameterError
+from contradpp.learn.recipes import RECIPES
 
 LOWRANK, NONSYMMETRIC = "LowRankDPP", "NonsymmetricDPP"
 BOTH = (LOWRANK, NONSYMMETRIC)
-OBJECTIVES = ("mle", "dynamic", "explicit", "product", "nce", "exact", "choice")
+OBJECTIVES = tuple(RECIPES)
 
 
 @dataclass(frozen=True)

@@ -157,27 +157,30 @@ def beyond_neighbours(upper: Any, counts: Array, i: Codes, j: Codes, n: float, n
 
 def regress_on_neighbours(
     indptr: NDArray[np.int64], columns: NDArray[np.int32], together: Array, counts: Array, diagonal: Array,
-    n_neighbours: int, n_jobs: int,
+    n_neighbours: int, n_jobs: int, items: range | None = None,
 ) -> Any:  # fmt: skip
     """B with B_Nj = (C_NN + diag(d_N))⁻¹ C_Nj, N the items nearest to j by cosine: a sparse matrix by columns.
 
-    The rows are those of C = Xᵀ X without its diagonal, which is `counts`; d is `diagonal`.
+    The rows are those of C = Xᵀ X without its diagonal, which is `counts`; d is `diagonal`. With `items` only the
+    columns of those.
     """
     from scipy.sparse import csc_array
 
     M, n = len(counts), int(min(n_neighbours, np.diff(indptr).max(initial=0)))
-    codes, weights, sizes = np.empty((M, n), dtype=np.int32), np.empty((M, n)), np.zeros(M, dtype=np.int64)
+    asked = range(M) if items is None else items
+    size = len(asked)
+    codes, weights, sizes = np.empty((size, n), dtype=np.int32), np.empty((size, n)), np.zeros(size, dtype=np.int64)
 
     def work(block: int) -> None:
-        items = slice(block * ITEMS_PER_BLOCK, min((block + 1) * ITEMS_PER_BLOCK, M))
+        part = slice(block * ITEMS_PER_BLOCK, min((block + 1) * ITEMS_PER_BLOCK, size))
         compiled.neighbours.ridge_columns(
-            indptr, columns, together, counts, diagonal, items.start, items.stop, codes[items], weights[items],
-            sizes[items],
+            indptr, columns, together, counts, diagonal, asked.start + part.start, asked.start + part.stop,
+            codes[part], weights[part], sizes[part],
         )  # fmt: skip
 
-    run_blocks(work, -(-M // ITEMS_PER_BLOCK), n_jobs)
+    run_blocks(work, -(-size // ITEMS_PER_BLOCK), n_jobs)
     there = np.arange(n) < sizes[:, None]
-    return csc_array((weights[there], codes[there], pointers(sizes)), shape=(M, M))
+    return csc_array((weights[there], codes[there], pointers(sizes)), shape=(M, size))
 
 
 def strongest(i: Codes, j: Codes, value: Array, n_items: int, n: int) -> Codes:

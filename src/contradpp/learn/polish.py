@@ -13,11 +13,11 @@ from scipy.optimize import OptimizeResult, minimize
 
 from contradpp._random import stream
 from contradpp._threads import blas_threads
-from contradpp.data.sets import distinct_sets
+from contradpp.data.sets import distinct_sets, take_sets
 from contradpp.errors import NumericalError, ParameterError
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.loop import Outcome, assemble
-from contradpp.learn.objectives import Batch, ChoiceLikelihood, Objective, with_normalizer
+from contradpp.learn.objectives import Batch, ChoiceLikelihood, Contrastive, Normalizer, Objective, with_normalizer
 from contradpp.learn.optimizers import dense_gradient
 from contradpp.learn.plan import Plan, TrainingData
 from contradpp.learn.state import State
@@ -37,6 +37,8 @@ SHAKES = 9  # in a row without a better optimum, until it is held to be the best
 MOST_SHAKES = 27
 TURNED = (0.15, 0.3, 1.0)  # of the items get a new direction by a shake, in turn: some optima are near, some far
 MOST_TO_SHAKE = 100_000  # entries of the distinct sets
+MOST_SWEEPS = 5  # over the signs of S
+LEAST_GAIN = 1e-6  # nats that turning a sign must gain
 SHAKE = 2**31  # the key of its random stream: no round has it
 
 
@@ -157,6 +159,55 @@ def turned(V: Array, share: float, rng: np.random.Generator) -> Array:
     return np.where(rng.random(len(V))[:, None] < share, other, V)
 
 
+def turn_signs(state: State, batch: Batch, plan: Plan, outcome: Outcome) -> None:
+    """Turn the sign of one entry of S after the other where baskets become more likely by it, and climb; for "mle".
+
+    The parameters are log |s|, so that no climb turns a sign. Signs by chance are as good as any for pairs, det L_{ij}
+    having s_ij² alone, but not around cycles. A sweep counts if the validation sets like where it leads.
+    """
+    outcome.give_back(state)
+    signs, entries = state.partners.signs, np.argsort(state.partners.pair, kind="stable").reshape(-1, 2)
+    best = signs.copy()
+    for _ in range(MOST_SWEEPS):
+        if not sweep_signs(state, batch, entries):
+            break
+        climb(FullBatch(state, _closed(plan), batch, plan.penalty, 4 * SHAKE_ITERATIONS), SHAKE_ITERATIONS)
+        score = plan.monitor(state)
+        if score <= outcome.best_score:
+            break
+        outcome.take(state, score)
+        best = signs.copy()
+    signs[:] = best
+    state.refresh()
+
+
+def sweep_signs(state: State, batch: Batch, entries: NDArray[np.int64]) -> int:
+    """Turn every sign of S that makes the sets more likely, the others as they are by then; how many those were.
+
+    `entries` has the two places of every pair in the pattern of S. Only sets with both of its items change.
+    """
+    sets, signs = batch.positives, state.partners.signs
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    holders = np.split(
+        owner[np.argsort(sets.indices, kind="stable")], np.cumsum(np.bincount(sets.indices, minlength=state.n_items))
+    )
+    logs, normalizer, turned = state.log_det(sets), Normalizer.of(state).log, 0
+    rows = np.repeat(np.arange(state.n_items), np.diff(state.partners.indptr))
+    for pair in entries:
+        i, j = rows[pair[0]], state.partners.columns[pair[0]]
+        both = np.intersect1d(holders[i], holders[j], assume_unique=True)
+        signs[pair] *= -1.0
+        state.refresh()
+        new, whole = state.log_det(take_sets(sets, both)), Normalizer.of(state).log
+        gain = batch.weights[both] @ (new - logs[both]) - batch.weights.sum() * (whole - normalizer)
+        if gain > LEAST_GAIN:
+            logs[both], normalizer, turned = new, whole, turned + 1
+        else:
+            signs[pair] *= -1.0
+    state.refresh()
+    return turned
+
+
 def polish(
     state: State, batch: Batch, n_baskets: int, plan: Plan, outcome: Outcome, callbacks: Sequence[Callback]
 ) -> None:
@@ -169,6 +220,8 @@ def polish(
     trusted, began = optimism <= TRUSTED, time.perf_counter()
     if plan.shakes and optimism <= DETERMINED and len(batch.positives.indices) <= MOST_TO_SHAKE:
         shake(state, batch, plan, outcome, trusted=trusted)
+    if optimism <= DETERMINED and not state.symmetric and isinstance(plan.closed, Contrastive) and plan.keep_best:
+        turn_signs(state, batch, plan, outcome)
     outcome.give_back(state)
     passes = 2 * plan.max_iter if trusted or plan.stages else plan.max_iter - outcome.n_iter
     problem, waited = FullBatch(state, _closed(plan), batch, plan.penalty, passes), 0

@@ -9,6 +9,8 @@ from contradpp.dpp.kernel import Kernel
 
 Array = NDArray[np.float64]
 ON_DIAGONAL = 0.9  # the share of an item's weight that the diagonal has at the start
+NEARLY_ALL = 0.99  # the same where the start is to be as likely as popularity: directions by chance cost likelihood
+LITTLE = 0.1  # the same for choices: one is taken of many that are alike, and only V keeps items apart
 Counts = NDArray[np.float64] | NDArray[np.int64]  # labels other than one make them fractions
 
 
@@ -42,13 +44,15 @@ def start_factors(init: str, counts: Counts, n_baskets: float, n_components: int
     return V
 
 
-def split_off_diagonal(V: Array, counts: Counts, n_baskets: float) -> tuple[Array, Array]:
+def split_off_diagonal(
+    V: Array, counts: Counts, n_baskets: float, on_diagonal: float = ON_DIAGONAL
+) -> tuple[Array, Array]:
     """log d and V with d_i + ‖v_i‖² the odds of item i: most of it on the diagonal, the directions those of V."""
     p = popularity(counts, n_baskets)
     odds = p / (1 - p)
     lengths = np.sqrt(np.einsum("ik,ik->i", V, V))
-    scale = np.divide(np.sqrt((1 - ON_DIAGONAL) * odds), lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    return np.log(ON_DIAGONAL * odds), V * scale[:, None]
+    scale = np.divide(np.sqrt((1 - on_diagonal) * odds), lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return np.log(on_diagonal * odds), V * scale[:, None]
 
 
 def enlarged_start(kernel: Kernel, counts: Counts, n_baskets: float, rng: np.random.Generator) -> tuple[Array, Array]:

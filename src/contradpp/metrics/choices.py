@@ -13,10 +13,9 @@ from scipy.special import logsumexp
 from contradpp._random import RandomState, root_seed
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, difference, runs, swaps, take_sets
-from contradpp.errors import DataError, ParameterError
-from contradpp.metrics.compare import Difference, paired_difference
-from contradpp.metrics.metrics import Samples, mean, percentile_rank
-from contradpp.metrics.report import Resampled, plain
+from contradpp.errors import DataError
+from contradpp.metrics.metrics import Samples, percentile_rank
+from contradpp.metrics.resampled import Means
 from contradpp.models.base import BaseDPP
 
 Array = NDArray[np.float64]
@@ -63,7 +62,7 @@ def evaluate_choices(model: Any, test: Baskets, *, random_state: RandomState = 0
 
 
 @dataclass(frozen=True)
-class ChoiceReport(Resampled):
+class ChoiceReport(Means):
     """What `evaluate_choices` found: means over the test baskets, by name in `metrics`; NaN where there is none.
 
     | metric | of a choice |
@@ -82,28 +81,8 @@ class ChoiceReport(Resampled):
     n_unknown: int
     by_basket: Samples = field(repr=False, compare=False)
     seed: int = field(repr=False)
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Every metric by name."""
-        return {name: mean(values) for name, values in self.by_basket.items()}
-
-    def __getattr__(self, name: str) -> float:
-        if name.startswith("_") or name not in self.by_basket:
-            raise AttributeError(f"a ChoiceReport has no {name!r}; it has {', '.join(self.by_basket)}")
-        return mean(self.by_basket[name])
-
-    def difference(self, other: ChoiceReport, metric: str, *, level: float = 0.95) -> Difference:
-        """What is gained over another report on the same choices, with a paired bootstrap interval."""
-        if (self.n_baskets, self.seed) != (other.n_baskets, other.seed):
-            raise ParameterError("the reports are of other choices: use the same test and seed")
-        return paired_difference(self, other, metric, level=level)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything as plain values for JSON."""
-        counts = {name: getattr(self, name) for name in ("n_baskets", "n_items", "n_unknown")}
-        content: dict[str, Any] = plain({**self.metrics, **counts, "intervals": self.intervals})
-        return content
+    of = "choices"
+    counts = ("n_baskets", "n_items", "n_unknown")
 
     def __str__(self) -> str:
         return "\n".join([f"{self.n_baskets:,} choices, {self.n_items:,} items", "", *self.table()])

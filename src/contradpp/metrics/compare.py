@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from contradpp._random import RandomState, root_seed
 from contradpp.errors import ParameterError
-from contradpp.learn.calibrate import auc
-from contradpp.metrics.bootstrap import mean_interval, percentiles, resampled_aucs
-from contradpp.metrics.metrics import digits_of, mean, number, present
-from contradpp.metrics.report import Resampled, evaluate, plain
+from contradpp.metrics.metrics import digits_of, number
+from contradpp.metrics.report import evaluate
+from contradpp.metrics.resampled import Difference, Resampled, paired_difference, plain
 from contradpp.models.baselines import Popularity
 
 
@@ -66,34 +65,6 @@ def compare(
         for name, model in chosen.items()
     }
     return Comparison(reports, base)
-
-
-class Difference(NamedTuple):
-    """What a model gains in a metric, with the bounds of its interval, over the baskets that both models could do."""
-
-    value: float
-    low: float
-    high: float
-    n_baskets: int
-
-
-def paired_difference(
-    ours: Resampled, theirs: Resampled, metric: str, *, level: float = 0.95, n_resamples: int = 1000
-) -> Difference:
-    """What one report of the same baskets gains over another; all values are NaN where one has no such metric."""
-    ours.check_resampled(metric)
-    theirs.check_resampled(metric)
-    if metric == "auc":
-        keys = ("score", "random_score")
-        score, random, other, other_random = present(*(one.by_basket[key] for one in (ours, theirs) for key in keys))
-        one = resampled_aucs(score, random, n_resamples, ours.seed)
-        two = resampled_aucs(other, other_random, n_resamples, ours.seed)
-        interval = percentiles([a - b for a, b in zip(one, two, strict=True)], level)
-        value = auc(score, random) - auc(other, other_random) if len(score) else float("nan")
-        return Difference(value, *interval, len(score))
-    (gain,) = present(ours.by_basket[metric] - theirs.by_basket[metric])
-    interval = mean_interval(gain, level=level, n_resamples=n_resamples, seed=ours.seed)
-    return Difference(mean(gain), *interval, len(gain))
 
 
 @dataclass(frozen=True)

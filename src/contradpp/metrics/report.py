@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,8 @@ from contradpp.data.baskets import as_baskets
 from contradpp.data.sets import Sets, take_sets
 from contradpp.errors import DataError, ParameterError
 from contradpp.metrics import breakdown, metrics
-from contradpp.metrics.bootstrap import Interval, auc_interval, mean_interval
-from contradpp.metrics.metrics import N_TOP, Samples, digits_of, label, number
+from contradpp.metrics.metrics import N_TOP, Samples
+from contradpp.metrics.resampled import Resampled, plain
 from contradpp.metrics.scoring import as_scorer
 
 
@@ -99,67 +98,6 @@ def evaluate(
         seed=seed,
         log_likelihood_error=getattr(scorer, "log_probability_error", 0.0) if likelihood else 0.0,
     )
-
-
-class Resampled:
-    """Metrics that are means over test baskets, and how far they would move with others: what reports share."""
-
-    by_basket: Samples
-    seed: int
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Every metric by name."""
-        raise NotImplementedError
-
-    def interval(self, metric: str, *, level: float = 0.95, n_resamples: int = 1000) -> Interval:
-        """A bootstrap interval of a metric: the test baskets are drawn again, with replacement.
-
-        Metrics that are no means over baskets have none; `resampled` lists those that have one.
-        """
-        self.check_resampled(metric)
-        settings: dict[str, Any] = {"level": level, "n_resamples": n_resamples, "seed": self.seed}
-        if metric == "auc":
-            return auc_interval(self.samples["score"], self.samples["random_score"], **settings)
-        return mean_interval(self.samples[metric], **settings)
-
-    @cached_property
-    def intervals(self) -> dict[str, Interval]:
-        """The 95 % interval of every metric that has one."""
-        return {name: self.interval(name) for name in self.resampled}
-
-    @cached_property
-    def samples(self) -> Samples:
-        """The values of `by_basket` that are there, in the order of the baskets."""
-        return {name: metrics.present(values)[0] for name, values in self.by_basket.items()}
-
-    @property
-    def resampled(self) -> tuple[str, ...]:
-        """The metrics that can be computed again on resampled baskets."""
-        return tuple(name for name in self.metrics if name == "auc" or name in self.by_basket)
-
-    def check_resampled(self, metric: str) -> None:
-        """Raise `ParameterError` if the metric cannot be computed on resampled baskets."""
-        if metric not in self.resampled:
-            raise ParameterError(f"no interval for {metric!r}; there is one for {', '.join(self.resampled)}")
-
-    def label(self, metric: str) -> str:
-        """What a table calls a metric."""
-        return label(metric)
-
-    def plus_minus(self, metric: str) -> str:  # noqa: ARG002
-        """What a table adds to a value that is an estimate."""
-        return ""
-
-    def table(self) -> list[str]:
-        """Lines of text with every metric, its value and its interval."""
-        lines = [f"{'metric':<18}{'value':>10}   95 % interval"]
-        for name, value in self.metrics.items():
-            low, high = self.intervals.get(name, (float("nan"),) * 2)
-            digits = digits_of(name)
-            bounds = f"   [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else ""
-            lines.append(f"{self.label(name):<18}{number(value, digits):>10}{bounds}{self.plus_minus(name)}")
-        return lines
 
 
 @dataclass(frozen=True)
@@ -274,12 +212,3 @@ def _checked_ks(ks: Sequence[int]) -> tuple[int, ...]:
     if not good or not all(good):
         raise ParameterError(f"ks must be positive integers, got {ks!r}")
     return tuple(dict.fromkeys(int(k) for k in ks))
-
-
-def plain(value: Any) -> Any:
-    """The value as it comes back from JSON: keys are strings, sequences lists, NaN and infinities None."""
-    if isinstance(value, dict):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value

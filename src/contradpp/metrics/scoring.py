@@ -14,11 +14,11 @@ from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import compiled
 from contradpp.errors import ParameterError
-from contradpp.metrics.kernel_scoring import KernelScorer
 from contradpp.metrics.leave_one_out import (
     TIE,
     Array,
     Counts,
+    KernelScorer,
     Outcome,
     rank_entries,
     rank_one_by_one,

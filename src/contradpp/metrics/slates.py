@@ -28,9 +28,8 @@ from contradpp.data.halves import (
 )
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
-from contradpp.metrics.compare import Difference, paired_difference
-from contradpp.metrics.metrics import Samples, coverage, intra_list, mean
-from contradpp.metrics.report import Resampled, plain
+from contradpp.metrics.metrics import Samples, coverage, intra_list
+from contradpp.metrics.resampled import Means
 from contradpp.models.base import BaseDPP
 from contradpp.models.queries import check_count
 
@@ -118,7 +117,7 @@ def evaluate_slates(
 
 
 @dataclass(frozen=True)
-class SlateReport(Resampled):
+class SlateReport(Means):
     """What `evaluate_slates` found: means over the test baskets, by name in `metrics`; NaN where there is none.
 
     | metric | of a slate |
@@ -147,32 +146,17 @@ class SlateReport(Resampled):
     slates: Codes = field(repr=False, compare=False)  # (n_baskets, k): codes, −1 for none
     by_basket: Samples = field(repr=False, compare=False)
     seed: int = field(repr=False)
+    of = "baskets or hidden halves"
+    counts = ("k", "n_baskets", "n_items", "n_skipped")
 
     @property
     def metrics(self) -> dict[str, float]:
         """Every metric by name."""
-        return {name: mean(values) for name, values in self.by_basket.items()} | {"coverage": self.coverage}
+        return super().metrics | {"coverage": self.coverage}
 
     def label(self, metric: str) -> str:
         """What a table calls a metric."""
         return f"nDCG@{self.k}" if metric == "ndcg" else super().label(metric)
-
-    def __getattr__(self, name: str) -> float:
-        if name.startswith("_") or name not in self.by_basket:
-            raise AttributeError(f"a SlateReport has no {name!r}; it has {', '.join(self.by_basket)}")
-        return mean(self.by_basket[name])
-
-    def difference(self, other: SlateReport, metric: str, *, level: float = 0.95) -> Difference:
-        """What is gained over another report on the same hidden halves, with a paired bootstrap interval."""
-        if (self.n_baskets, self.seed) != (other.n_baskets, other.seed):
-            raise ParameterError("the reports are of other baskets or hidden halves: use the same test and seed")
-        return paired_difference(self, other, metric, level=level)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything as plain values for JSON."""
-        counts = {name: getattr(self, name) for name in ("k", "n_baskets", "n_items", "n_skipped")}
-        content: dict[str, Any] = plain({**self.metrics, **counts, "intervals": self.intervals})
-        return content
 
     def __str__(self) -> str:
         notes = [f"slates of {self.k} for {self.n_baskets:,} baskets, {self.n_items:,} items"]

@@ -12,22 +12,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState, root_seed
 from contradpp._threads import resolve_n_jobs
-from contradpp.data.baskets import Baskets, as_baskets, as_vocabulary
+from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.halves import Halves, hide
 from contradpp.data.sets import Sets
-from contradpp.data.vocabulary import Vocabulary
+from contradpp.data.vocabulary import Vocabulary, as_vocabulary
 from contradpp.dpp import persist, slate_law, whole
 from contradpp.dpp import slates as slates_
 from contradpp.dpp.grow import greedy_completion
 from contradpp.dpp.kernel import Array, Kernel
 from contradpp.dpp.rank import best_next, next_shares, next_slates, top_n
-from contradpp.dpp.sample import Chain, Samplers
-from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
+from contradpp.dpp.sample import Chain, Samplers, refuse_too_many
+from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError
 from contradpp.models.growing import GrowingBasket
 from contradpp.models.likeness import Likeness, learn_likeness
 from contradpp.models.queries import Suggests, allowed_codes, as_codes, as_ids, as_queries, check_count
 
 DIVERSITY = 0.3  # of a slate, unless it is asked for
+ONE_SIDED = 1.64  # standard errors of a lower bound that holds nineteen times in twenty
 
 
 class BaseDPP(Suggests):
@@ -94,22 +95,12 @@ class BaseDPP(Suggests):
     @property
     def K(self) -> Array:
         """The marginal kernel K = L (I + L)⁻¹ (M, M), P(A ⊆ Y) = det K_A; for at most 4,000 items."""
-        L = self.kernel_.matrix()
-        found: Array = np.linalg.solve(np.eye(len(L)) + L.T, L.T).T.astype(np.float64, copy=False)
-        return found
+        return whole.marginal_kernel(self.kernel_)
 
     @property
     def eigenvalues(self) -> NDArray[Any]:
         """The eigenvalues of L that are not zero, largest first; complex where L is not symmetric."""
-        kernel = self.kernel_
-        if kernel.symmetric and not kernel.has_diagonal:
-            return kernel.eigen[0][::-1].copy()
-        find: Any = np.linalg.eigvalsh if kernel.symmetric else np.linalg.eigvals
-        values = find(kernel.matrix())
-        sizes = np.abs(values)
-        order = np.argsort(-sizes, kind="stable")
-        found: NDArray[Any] = values[order[sizes[order] > len(values) * np.finfo(float).eps * sizes.max(initial=0.0)]]
-        return found
+        return whole.eigenvalues(self.kernel_)
 
     @classmethod
     def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
@@ -160,7 +151,7 @@ class BaseDPP(Suggests):
     @property
     def log_normalizer_error_(self) -> float:
         """The standard error of `log_normalizer_`, and so of every log P; 0 where it is exact."""
-        return self.kernel_.log_normalizer_error
+        return self.kernel_.normalizer.error
 
     def refine_normalizer(self, error: float) -> float:
         """Estimate `log_normalizer_` again until its standard error is at most this; returns what it is then.
@@ -258,18 +249,6 @@ class BaseDPP(Suggests):
         return model
 
     # -- What goes with this basket ----------------------------------------------------------------
-
-    def predict_next(self, baskets: Any, *, unknown: str = "error") -> Array:
-        """P(next = i | A) for every basket A and item i: (n, M), 0 for i in A, rows sum to 1.
-
-        For one basket the result has shape (M,). A basket with as many items as the kernel's rank raises
-        `RankError`, because every larger set has probability zero.
-        """
-        queries = as_queries(baskets, self.known_items, unknown=unknown)
-        out = np.empty((queries.sets.count, self.kernel_.n_items))
-        for first, last, shares in self._next_shares(queries.sets):
-            out[first:last] = shares
-        return out[0] if queries.single else out
 
     def _next_shares(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
         return next_shares(self.kernel_, sets)
@@ -471,13 +450,16 @@ class BaseDPP(Suggests):
     def similar_items(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
         """The N items most alike to `item`, and how alike: |cos| of the angle between their factors.
 
-        1 means that the two are never drawn together: det L_{ij} = L_ii L_jj (1 − cos²).
+        1 means that the two are never drawn together: det L_{ij} = L_ii L_jj (1 − cos²). The order is that of a lower
+        bound, exp(−1.64/√(n + 1)) times that, for an item in n training baskets: those that seldom sell lie where
+        chance has put them.
         """
         check_count(N)
-        code = self.known_items.code(item)
+        code, counts = self.known_items.code(item), getattr(self, "item_counts_", None)
         likeness = self.kernel_.likeness(code)
-        likeness[code] = -np.inf
-        best = top_n(likeness[None], min(int(N), len(likeness) - 1))[0]
+        bound = likeness if counts is None else likeness * np.exp(-ONE_SIDED / np.sqrt(counts + 1.0))
+        bound[code] = -np.inf
+        best = top_n(bound[None], min(int(N), len(bound) - 1))[0]
         return as_ids(best, self.items_), likeness[best]
 
     # -- Sampling ----------------------------------------------------------------------------------
@@ -514,34 +496,21 @@ class BaseDPP(Suggests):
         if size is not None:
             why = " (it counts the given items)" if len(fixed) else ""
             check_count(size, "size", least=len(fixed), why=why)
-        seed = root_seed(random_state)
+        how: dict[str, Any] = {"seed": root_seed(random_state), "size": size, "given": fixed}
         if method == "chain":
             if n_steps is not None:
                 check_count(n_steps, "n_steps")
-            self._check_size(size, self.kernel_.rank)
-            drawn = Chain(self.kernel_).sample(int(n_samples), seed=seed, size=size, given=fixed, n_steps=n_steps)
-            return Baskets(drawn.indptr, drawn.indices, self.items_)
-        if method != "exact":
+            refuse_too_many(size, self.kernel_.rank)
+            drawn = Chain(self.kernel_).sample(int(n_samples), n_steps=n_steps, **how)
+        elif method == "exact":
+            if len(fixed):
+                self._some_left(fixed)
+            if self._samplers is None:
+                self._samplers = Samplers(self.kernel_)
+            drawn = self._samplers.sample(int(n_samples), **how)
+        else:
             raise ParameterError(f"method must be 'exact' or 'chain', got {method!r}")
-        return self._sample_exactly(int(n_samples), size, fixed, seed)
-
-    def _sample_exactly(self, n: int, size: int | None, fixed: NDArray[np.int32], seed: int) -> Baskets:
-        left = None if size is None else int(size) - len(fixed)
-        if self._samplers is None:
-            self._samplers = Samplers(self.kernel_)
-        sampler, rest = self._samplers.given(self._some_left(fixed) if len(fixed) else fixed, left)
-        self._check_size(size, sampler.rank + len(fixed))
-        sampler.n_jobs = self.kernel_.n_jobs
-        drawn = sampler.sample(n, seed=seed, size=left)
-        codes = np.empty((0,), dtype=np.int32) if not len(drawn.indices) else rest[drawn.indices].astype(np.int32)
-        codes = np.insert(codes, np.repeat(drawn.indptr[:-1], len(fixed)), np.tile(fixed, drawn.count))
-        return Baskets(drawn.indptr + len(fixed) * np.arange(drawn.count + 1), codes, self.items_)
-
-    @staticmethod
-    def _check_size(size: int | None, most: int) -> None:
-        if size is not None and size > most:
-            message = f"size={size} is more than {most}, the most items that a set can have here"
-            raise RankError(message, parameters=("size",))
+        return Baskets.trusted(*drawn, self.items_)
 
     # -- Files and parameters ----------------------------------------------------------------------
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
 from contradpp.dpp.linalg import cholesky_threads
 from contradpp.errors import NumericalError, ParameterError
+from contradpp.models.labour import Labour
 from contradpp.models.neighbours import BasketNeighbours, ItemKNN, RidgeNeighbours, at_least, tie_break
 from contradpp.models.queries import as_queries
 from contradpp.models.rows import Rows, Sums, indicator
@@ -47,8 +47,9 @@ class Popularity(Baseline):
 
     smoothing: float = 0.5
 
-    def _learn(self, train: Baskets) -> None:
+    def _learn(self, labour: Labour) -> None:
         at_least(0, smoothing=self.smoothing)
+        train = labour.train
         self.counts_ = train.item_counts
         self.probabilities_ = self._smoothed(self.counts_, train.n_baskets)
 
@@ -118,16 +119,18 @@ class EASE(Baseline):
 
     Examples
     --------
-    >>> model = EASE(regularization=1.0).fit([["tea", "milk"], ["pasta", "sauce"]] * 5)
-    >>> model.recommend(["tea"], N=1)[0].tolist()
-    ['milk']
+    Tea and milk say as much of each other as pasta and sauce:
+
+    >>> EASE(regularization=1.0).fit([["tea", "milk"], ["pasta", "sauce"]] * 5).weights_.max().round(2).item()
+    0.83
     """
 
     regularization: float = 100.0
 
-    def _learn(self, train: Baskets) -> None:
+    def _learn(self, labour: Labour) -> None:
         if not 0 < self.regularization < np.inf:
             raise ParameterError(f"regularization must be positive, got {self.regularization!r}")
+        train = labour.train
         if train.n_items > DENSE_UP_TO:
             raise ParameterError(
                 f"EASE is dense: for {train.n_items:,} items it would take {8e-9 * train.n_items**2:.0f} GB "
@@ -162,13 +165,13 @@ class Implicit(Baseline):
 
     model: Any
 
-    def _learn(self, train: Baskets) -> None:
+    def _learn(self, labour: Labour) -> None:
         for name in ("fit", "recommend"):
             if not hasattr(self.model, name):
                 raise ParameterError(f"{self.model!r} is no model of the implicit package: it has no {name}")
         from scipy.sparse import csr_matrix
 
-        self.model.fit(csr_matrix(train.to_csr(), dtype=np.float32), show_progress=False)
+        self.model.fit(csr_matrix(labour.train.to_csr(), dtype=np.float32), show_progress=False)
         similarity = getattr(self.model, "similarity", None)
         self._rows = None if similarity is None else Rows.of(similarity)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from dataclasses import asdict
-from typing import Any, NamedTuple, Self
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,82 +14,49 @@ from numpy.typing import NDArray
 from contradpp._random import RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets, as_baskets
-from contradpp.data.features import ItemFeatures
-from contradpp.data.sets import Sets, prefixes
+from contradpp.data.item_features import ItemFeatures
+from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Labels, Vocabulary
-from contradpp.dpp import compiled, condition, persist
+from contradpp.dpp import compiled, persist
 from contradpp.dpp.kernel import Array
 from contradpp.errors import ConvergenceError, DataError, ModelFileError, ParameterError
-from contradpp.learn import fit as learning
 from contradpp.learn.callbacks import Callback
-from contradpp.models import baselines
+from contradpp.learn.problem import Given, checked_weights
 from contradpp.models.base import BaseDPP
+from contradpp.models.explain import Explanation, divide
+from contradpp.models.growing import ListeningBasket
 from contradpp.models.kin import Kin, arriving
-from contradpp.models.learned import LearnedDPP
+from contradpp.models.labour import Labour
+from contradpp.models.learned import LearnedDPP, fit_on
 from contradpp.models.likeness import Likeness
 from contradpp.models.newcomers import Judgement, Newcomers, learn_judgement
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.models.queries import as_codes
 from contradpp.models.relevance import (
-    DEFAULT,
-    KERNEL,
-    KINDS,
     N_QUESTIONS,
-    OF_OTHERS,
-    PLAIN,
     PRIOR,
-    Feature,
-    KernelVoice,
-    OtherVoice,
     Questions,
     Relevance,
-    Voice,
     Weights,
     ask_questions,
     choose_baskets,
     learn_weights,
 )
-from contradpp.models.rows import Rows
-from contradpp.models.scores import Baseline, ScoresItems
+from contradpp.models.scores import ScoresItems
+from contradpp.models.voices import (
+    DEFAULT,
+    KERNEL,
+    features_of,
+    fit_voices,
+    kinds_of,
+    restored_voices,
+    voices_contents,
+)
 
 HALVED = 4  # items that a held-out basket needs to say what belongs on a slate
 HELD_OUT = 0.1  # of the baskets: they choose the kernel's last round and the weights of the voices
-FEATURES = "features"  # the name of what features say, among the voices
 POPULAR = 0.02  # of all items: the most sold
-LEAST_REASON = 0.1  # nats
 _SPLIT, _QUESTIONS = 71, 72  # keys of random streams
-
-
-class Explanation(NamedTuple):
-    """Why an item is suggested, in nats: log P(next = item | basket) is the sum of all parts less `log_normalizer`."""
-
-    item: Hashable
-    basket: list[Hashable]
-    voices: list[str]
-    alone: Array  # (voices,): what each voice says whatever is in the basket
-    parts: Array  # (voices, basket): what it says because of each item
-    log_normalizer: float
-    popular: bool  # whether the item is among those that sell most
-
-    @property
-    def log_probability(self) -> float:
-        """log P(next = item | basket)."""
-        return float(self.alone.sum() + self.parts.sum() - self.log_normalizer)
-
-    @property
-    def by_item(self) -> dict[Hashable, float]:
-        """What speaks for the item because of each item of the basket, over all voices, the most first."""
-        totals = self.parts.sum(axis=0)
-        return {self.basket[k]: float(totals[k]) for k in np.argsort(-totals, kind="stable").tolist()}
-
-    def reasons(self, most: int = 2) -> list[Hashable]:
-        """The items of the basket that speak for it, by at least a tenth of a nat, the strongest first."""
-        return [item for item, nats in self.by_item.items() if nats >= LEAST_REASON][:most]
-
-    @property
-    def by_voice(self) -> dict[str, float]:
-        """What each voice says because of the basket."""
-        return dict(zip(self.voices, self.parts.sum(axis=1).tolist(), strict=True))
 
 
 class ConditionalDPP(ScoresItems, BaseDPP):
@@ -140,14 +107,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     n_updates_: int
 
     def __init__(
-        self,
-        kernel: Any = None,
-        relevance: Sequence[Any] = DEFAULT,
-        *,
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
+        self, kernel: Any = None, relevance: Sequence[Any] = DEFAULT, *, n_jobs: int | None = None,
+        random_state: RandomState = None, verbose: int = 0,
+    ) -> None:  # fmt: skip
         self.kernel = kernel
         self.relevance = relevance
         self.n_jobs = n_jobs
@@ -157,17 +119,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     # -- Learning ----------------------------------------------------------------------------------
 
     def fit(
-        self,
-        baskets: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        negatives: Any = None,
-        validation: Any = None,
-        callbacks: Sequence[Callback] = (),
-        *,
-        item_features: Any = None,
-        **how: Any,
-    ) -> Self:
+        self, baskets: Any, y: Any = None, sample_weight: Any = None, negatives: Any = None, validation: Any = None,
+        callbacks: Sequence[Callback] = (), *, item_features: Any = None, engine: str | None = None, **how: Any,
+    ) -> Self:  # fmt: skip
         """Learn the kernel, the other voices, and how much each counts.
 
         Parameters
@@ -185,57 +139,72 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         item_features : data frame, Arrow table, array, sparse array or mapping, optional
             What the items are like, as for `NonsymmetricDPP.fit`: for `add_items`, and for items that seldom sell, if
             held-out baskets say that it helps them.
+        engine : {None, "ray"}
+            "ray" trains on a Ray cluster, from Parquet files, as in `NonsymmetricDPP.fit`: workers learn the kernel,
+            count what is bought together and solve the regressions; what else there is to do takes this machine
+            seconds, and memory for all baskets.
         **how
             `negative_weight`, `checkpoint`, `resume` and `checkpoint_every` of the kernel's `fit`: it takes nearly all
-            of the time, so that a run that was killed loses little besides.
+            of the time, so that a run that was killed loses little besides. With an engine, what it takes besides.
         """
         del y
-        if how.get("engine") is not None:
-            raise ParameterError(
-                "a cluster learns kernels, not yet the other voices of ConditionalDPP: fit NonsymmetricDPP with "
-                f"engine={how['engine']!r}, or ConditionalDPP without an engine"
-            )
-        kinds = _kinds(self.relevance)
+        kinds_of(self.relevance)  # or an error, before any work
+        if engine is not None:
+            given = Given(baskets, sample_weight, negatives, how.pop("negative_weight", None), validation)
+            fit_on(engine, self, given, callbacks, item_features, **how)
+            return self
         train = as_baskets(baskets)
         if negatives is not None:  # what was only ever refused belongs to the catalogue, too
             negatives = as_baskets(negatives, "negatives")
             train = train.recode(train.items.merge(negatives.items))
         features = None if item_features is None else ItemFeatures.learn(item_features, train.items)
         seen, held = self._divided(train, validation)
-        estimator = self._new_kernel()
-        label = learning.checked_weights(sample_weight, train.n_baskets, "sample_weight")
-        given = None if sample_weight is None else label[seen]
+        estimator = self.new_kernel()
+        label = checked_weights(sample_weight, train.n_baskets, "sample_weight")
+        weights = None if sample_weight is None else label[seen]
         everything = train.subset(np.flatnonzero(label > 0))
         if not (validation is None or np.isscalar(validation)):
             everything = Baskets.concat([everything, held]).recode(held.items)
 
         def finish() -> None:
             part = train.subset(seen[label[seen] > 0])
-            voices = _fitted(kinds, part)
-            relevance = self._relevance(estimator, voices, held.items)
-            asked, questions = self._ask(relevance, held, estimator)
-            weights = relevance.weights = self._learn_weights(relevance, questions)
-            judgement = None
-            if features is not None:
-                counts = part.item_counts.astype(np.float64)
-                judgement = learn_judgement(
-                    relevance, asked.sets, questions, features.matrix, counts, self._seed(), self._threads
-                )
-            self._take(estimator, voices, weights, part, 0)
-            likeness = self._learn_likeness(held)
-            if features is not None:
-                estimator.kin_ = Kin.learn(features.recode(train.items, estimator.items_), everything.item_counts)
-            self._take(estimator, _fitted(kinds, everything), weights, everything, 0, judgement)
-            self._take_likeness(likeness)
+            self.learn_voices(estimator, held, Labour(part), Labour(everything), features)
 
         try:
-            estimator.fit(train.subset(seen), None, given, negatives, held, callbacks, **how)
+            estimator.fit(train.subset(seen), None, weights, negatives, held, callbacks, **how)
         except (KeyboardInterrupt, ConvergenceError):
             if estimator.is_fitted:  # its best round so far; the rest takes seconds
                 finish()
             raise
         finish()
         return self
+
+    def learn_voices(
+        self, estimator: LearnedDPP, held: Baskets, part: Labour, everything: Labour,
+        features: ItemFeatures | None = None,
+    ) -> None:  # fmt: skip
+        """All that comes after the kernel: weights from what was held out of `part`, then voices that know everything.
+
+        Features are those of the items of the baskets.
+        """
+        kinds = kinds_of(self.relevance)
+        voices = fit_voices(kinds, part)
+        relevance = self._relevance(estimator, voices, held.items)
+        asked, questions = self._ask(relevance, held, estimator)
+        weights = relevance.weights = self._learn_weights(relevance, questions)
+        judgement = None
+        if features is not None:
+            counts = part.train.item_counts.astype(np.float64)
+            judgement = learn_judgement(
+                relevance, asked.sets, questions, features.matrix, counts, self._seed(), self._threads
+            )
+        self._take(estimator, voices, weights, part.train, 0)
+        likeness = self._learn_likeness(held)
+        if features is not None:
+            items, counts = part.train.items, everything.train.item_counts.astype(np.float64)
+            estimator.kin_ = Kin.learn(features.recode(items, estimator.items_), counts)
+        self._take(estimator, fit_voices(kinds, everything), weights, everything.train, 0, judgement)
+        self._take_likeness(likeness)
 
     def partial_fit(
         self, baskets: Any = (), y: Any = None, sample_weight: Any = None, negatives: Any = None,
@@ -256,10 +225,10 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         if (known.sizes >= 2).any():
             asked = choose_baskets(known, N_QUESTIONS, self._seed(_QUESTIONS))
             weights = learn_weights(ask_questions(self.relevance_, asked, self._seed(), self._threads), weights)
-        label = learning.checked_weights(sample_weight, news.n_baskets, "sample_weight")
+        label = checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_)
-        voices = _fitted(_kinds(self.relevance), everything)
+        voices = fit_voices(kinds_of(self.relevance), Labour(everything))
         judgement = None if self.newcomers_ is None else self.newcomers_.judgement
         self._take(estimator, voices, weights, everything, self.n_updates_ + 1, judgement)
         return self
@@ -291,17 +260,20 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         if validation is not None and not np.isscalar(validation):
             held = as_baskets(validation, "validation")
             return np.arange(train.n_baskets), held.recode(train.items, unknown="ignore")
-        share: Any = HELD_OUT if validation is None else validation
-        if isinstance(share, (bool, str)) or not 0 < float(share) < 1:
-            raise ParameterError(f"validation must be baskets, or a share between 0 and 1, got {validation!r}")
+        held_out = self.held_out(validation)
         if not train.n_baskets or not train.n_items:
             raise DataError("ConditionalDPP needs at least one basket and one item to learn from")
-        order = stream(self._seed(_SPLIT)).permutation(train.n_baskets)
-        n_held = min(max(round(float(share) * train.n_baskets), 1), train.n_baskets - 1)
-        out = np.sort(order[:n_held]) if n_held else order  # a single basket is both seen and held out
-        return np.sort(order[n_held:]), train.subset(out)
+        out = held_out(train.n_baskets)
+        return not_in(out, train.n_baskets), train.subset(out)
 
-    def _new_kernel(self) -> LearnedDPP:
+    def held_out(self, validation: Any) -> Callable[[int], NDArray[np.int64]]:
+        """Which of n baskets `fit` holds out, as a function of n that can be sent elsewhere."""
+        share = HELD_OUT if validation is None else validation
+        if not isinstance(share, (int, float, np.number)) or isinstance(share, bool) or not 0 < float(share) < 1:
+            raise ParameterError(f"validation must be baskets, or a share between 0 and 1, got {validation!r}")
+        return partial(_held_out, share=float(share), seed=self._seed(_SPLIT))
+
+    def new_kernel(self) -> LearnedDPP:
         """The estimator of the kernel, unfitted, with this model's threads and, unless it has its own, seed."""
         given = NonsymmetricDPP() if self.kernel is None else self.kernel
         if not isinstance(given, LearnedDPP):
@@ -314,16 +286,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     def _relevance(
         self, estimator: LearnedDPP, voices: dict[str, Any], items: Vocabulary, weights: Weights | None = None
     ) -> Relevance:
-        kernel = KernelVoice(estimator.kernel_, len(items))
-        asked: dict[str, Voice] = {}
-        features: dict[str, tuple[Feature, ...]] = {}
-        for name, voice in voices.items():
-            asked[name] = voice if isinstance(voice, Baseline) else OtherVoice(voice, items)
-            features[name] = KINDS[name].features if name in KINDS else OF_OTHERS
-        relevance = Relevance(asked | {KERNEL: kernel}, features | {KERNEL: kernel.features})
-        if weights is not None:
-            relevance.weights = weights
-        return relevance
+        return Relevance.of(estimator.kernel_, voices, items, weights)
 
     def _ask(self, relevance: Relevance, held: Baskets, estimator: LearnedDPP) -> tuple[Baskets, Questions | None]:
         """Held-out baskets, and a question for each of their items; none where none has two items."""
@@ -482,71 +445,17 @@ class ConditionalDPP(ScoresItems, BaseDPP):
                 raise DataError(f"{item!r} is in the basket: only items outside of it can come next")
         logits = self.scores(Sets.one(codes))
         shares = self.as_shares(logits.copy(), Sets.one(codes))
-        names = [*self.relevance_.features, *([] if self.newcomers_ is None else [FEATURES])]
-        ids, counts = [self.items_[c] for c in codes.tolist()], self.item_counts_
-        alone, parts = np.zeros((len(items), len(names))), np.zeros((len(items), len(names), len(codes)))
-        voiced = np.ones(len(items))
+        parts = divide(self.relevance_, self.newcomers_, codes, asked, len(self._voiced_items))
         if not len(codes):
-            alone[:, names.index(KERNEL)] = logits[0, asked]
-        elif self.newcomers_ is not None:
-            voiced, alone[:, -1], parts[:, -1] = self.newcomers_.explain(self.relevance_, codes, asked)
-        if len(codes) and voiced.any():
-            self._explain_voices(codes, asked, voiced, alone, parts)
-        normalizers = alone.sum(axis=1) + parts.sum(axis=(1, 2)) - np.log(shares[0, asked])
+            parts.alone[:, parts.names.index(KERNEL)] = logits[0, asked]
+        normalizers = parts.totals - np.log(shares[0, asked])
+        ids, counts = [self.items_[c] for c in codes.tolist()], self.item_counts_
         few = max(POPULAR * len(self.items_), 3)
         popular = [int((counts > counts[code]).sum()) < few for code in asked]
         return [
-            Explanation(item, ids, names, *rest)
-            for item, *rest in zip(items, alone, parts, normalizers.tolist(), popular, strict=True)
+            Explanation(item, ids, parts.names, *rest)
+            for item, *rest in zip(items, parts.alone, parts.by_item, normalizers.tolist(), popular, strict=True)
         ]
-
-    def _explain_voices(
-        self, codes: NDArray[np.int32], asked: NDArray[np.int64], shares: Array, alone: Array, parts: Array
-    ) -> None:
-        """Add what the voices say of each item, a row each, these shares of it."""
-        heard = codes if self.newcomers_ is None else self.newcomers_.stand_ins(codes)
-        there = np.flatnonzero(heard >= 0)
-        theta, f = self.relevance_.theta(np.array([len(there)]))[0], 0
-        known = np.flatnonzero(shares > 0)  # of others the voices do not know
-        for row, (name, features) in enumerate(self.relevance_.features.items()):
-            for feature in features:
-                nothing, told = self._told(name, feature, heard[there], asked[known])
-                alone[known, row] += theta[f] * shares[known] * nothing
-                parts[known[:, None], row, there] += theta[f] * shares[known, None] * told
-                f += 1
-
-    def _told(
-        self, name: str, feature: Feature, codes: NDArray[np.int32], asked: NDArray[np.int64]
-    ) -> tuple[Array, Array]:
-        """A feature of items without the basket (m,), and how each item of the basket changes it (m, n)."""
-        voice, rate = self.relevance_.voices[name], 1.0 / len(codes) if feature.mean else 1.0
-        m, n = len(asked), len(codes)
-        if isinstance(voice, baselines.Popularity):
-            return _shape(voice.probabilities_[asked], feature), np.zeros((m, n))
-        if isinstance(voice, Baseline) and not isinstance(voice, baselines.Implicit):
-            terms = rate * np.array([voice.contributions(codes, code) for code in asked.tolist()])
-            if feature.shape == PLAIN:
-                return np.zeros(m), terms
-            totals, sizes = terms.sum(axis=1, keepdims=True), np.abs(terms).sum(axis=1, keepdims=True)
-            nothing, whole = _shape(np.zeros(m), feature), _shape(totals[:, 0], feature)
-            cancelled = np.abs(totals) <= 0.1 * sizes  # then a term's part of the total says little
-            parts = np.abs(terms) / np.where(sizes > 0, sizes, 1.0)
-            np.divide(terms, totals, out=parts, where=~cancelled)
-            return nothing, (whole - nothing)[:, None] * parts
-        changes, nothing = np.zeros((m, n)), np.zeros(m)
-        for order in (1, -1):
-            told = np.stack([_shape(row, feature) for row in rate * self._given_prefixes(voice, codes[::order], asked)])
-            nothing = told[0]
-            changes += np.diff(told, axis=0)[::order].T / 2
-        return nothing, changes
-
-    def _given_prefixes(self, voice: Voice, codes: NDArray[np.int32], asked: NDArray[np.int64]) -> Array:
-        """The scores of items given the first 0, 1, ..., n of the codes (n + 1, m)."""
-        if isinstance(voice, KernelVoice):
-            return condition.scores_given_prefixes(voice.kernel, codes, asked)
-        scores = np.empty((len(codes) + 1, len(self._voiced_items)))
-        voice.write_scores(prefixes(codes), scores)
-        return scores[:, asked]
 
     # -- Parameters and files ----------------------------------------------------------------------
 
@@ -579,22 +488,13 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         Voices of your own cannot be saved: pickle the model instead, if they can be pickled.
         """
         _ = self.kernel_
-        told = []
-        for name, voice in self.voices_.items():
-            if type(voice).__name__ not in _SAVED:
-                raise ModelFileError(f"the voice {name!r} ({type(voice).__name__}) cannot be written to a model file")
-            told.append({"name": name, "model": type(voice).__name__, "params": persist.plain_params(asdict(voice))})
+        spoken, told = voices_contents(self.voices_)
         tensors, facts = self.estimator_.file_contents()
         own, slates = self._slate_contents()
-        tensors |= own
+        tensors |= own | spoken
         tensors |= {"baskets.indptr": self.baskets_.indptr, "baskets.indices": self.baskets_.indices}
         weights = self.relevance_.weights
         tensors |= {"theta": weights.theta, "theta.precision": weights.precision}
-        for name, voice in self.voices_.items():
-            if isinstance(voice, baselines.RidgeNeighbours):
-                rows = voice.rows_
-                tensors |= {f"voice.{name}.indptr": rows.indptr, f"voice.{name}.columns": rows.columns}
-                tensors[f"voice.{name}.values"] = rows.values.astype(np.float32)
         params = persist.plain_params(super().get_params())
         info = {"model": type(self).__name__, "params": params, "kernel": facts, "voices": told}
         if self.newcomers_ is not None:
@@ -611,25 +511,15 @@ class ConditionalDPP(ScoresItems, BaseDPP):
                 raise ParameterError(f"its kernel is a {type(estimator).__name__}")
             kernel = type(estimator)(**estimator.get_params())
             params = cls._own_params({name: info["params"].get(name) for name in ("n_jobs", "random_state")})
-            voices, relevance = {}, []
             items, late = estimator.items_, info.get("newcomers")
             voiced = items if late is None else items.subset(range(int(late["n_known"])))
             baskets = Baskets(tensors["baskets.indptr"], tensors["baskets.indices"], voiced)
-            for told in info["voices"]:
-                name, voice = str(told["name"]), _SAVED[told["model"]](**told["params"])
-                if f"voice.{name}.values" in tensors:
-                    parts = (tensors[f"voice.{name}.{part}"] for part in Rows._fields)
-                    voice.take_rows(baskets, Rows.checked(len(voiced), *parts))  # type: ignore[attr-defined]
-                else:
-                    voice.fit(baskets)
-                voices[name] = voice
-                word = KINDS[name].part_of if name in KINDS else voice
-                if word not in relevance:
-                    relevance.append(word)
-            model = cls(kernel, tuple(relevance), **params)
+            voices, relevance = restored_voices(tensors, info["voices"], baskets)
+            model = cls(kernel, relevance, **params)
             theta, precision = tensors["theta"], tensors["theta.precision"]
-            F = sum(len(KINDS[name].features) if name in KINDS else 1 for name in voices) + 1
-            if theta.shape != (2, F) or precision.shape != (2 * F, 2 * F) or not np.isfinite(theta).all():
+            F = sum(len(features_of(name)) for name in voices) + 1
+            numbers = theta.dtype.kind == precision.dtype.kind == "f" and np.isfinite(theta).all()
+            if theta.shape != (2, F) or precision.shape != (2 * F, 2 * F) or not numbers:
                 raise ParameterError("its weights do not fit its voices")
             everything = Baskets(baskets.indptr, baskets.indices, items)
             model._take(estimator, voices, Weights(theta, precision), everything, int(info["n_updates"]))
@@ -642,84 +532,11 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         return model
 
 
-class ListeningBasket:
-    """What `ConditionalDPP.grow` returns: add items, ask for suggestions."""
-
-    def __init__(self, model: ConditionalDPP, basket: Iterable[Any]) -> None:
-        self._model = model
-        self._codes = as_codes(basket, model.known_items).tolist()
-
-    @property
-    def items(self) -> list[Hashable]:
-        """The items of the basket, in the order in which they came."""
-        return [self._model.items_[code] for code in self._codes]
-
-    def add(self, item: Any) -> ListeningBasket:
-        """Put an item into the basket; one that is there already changes nothing."""
-        code = self._model.items_.code(item)
-        if code not in self._codes:
-            self._codes.append(code)
-        return self
-
-    def probabilities(self) -> Array:
-        """P(next = i | basket) for every item, 0 for those in it."""
-        return self._model.predict_next(self.items)
-
-    def recommend(
-        self, N: int = 10, *, candidates: Iterable[Any] | None = None, exclude: Iterable[Any] | None = None
-    ) -> tuple[NDArray[Any], Array]:
-        """The N most probable next items, only candidates and nothing excluded, and P(next = i | A), best first."""
-        return self._model.recommend(self.items, N, candidates=candidates, exclude=exclude)
+def _held_out(n_baskets: int, *, share: float, seed: int) -> NDArray[np.int64]:
+    n_held = min(max(round(share * n_baskets), 1), max(n_baskets - 1, 1))
+    return np.sort(stream(seed).permutation(n_baskets)[:n_held])
 
 
-_SAVED: dict[str, type[Baseline]] = {
-    kind.__name__: kind
-    for kind in (baselines.Popularity, baselines.RidgeNeighbours, baselines.ItemKNN, baselines.BasketNeighbours,
-                 baselines.EASE)
-}  # fmt: skip
-
-
-def _kinds(relevance: Sequence[Any]) -> dict[str, Any]:
-    """The voices by name: a row of the table, or a model of the user's."""
-    if isinstance(relevance, str) or not isinstance(relevance, Iterable):
-        raise ParameterError(f"relevance must be a sequence of names and models, got {relevance!r}")
-    words = list(dict.fromkeys(kind.part_of for kind in KINDS.values()))
-    kinds: dict[str, Any] = {}
-    for voice in relevance:
-        if isinstance(voice, str):
-            if voice not in words:
-                raise ParameterError(f"relevance knows {', '.join(map(repr, words))}, and models; got {voice!r}")
-            kinds |= {name: kind for name, kind in KINDS.items() if kind.part_of == voice}
-        elif hasattr(voice, "predict_next") and not isinstance(voice, type):
-            name = base = type(voice).__name__
-            count = 1
-            while name in kinds:
-                count += 1
-                name = f"{base}{count}"
-            kinds[name] = voice
-        else:
-            raise ParameterError(f"a voice needs predict_next, which {voice!r} lacks")
-    return kinds
-
-
-def _fitted(kinds: Mapping[str, Any], train: Baskets) -> dict[str, Any]:
-    """The voices, fitted to these baskets; a model of the user's that is fitted already stays as it is."""
-    voices: dict[str, Any] = {}
-    for name, kind in kinds.items():
-        if name in KINDS:
-            voices[name] = kind.make().fit(train)
-        elif not isinstance(kind, Baseline) and (hasattr(kind, "items_") or not hasattr(kind, "fit")):
-            voices[name] = kind
-        else:
-            voices[name] = deepcopy(kind).fit(train)
-        if isinstance(voices[name], baselines.RidgeNeighbours):  # a file holds float32: no other answers after loading
-            rows = voices[name].rows_
-            voices[name].rows_ = rows._replace(values=rows.values.astype(np.float32).astype(np.float64))
-    return voices
-
-
-def _shape(x: Array, feature: Feature) -> Array:
-    """A feature of scores, as `compiled.relevance` has it."""
-    out: Array = np.empty((1, len(x)))
-    compiled.relevance.write_feature(np.ascontiguousarray(x)[None], feature.shape, feature.floor, np.ones(1), out)
-    return out.ravel()
+def not_in(held: NDArray[np.int64], n_baskets: int) -> NDArray[np.int64]:
+    """The baskets that are seen: all but those held out; a single one is both."""
+    return np.setdiff1d(np.arange(n_baskets), held) if n_baskets > 1 else held

@@ -12,7 +12,7 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.kernel import Array, Kernel
 from contradpp.dpp.rank import top_n
 from contradpp.errors import RankError
-from contradpp.models.queries import allowed_codes, as_codes, check_count
+from contradpp.models.queries import Suggests, allowed_codes, as_codes, check_count
 
 
 class GrowingBasket:
@@ -62,3 +62,33 @@ class GrowingBasket:
         free = self._set.open_to & allowed_codes(self._items, candidates, exclude)
         best = top_n(np.where(free, shares, -np.inf)[None], min(int(N), int(free.sum())))[0]
         return self._items.take(best.tolist()), shares[best]
+
+
+class ListeningBasket:
+    """What `ConditionalDPP.grow` returns: add items, ask for suggestions; each is a new question to the model."""
+
+    def __init__(self, model: Suggests, basket: Iterable[Any]) -> None:
+        self._model = model
+        self._codes = as_codes(basket, model.known_items).tolist()
+
+    @property
+    def items(self) -> list[Hashable]:
+        """The items of the basket, in the order in which they came."""
+        return [self._model.known_items[code] for code in self._codes]
+
+    def add(self, item: Any) -> ListeningBasket:
+        """Put an item into the basket; one that is there already changes nothing."""
+        code = self._model.known_items.code(item)
+        if code not in self._codes:
+            self._codes.append(code)
+        return self
+
+    def probabilities(self) -> Array:
+        """P(next = i | basket) for every item, 0 for those in it."""
+        return self._model.predict_next(self.items)
+
+    def recommend(
+        self, N: int = 10, *, candidates: Iterable[Any] | None = None, exclude: Iterable[Any] | None = None
+    ) -> tuple[NDArray[Any], Array]:
+        """The N most probable next items, only candidates and nothing excluded, and P(next = i | A), best first."""
+        return self._model.recommend(self.items, N, candidates=candidates, exclude=exclude)

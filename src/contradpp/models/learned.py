@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from contradpp._random import RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import as_baskets
-from contradpp.data.features import ItemFeatures
+from contradpp.data.item_features import ItemFeatures
 from contradpp.data.vocabulary import Labels
 from contradpp.dpp import persist
 from contradpp.errors import MissingExtraError, ParameterError
@@ -23,6 +23,7 @@ from contradpp.learn import fit as learning
 from contradpp.learn.callbacks import Callback, ProgressBar
 from contradpp.learn.checkpoint import DEFAULT_EVERY, Keeper
 from contradpp.learn.params import TABLE, Parameter, Params
+from contradpp.learn.problem import UPDATE, Given, Known
 from contradpp.models.base import BaseDPP
 from contradpp.models.kin import Arrivals, Kin, arriving, enlarged_kernel
 
@@ -95,17 +96,16 @@ class LearnedDPP(BaseDPP):
             after which a silent worker counts as lost (120), `restarts` (3), and `columns` of the files.
         """
         del y
-        given = learning.Given(baskets, sample_weight, negatives, negative_weight, validation)
+        given = Given(baskets, sample_weight, negatives, negative_weight, validation)
         features, items = None, None
+        if engine is not None:
+            long_run = {"checkpoint": checkpoint, "resume": resume, "checkpoint_every": checkpoint_every}
+            fit_on(engine, self, given, callbacks, item_features, **long_run, **cluster)
+            return self
         if item_features is not None:
-            if engine is not None:
-                raise ParameterError(f"engine={engine!r} does not take item_features")
             train = as_baskets(baskets)
             features, items = ItemFeatures.learn(item_features, train.items), train.items
             given = replace(given, baskets=train)
-        if engine is not None:
-            long_run = {"checkpoint": checkpoint, "resume": resume, "checkpoint_every": checkpoint_every}
-            return self._fit_on(engine, given, callbacks, **long_run, **cluster)
         if cluster:
             raise TypeError(f"fit() got arguments that only an engine takes: {', '.join(cluster)}")
         params, keeper = self.training_params(), Keeper.of(checkpoint, resume=resume, every=checkpoint_every)
@@ -145,8 +145,8 @@ class LearnedDPP(BaseDPP):
         known = self._known_so_far()
         params = self.training_params(max_iter=int(n_iter), settings=None)
         n_updates = self.n_updates_ + 1  # each call has random streams of its own; one that is refused does not count
-        seed = root_seed(stream(root_seed(self.random_state), learning.UPDATE, n_updates))
-        given = learning.Given(baskets, sample_weight, negatives, negative_weight)
+        seed = root_seed(stream(root_seed(self.random_state), UPDATE, n_updates))
+        given = Given(baskets, sample_weight, negatives, negative_weight)
         take = partial(self.take, n_updates=n_updates)
         learning.learn_more(
             given, params, seed, known, take, callbacks=self._watchers(callbacks), model_of=self._model_of
@@ -221,25 +221,8 @@ class LearnedDPP(BaseDPP):
     def _watchers(self, callbacks: Sequence[Callback]) -> list[Callback]:
         return [*callbacks, ProgressBar()] if self.verbose else list(callbacks)
 
-    def _known_so_far(self) -> learning.Known:
-        return learning.Known(self.kernel_, self.items_, self.item_counts_, self.n_baskets_)
-
-    def _fit_on(self, engine: str, given: learning.Given, callbacks: Sequence[Callback], **how: Any) -> Self:
-        """Let an engine do it: a function that is registered as an entry point, so that models need not know it."""
-        engines = {found.name: found for found in entry_points(group="contradpp.engines")}
-        Parameter("engine", "", choices=tuple(engines)).check(engine)
-        unused = {"sample_weight": given.sample_weight, "negatives": given.negatives, "callbacks": callbacks or None}
-        for name, value in (unused | {"negative_weight": given.negative_weight}).items():
-            if value is not None:
-                raise ParameterError(f"engine={engine!r} does not take {name}")
-        if self.training_params().objective == "choice":
-            raise ParameterError(f"engine={engine!r} does not learn from choices yet: objective='choice'")
-        try:
-            train = engines[engine].load()
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(f"engine={engine!r} needs the extra: pip install 'contradpp[{engine}]'") from error
-        train(self, given.baskets, validation=given.validation, **how)
-        return self
+    def _known_so_far(self) -> Known:
+        return Known(self.kernel_, self.items_, self.item_counts_, self.n_baskets_)
 
     # -- scikit-learn and files --------------------------------------------------------------------
 
@@ -269,3 +252,23 @@ class LearnedDPP(BaseDPP):
         self.n_baskets_, self.n_updates_ = float(training["n_baskets"]), int(training["n_updates"])
         if info.get("features") is not None:
             self.kin_ = Kin.restored(tensors, info["features"], len(self.items_))
+
+
+def fit_on(
+    engine: str, model: Any, given: Given, callbacks: Sequence[Callback], item_features: Any, **how: Any
+) -> None:
+    """Let an engine fit a model: a function that is registered as an entry point, so that models need not know it."""
+    engines = {found.name: found for found in entry_points(group="contradpp.engines")}
+    Parameter("engine", "", choices=tuple(engines)).check(engine)
+    unused = {
+        "sample_weight": given.sample_weight, "negatives": given.negatives, "negative_weight": given.negative_weight,
+        "callbacks": callbacks or None, "item_features": item_features,
+    }  # fmt: skip
+    for name, value in unused.items():
+        if value is not None:
+            raise ParameterError(f"engine={engine!r} does not take {name}")
+    try:
+        train = engines[engine].load()
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"engine={engine!r} needs the extra: pip install 'contradpp[{engine}]'") from error
+    train(model, given.baskets, validation=given.validation, **how)

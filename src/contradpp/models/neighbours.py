@@ -18,7 +18,8 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, pointers, sums_over_sets, take_sets
 from contradpp.dpp import compiled
 from contradpp.errors import DataError, ParameterError
-from contradpp.learn.partners import co_occurrences, regress_on_neighbours
+from contradpp.learn.partners import co_occurrences
+from contradpp.models.labour import Labour
 from contradpp.models.rows import Rows, Sums
 from contradpp.models.scores import Array, Baseline, LeftOut, write_blocks
 
@@ -63,13 +64,14 @@ class ItemKNN(Baseline):
     K1: float = 1.2
     B: float = 0.75
 
-    def _learn(self, train: Baskets) -> None:
+    def _learn(self, labour: Labour) -> None:
         at_least(0, shrinkage=self.shrinkage, K1=self.K1, B=self.B)
         if self.neighbours is not None:
             at_least(1, neighbours=self.neighbours)
         if self.weights not in ("cosine", "share", "bm25"):
             raise ParameterError(f"weights must be 'cosine', 'share' or 'bm25', got {self.weights!r}")
-        together, norms = self._together(train), self._norms(train.item_counts, train)
+        train = labour.train
+        together, norms = self._together(labour), self._norms(train.item_counts, train)
         denominator = (norms.base + norms.row[together.owners]) * (norms.base + norms.column[together.columns])
         values = together.values / (denominator + self._added)
         self.bias_ = tie_break(train, values)
@@ -89,7 +91,7 @@ class ItemKNN(Baseline):
         """As `Baseline.leave_out`, exactly: the basket is taken out of the counts."""
         del n_folds, random_state
         train = self._own(baskets)
-        together, counts = self._together(train), train.item_counts
+        together, counts = self._together(Labour(train)), train.item_counts
         norms, fewer = self._norms(counts, train), self._norms(np.maximum(counts - 1, 0), train)
         lengths = np.diff(together.indptr)
 
@@ -106,9 +108,11 @@ class ItemKNN(Baseline):
 
         return lambda numbers, out: write_blocks(write, train.sets, numbers, out, self.n_jobs)
 
-    def _together(self, train: Baskets) -> Rows:
-        sets = train.sets
-        return Rows.of(co_occurrences(sets, self._set_weights(sets, train), train.n_items))
+    def _together(self, labour: Labour) -> Rows:
+        if self.weights != "bm25":
+            return labour.together
+        train = labour.train
+        return Rows.of(co_occurrences(train.sets, self._set_weights(train.sets, train), train.n_items))
 
     def _set_weights(self, sets: Sets, train: Baskets) -> Array:
         """How much a set counts for each pair of its items."""
@@ -168,18 +172,14 @@ class RidgeNeighbours(Baseline):
     dropout: float = 0.0
     n_jobs: int | None = None
 
-    def _learn(self, train: Baskets) -> None:
+    def _learn(self, labour: Labour) -> None:
         at_least(1, n_neighbours=self.n_neighbours)
         if not 0 < self.ridge < np.inf:
             raise ParameterError(f"ridge must be positive, got {self.ridge!r}")
         if not 0 <= self.dropout < 1:
             raise ParameterError(f"dropout must lie in [0, 1), got {self.dropout!r}")
-        M, counts = train.n_items, train.item_counts.astype(np.float64)
-        together = Rows.of(co_occurrences(train.sets, np.ones(train.n_baskets), M))
-        diagonal = self.ridge + self.dropout / (1 - self.dropout) * counts
-        jobs = resolve_n_jobs(self.n_jobs)
-        found = regress_on_neighbours(*together, counts, diagonal, self.n_neighbours, jobs)
-        self.take_rows(train, Rows.of(found))
+        diagonal = self.ridge + self.dropout / (1 - self.dropout) * labour.train.item_counts
+        self.take_rows(labour.train, labour.regress(diagonal, self.n_neighbours, resolve_n_jobs(self.n_jobs)))
 
     def take_rows(self, train: Baskets, rows: Rows) -> None:
         """Take over the rows that these baskets gave once."""
@@ -230,9 +230,10 @@ class BasketNeighbours(Baseline):
     random_state: int = 0
     n_jobs: int | None = None
 
-    def _learn(self, train: Baskets) -> None:
+    def _learn(self, labour: Labour) -> None:
         at_least(1, n_neighbours=self.n_neighbours, max_postings=self.max_postings)
         at_least(0, power=self.power, size_damping=self.size_damping, shrinkage=self.shrinkage)
+        train = labour.train
         counts, weights = train.item_counts, np.log1p(train.n_baskets / np.maximum(train.item_counts, 1))
         order = stream(self.random_state).permutation(train.n_baskets)
         shuffled = take_sets(train.sets, order)

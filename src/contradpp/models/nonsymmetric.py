@@ -15,10 +15,9 @@ from contradpp.dpp.kernel import Array, Kernel, checked_factors
 from contradpp.dpp.rank import top_n
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError, RankError
+from contradpp.models.base import ONE_SIDED
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.queries import as_ids, check_count
-
-ONE_SIDED = 1.64  # standard errors of a lower bound that holds nineteen times in twenty
 
 
 class NonsymmetricDPP(LearnedDPP):
@@ -228,7 +227,7 @@ class NonsymmetricDPP(LearnedDPP):
         """The N items most alike to `item`, and how alike: |cos| of the angle in the symmetric part of L.
 
         It is what keeps two items apart: det L_{ij} = L_ii L_jj (1 − cos² + s²), s their scaled skew entry, which
-        brings them together.
+        brings them together. The order is that of a lower bound: see `LowRankDPP.similar_items`.
         """
         return super().similar_items(item, N)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Lookup, Vocabulary, check_unknown, unknown_items
-from contradpp.dpp.rank import top_n
+from contradpp.dpp.rank import best_columns, without_blanks
 from contradpp.errors import ContradppError, DataError, ParameterError, UnknownItemError
 
 
@@ -132,6 +132,18 @@ class Suggests(ABC):
             raise unknown_items(missing, len(self.known_items))
         return [item for item in found if item is not None]
 
+    def predict_next(self, baskets: Any, *, unknown: str = "error") -> NDArray[np.float64]:
+        """P(next = i | A) for every basket A and item i: (n, M), 0 for i in A, rows sum to 1; (M,) for one basket.
+
+        A basket with as many items as a DPP's kernel has rank raises `RankError`, because every larger set has
+        probability zero.
+        """
+        queries = as_queries(baskets, self.known_items, unknown=unknown)
+        out = np.empty((queries.sets.count, len(self.known_items)))
+        for first, last, shares in self._next_shares(queries.sets):
+            out[first:last] = shares
+        return out[0] if queries.single else out
+
     def recommend(
         self,
         baskets: Any,
@@ -190,12 +202,8 @@ class Suggests(ABC):
             values = np.log(shares + damping / M) - usual
             values[:, ruled_out] = -np.inf
             values[shares == 0] = -np.inf
-            best = top_n(values, n)
-            there = np.take_along_axis(values, best, axis=1) > -np.inf
-            codes[first:last] = np.where(there, best, -1)
-            probabilities[first:last] = np.where(there, np.take_along_axis(shares, best, axis=1), 0.0)
-        width = int((codes >= 0).sum(axis=1).max(initial=0))
-        return codes[:, :width], probabilities[:, :width]
+            codes[first:last], probabilities[first:last] = best_columns(values, shares, n)
+        return without_blanks(codes, probabilities)
 
 
 def _damping(rank_by: str | float) -> float:

@@ -2,129 +2,40 @@
 
     P(next = j | A) ∝ exp(Σ_f θ_f(|A|) f_j(A)),        θ(n) = θ₀ + θ₁ log n.
 
-A voice scores items given a basket (`models/scores.py` has the interface); a feature f is such a score in one of a few
-shapes. θ maximises the likelihood of held-out items given the rest of their baskets, which no voice has seen. This is
-concave in θ: the contrastive objective of the kernel, in closed form.
+The features f are scores of voices (`models/voices.py`) in one of a few shapes. θ maximises the likelihood of held-out
+items given the rest of their baskets, which no voice has seen. This is concave in θ: the contrastive objective of the
+kernel, in closed form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
-from contradpp._threads import blas_threads, run_blocks
+from contradpp._threads import run_blocks
 from contradpp.data.baskets import Baskets
-from contradpp.data.sets import Sets, runs, take_sets, without_each
+from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp import compiled, condition
+from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import NumericalError
-from contradpp.models.baselines import BasketNeighbours, ItemKNN, Popularity, RidgeNeighbours
+from contradpp.models.baselines import Popularity
 from contradpp.models.scores import Baseline
+from contradpp.models.voices import KERNEL, Feature, KernelVoice, OtherVoice, Voice, features_of
 
 Array = NDArray[np.float64]
 Entries = NDArray[np.int64]
 
-PLAIN, ROOT, LOG = 0, 1, 2  # as in compiled.relevance
 N_QUESTIONS = 4000  # held-out items from which θ is learned
 N_BEST, N_RANDOM = 60, 240  # competitors of each: the best of every voice, and a sample that stands for the rest
 ALL_UP_TO = 600  # items: all of them compete
 SCORES_PER_BLOCK = 2**20
 PRIOR = 10.0  # the precision of θ before any data, in units of a feature's spread: as if from some ten questions
-
-
-class Feature(NamedTuple):
-    """A shape of a voice's score x: x, its signed root, or log(x + floor)."""
-
-    shape: int
-    floor: float = 0.0
-    mean: bool = False  # x is divided by the size of the basket first
-
-
-class Voice(Protocol):
-    """What is asked of a voice: see `models/scores.py`."""
-
-    def write_scores(self, sets: Sets, out: Array) -> None:
-        """Write the scores of all items given every set."""
-
-    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
-        """Write the scores of all items given every set without each of its entries."""
-
-
-class Kind(NamedTuple):
-    """A voice by name: how it is made, and its features. `part_of` is the word by which a user asks for it."""
-
-    make: Callable[[], Baseline]
-    features: tuple[Feature, ...]
-    part_of: str
-
-
-# Settings were chosen on validation parts of amazon, uk and belgian (docs/beyond.md).
-KINDS = {
-    "popularity": Kind(Popularity, (Feature(LOG),), "popularity"),
-    "ridge": Kind(lambda: RidgeNeighbours(ridge=20.0), (Feature(PLAIN), Feature(ROOT)), "ridge"),
-    "share": Kind(lambda: ItemKNN(weights="share"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
-    "cosine": Kind(lambda: ItemKNN(weights="cosine"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
-    "baskets": Kind(lambda: BasketNeighbours(shrinkage=3.0), (Feature(LOG, 1e-4),), "baskets"),
-}
-DEFAULT = ("popularity", "ridge", "neighbours", "baskets")
-KERNEL = "kernel"  # the name of the DPP among the voices
-OF_OTHERS = (Feature(LOG, 1e-6),)  # of a model of the user's: its probabilities
-
-
-@dataclass
-class KernelVoice:
-    """The DPP: det L_{A∪j} / det L_A."""
-
-    kernel: Kernel
-    n_items: int  # that the voices know: the kernel may have others behind them, which came later
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        """The logarithm, of at least 1e-9 of what a mean item has on its own."""
-        return (Feature(LOG, 1e-9 * float(self.kernel.squared_norms[: self.n_items].mean())),)
-
-    def write_scores(self, sets: Sets, out: Array) -> None:
-        """See `Voice`."""
-        with blas_threads(1):
-            out[:] = condition.scores_given(self.kernel, sets)[:, : self.n_items]
-
-    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
-        """See `Voice`."""
-        told = out if self.n_items == self.kernel.n_items else np.empty((len(out), self.kernel.n_items))
-        with blas_threads(1):
-            condition.write_scores_without_each(self.kernel, sets, told)
-        if told is not out:
-            out[:] = told[:, : self.n_items]
-
-
-@dataclass
-class OtherVoice:
-    """A model of the user's with `predict_next`, whose catalogue may be another."""
-
-    model: Any
-    items: Vocabulary
-
-    def write_scores(self, sets: Sets, out: Array) -> None:
-        """See `Voice`."""
-        asked = Baskets(sets.indptr, sets.indices, self.items)
-        known: Any = getattr(self.model, "items_", self.items)
-        if list(known) == list(self.items):
-            out[:] = self.model.predict_next(asked)
-            return
-        mine = np.array([self.items.code(item) if item in self.items else -1 for item in known])
-        told = np.asarray(self.model.predict_next(asked.recode(Vocabulary(known), unknown="ignore")))
-        out[:] = 0.0
-        out[:, mine[mine >= 0]] = told[:, mine >= 0]
-
-    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
-        """See `Voice`."""
-        self.write_scores(without_each(sets), out)
 
 
 class Weights(NamedTuple):
@@ -149,6 +60,19 @@ class Relevance:
     voices: Mapping[str, Voice]
     features: Mapping[str, tuple[Feature, ...]]
     weights: Weights = field(default_factory=lambda: Weights(np.empty((2, 0)), np.empty((0, 0))))
+
+    @classmethod
+    def of(
+        cls, kernel: Kernel, voices: Mapping[str, Any], items: Vocabulary, weights: Weights | None = None
+    ) -> Relevance:
+        """These voices, models of the user's among them, and the kernel, over the items that the voices know."""
+        asked: dict[str, Voice] = {
+            name: voice if isinstance(voice, Baseline) else OtherVoice(voice, items) for name, voice in voices.items()
+        }
+        features = {name: features_of(name) for name in voices}
+        own = KernelVoice(kernel, len(items))
+        told = {} if weights is None else {"weights": weights}
+        return cls(asked | {KERNEL: own}, features | {KERNEL: own.features}, **told)
 
     def __post_init__(self) -> None:
         if not self.weights.theta.size:

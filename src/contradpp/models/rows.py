@@ -81,24 +81,19 @@ class Sums(NamedTuple):
     bias: Array  # (M,)
     matrix: Rows | Array | None  # S; its diagonal does not matter
 
-    def write(self, sets: Sets, out: Array) -> None:
-        """out[s] = the sum of the rows of set s, without the bias (n_sets, M)."""
-        if isinstance(self.matrix, Rows):
-            compiled.neighbours.sum_rows(*self.matrix, sets.indices, sets.indptr, out)
-        elif self.matrix is None:
-            out[:] = 0.0
-        else:
-            out[:] = indicator(sets, len(self.bias)) @ self.matrix
+    def write(self, sets: Sets, out: Array, *, each: bool = False) -> None:
+        """out[s] = the sum of the rows of set s, without the bias (n_sets, M).
 
-    def write_without_each(self, sets: Sets, out: Array) -> None:
-        """out[e] = the sum of the rows of e's set but its own, for every entry e (nnz, M)."""
+        With `each`, out[e] = the sum of the rows of e's set but its own, for every entry e (nnz, M).
+        """
         if isinstance(self.matrix, Rows):
-            compiled.neighbours.sum_other_rows(*self.matrix, sets.indices, sets.indptr, out)
+            add = compiled.neighbours.sum_other_rows if each else compiled.neighbours.sum_rows
+            add(*self.matrix, sets.indices, sets.indptr, out)
         elif self.matrix is None:
             out[:] = 0.0
         else:
-            owner = np.repeat(np.arange(sets.count), sets.sizes)
-            out[:] = (indicator(sets, len(self.bias)) @ self.matrix)[owner] - self.matrix[sets.indices]
+            sums = indicator(sets, len(self.bias)) @ self.matrix
+            out[:] = sums[np.repeat(np.arange(sets.count), sets.sizes)] - self.matrix[sets.indices] if each else sums
 
     def contributions(self, codes: NDArray[np.int32], item: int) -> Array:
         """S[a, item] for every a."""

@@ -36,9 +36,10 @@ from contradpp._threads import resolve_n_jobs, run_blocks
 from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.sets import Sets, runs, take_sets, without_each
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.rank import top_n
+from contradpp.dpp.rank import best_columns, without_blanks
 from contradpp.errors import DataError, NotFittedError, ParameterError
-from contradpp.models.queries import Suggests, as_queries
+from contradpp.models.labour import Labour
+from contradpp.models.queries import Suggests
 from contradpp.models.rows import Sums
 
 Array = NDArray[np.float64]
@@ -61,14 +62,6 @@ class ScoresItems(Suggests):
     @abstractmethod
     def as_shares(self, scores: Array, sets: Sets) -> Array:
         """The scores as probabilities, 0 for items in the set; `scores` may be overwritten."""
-
-    def predict_next(self, baskets: Any, *, unknown: str = "error") -> Array:
-        """P(next = i | A) for every basket A and item i: (n, M), 0 for i in A, rows sum to 1; (M,) for one basket."""
-        queries = as_queries(baskets, self.known_items, unknown=unknown)
-        shares = np.empty((queries.sets.count, len(self.known_items)))
-        for first, last, part in self._next_shares(queries.sets):
-            shares[first:last] = part
-        return shares[0] if queries.single else shares
 
     def _next_shares(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
         step = max(SCORES_PER_BLOCK // len(self.known_items), 1)
@@ -93,14 +86,10 @@ class ScoresItems(Suggests):
             normalised = self.as_shares(scores.copy(), part)
             scores[:, ~allowed] = -np.inf
             scores[np.repeat(np.arange(part.count), part.sizes), part.indices] = -np.inf
-            best = top_n(scores, n)
-            there = np.take_along_axis(scores, best, axis=1) > -np.inf
-            codes[rows] = np.where(there, best, -1)
-            shares[rows] = np.where(there, np.take_along_axis(normalised, best, axis=1), 0.0)
+            codes[rows], shares[rows] = best_columns(scores, normalised, n)
 
         run_blocks(work, -(-sets.count // step), resolve_n_jobs(self.n_jobs))
-        width = int((codes >= 0).sum(axis=1).max(initial=0))
-        return codes[:, :width], shares[:, :width]
+        return without_blanks(codes, shares)
 
 
 class Baseline(ScoresItems):
@@ -114,9 +103,14 @@ class Baseline(ScoresItems):
         """Learn from baskets: a `Baskets`, or a list of lists of items."""
         del y
         train = as_baskets(baskets)
+        return self.fit_by(Labour(train))
+
+    def fit_by(self, labour: Labour) -> Self:
+        """Learn from the baskets of whoever does the counting: several models may share it."""
+        train = labour.train
         if not train.n_baskets or not train.n_items:
             raise DataError(f"{type(self).__name__} needs at least one basket and one item to learn from")
-        self._learn(train)
+        self._learn(labour)
         self.items_, self.item_counts_ = train.items, train.item_counts
         return self
 
@@ -128,7 +122,7 @@ class Baseline(ScoresItems):
         return self.items_
 
     @abstractmethod
-    def _learn(self, train: Baskets) -> None:
+    def _learn(self, labour: Labour) -> None:
         """Take what is needed from the training baskets."""
 
     def scores(self, sets: Sets) -> Array:
@@ -162,7 +156,7 @@ class Baseline(ScoresItems):
         if self.sums() is None:
             self.write_scores(without_each(sets), out)
         else:
-            self._known_sums().write_without_each(sets, out)
+            self._known_sums().write(sets, out, each=True)
 
     def contributions(self, codes: NDArray[np.int32], item: int) -> Array:
         """How much of the score of an item given a set each item of the set is responsible for (|A|,)."""

@@ -161,15 +161,15 @@ def best_times(works: Iterable[Callable[[], object]], rounds: int) -> list[float
     return [float(best) for best in times.min(axis=0)]
 
 
-def best_rounds(fits: Sequence[tuple[Baskets, int, str, int]]) -> list[float]:
-    """The shortest round over the data of each (baskets, K, objective, threads), two fits of each in turn."""
-    return [min(pair) for pair in zip(*([_round(*one) for one in fits] for _ in range(2)), strict=True)]
+def best_rounds(fits: Sequence[tuple[Baskets, Any]], times: int = 2) -> list[float]:
+    """The shortest round over the data of each (baskets, model), so many fits of each in turn."""
+    return [min(turns) for turns in zip(*([_round(*one) for one in fits] for _ in range(times)), strict=True)]
 
 
-def _round(baskets: Baskets, K: int, objective: str, n_jobs: int) -> float:
+def _round(baskets: Baskets, model: Any) -> float:
     """The shortest round of a fit, the first one left out."""
-    model = LowRankDPP(K, objective=objective, n_jobs=n_jobs, max_iter=3, tol=0, random_state=0)
-    model.set_params(calibrate=None, oversize="drop").fit(baskets, validation=0.001)
+    model.set_params(max_iter=3, tol=0, random_state=0, calibrate=None, oversize="drop")
+    model.fit(baskets, validation=0.001)
     return float(np.diff([0.0, *(entry["seconds"] for entry in model.history_)])[1:].min())
 
 
@@ -211,10 +211,22 @@ def epochs(quick: bool) -> Iterator[SpeedFigure]:
     """A round of each objective over one of `mle`, batch 1000, one thread."""
     del quick
     goals = {"dynamic": 1.3, "explicit": 1.3, "exact": 2.0, "nce": 1.8}
-    base, *others = best_rounds([(shop("belgian"), 76, objective, 1) for objective in ("mle", *goals)])
+    base, *others = best_rounds(
+        [(shop("belgian"), LowRankDPP(76, objective=objective, n_jobs=1)) for objective in ("mle", *goals)]
+    )
     for (objective, goal), seconds in zip(goals.items(), others, strict=True):
         detail = f"{seconds:.2f} / {base:.2f} s"
         yield SpeedFigure(f"epoch of {objective} over mle", seconds / base, goal, True, detail=detail)
+
+
+def diagonal(quick: bool) -> Iterator[SpeedFigure]:
+    """A round of `exact` with D, V(16) and S(30) over one without D, whose V is as wide as the largest basket."""
+    for name, K in (("uk", 100), ("belgian", 76)):
+        baskets = shop(name).subset(shop(name).sizes <= K)  # what both can learn from
+        models = (NonsymmetricDPP(16, 30, n_jobs=1), NonsymmetricDPP(K, 30, diagonal=False, n_jobs=1))
+        ours, wide = best_rounds([(baskets, model) for model in models], 1 if quick else 3)
+        detail = f"{ours:.2f} / {wide:.2f} s"
+        yield SpeedFigure(f"epoch of exact, {name}: D + V(16) over V({K})", ours / wide, 0.5, True, detail=detail)
 
 
 def threads(quick: bool) -> Iterator[SpeedFigure]:
@@ -227,7 +239,7 @@ def threads(quick: bool) -> Iterator[SpeedFigure]:
             times += best_times([partial(np.matmul, square, square)], 5)
     detail = f"dgemm itself: {times[0] / times[1]:.2f}×"
     for objective in ("mle", "dynamic"):
-        one, two = best_rounds([(shop("belgian"), 76, objective, jobs) for jobs in (1, 2)])
+        one, two = best_rounds([(shop("belgian"), LowRankDPP(76, objective=objective, n_jobs=jobs)) for jobs in (1, 2)])
         yield SpeedFigure(f"two threads over one, epoch of {objective}", one / two, 1.7, False, detail=detail)
 
 
@@ -236,7 +248,7 @@ def catalogue(quick: bool) -> Iterator[SpeedFigure]:
     del quick
     shops = [made_up(20_000, 10_000, 9.3, catalogue=M) for M in (10_000, 1_000_000)]
     for objective, goal in (("dynamic", 1.5), ("mle", 3.0), ("exact", 3.0)):
-        small, large = best_rounds([(baskets, 64, objective, 1) for baskets in shops])
+        small, large = best_rounds([(baskets, LowRankDPP(64, objective=objective, n_jobs=1)) for baskets in shops])
         yield SpeedFigure(f"epoch of {objective}, M = 10⁶ over 10⁴", large / small, goal, True)
 
 
@@ -394,7 +406,7 @@ def start(quick: bool) -> Iterator[SpeedFigure]:
 
 
 GROUPS: dict[str, Callable[[bool], Iterator[SpeedFigure]]] = {
-    "gradients": gradients, "epochs": epochs, "threads": threads, "catalogue": catalogue, "next": next_item,
-    "recommend": recommend, "sample": sample, "rerank": rerank_lists, "conditional": conditional,
+    "gradients": gradients, "epochs": epochs, "diagonal": diagonal, "threads": threads, "catalogue": catalogue,
+    "next": next_item, "recommend": recommend, "sample": sample, "rerank": rerank_lists, "conditional": conditional,
     "memory": memory, "start": start,
 }  # fmt: skip

@@ -21,11 +21,13 @@ from contradpp.data.sets import Sets
 from contradpp.errors import MissingExtraError
 from contradpp.models.baselines import EASE, BasketNeighbours, Implicit, ItemKNN, Popularity, RidgeNeighbours
 from contradpp.models.conditional import ConditionalDPP
+from contradpp.models.labour import Labour
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
-from contradpp.models.relevance import KERNEL, Relevance
+from contradpp.models.relevance import Relevance
 from contradpp.models.rows import indicator
 from contradpp.models.scores import Array, Baseline
+from contradpp.models.voices import KERNEL
 
 OURS, WITHOUT_KERNEL = "conditional", "conditional-no-kernel"
 REGISTRIES = ("health", "bath", "apparel", "bedding", "diaper", "gear", "feeding")
@@ -113,9 +115,9 @@ def _ridges(told: Settings) -> tuple[float, ...]:
 class OneThread(Implicit):
     """A model of implicit, whose threads are its own: those of the matrix library would fight with them."""
 
-    def _learn(self, train: Baskets) -> None:
+    def _learn(self, labour: Labour) -> None:
         with blas_threads(1):
-            super()._learn(train)
+            super()._learn(labour)
 
 
 def _als(told: Settings) -> list[Any]:
@@ -162,11 +164,12 @@ class Item2Vec(Baseline):
     random_state: int = 0
     n_jobs: int | None = None
 
-    def _learn(self, train: Baskets) -> None:
+    def _learn(self, labour: Labour) -> None:
         try:
             from gensim.models import Word2Vec
         except ImportError as error:
             raise MissingExtraError("item2vec is gensim's: pip install 'contradpp[benchmark]'") from error
+        train = labour.train
         words = train.indices.astype(str).tolist()
         told = Word2Vec(
             [words[first:last] for first, last in pairwise(train.indptr.tolist())],
@@ -187,7 +190,8 @@ class Item2Vec(Baseline):
 class WithoutKernel(ConditionalDPP):
     """The conditional model whose kernel has no voice: what the DPP brings is the difference."""
 
-    def _new_kernel(self) -> Any:
+    def new_kernel(self) -> Any:
+        """As plain as can be."""
         return NonsymmetricDPP(1, 0, max_iter=1, n_jobs=self.n_jobs, random_state=self.random_state)
 
     def _relevance(self, estimator: Any, voices: Any, items: Any, weights: Any = None) -> Relevance:

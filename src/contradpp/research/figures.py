@@ -217,11 +217,13 @@ def quality_and_cost(groups: Mapping[str, Mapping[str, tuple[float, float]]], co
 def pareto(found: Mapping[str, tuple[Mapping[str, Sequence[tuple[float, float]]], str]]) -> Any:
     """Recall against variety, a panel per data set and a line per way; upwards and to the right is better."""
     figure, (panels,) = _panels(4.4 * len(found), 4.2, 1, len(found))
+    names = dict.fromkeys(name for curves, _ in found.values() for name in curves)  # not all are everywhere
+    places = {name: place for place, name in enumerate(sorted(names, key=lambda name: name != "ours"))}
     for panel, (data, (curves, goal)) in zip(panels, found.items(), strict=True):
-        for place, (name, points) in enumerate(sorted(curves.items(), key=lambda curve: curve[0] != "ours")):
+        for name, points in curves.items():
             recall, variety = np.transpose(points)
             style = "--" if name.startswith("pyversity") else "-"
-            color = "black" if name == "Top 10" else f"C{place}"
+            color = "black" if name == "Top 10" else f"C{places[name]}"
             panel.plot(variety, recall, style, marker="o", markersize=3, color=color, label=name,
                        linewidth=2.2 if name == "ours" else 1.0)  # fmt: skip
         top = curves["Top 10"][0][0]
@@ -230,5 +232,6 @@ def pareto(found: Mapping[str, tuple[Mapping[str, Sequence[tuple[float, float]]]
         panel.set_title(data)
         panel.set_xlabel(goal)
     panels[0].set_ylabel("recall of the hidden half")
-    panels[0].legend(frameon=False, fontsize=7)
+    lines = {line.get_label(): line for panel in panels for line in panel.lines if not line.get_label().startswith("_")}
+    figure.legend(handles=[lines[name] for name in places], loc="outside lower center", ncols=5, fontsize=8)
     return figure

@@ -13,7 +13,7 @@ from typing import Any
 from contradpp import __version__
 from contradpp.dpp.persist import write_atomically
 from contradpp.errors import ParameterError
-from contradpp.metrics.report import plain
+from contradpp.metrics.resampled import plain
 from contradpp.research import (
     benchmark,
     coldstart,

@@ -18,7 +18,8 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.sample import chain_steps
 from contradpp.errors import RankError
 from contradpp.models.base import BaseDPP
-from contradpp.models.conditional import ConditionalDPP, Explanation
+from contradpp.models.conditional import ConditionalDPP
+from contradpp.models.explain import Explanation
 from contradpp.models.queries import allowed_codes
 from contradpp.serve.catalogue import Ids, Search
 

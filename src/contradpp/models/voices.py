@@ -1,0 +1,205 @@
+"""The voices that a conditional DPP listens to: how each is made, asked, shaped into features, saved and restored.
+
+A voice scores items given a basket (`models/scores.py` has the interface); a feature is such a score in one of a few
+shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp._threads import blas_threads
+from contradpp.data.baskets import Baskets
+from contradpp.data.sets import Sets, without_each
+from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp import condition, persist
+from contradpp.dpp.kernel import Kernel
+from contradpp.errors import ModelFileError, ParameterError
+from contradpp.models.baselines import EASE, BasketNeighbours, ItemKNN, Popularity, RidgeNeighbours
+from contradpp.models.labour import Labour
+from contradpp.models.rows import Rows
+from contradpp.models.scores import Baseline
+
+Array = NDArray[np.float64]
+
+PLAIN, ROOT, LOG = 0, 1, 2  # as in compiled.relevance
+
+
+class Feature(NamedTuple):
+    """A shape of a voice's score x: x, its signed root, or log(x + floor)."""
+
+    shape: int
+    floor: float = 0.0
+    mean: bool = False  # x is divided by the size of the basket first
+
+
+class Voice(Protocol):
+    """What is asked of a voice: see `models/scores.py`."""
+
+    def write_scores(self, sets: Sets, out: Array) -> None:
+        """Write the scores of all items given every set."""
+
+    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
+        """Write the scores of all items given every set without each of its entries."""
+
+
+class Kind(NamedTuple):
+    """A voice by name: how it is made, and its features. `part_of` is the word by which a user asks for it."""
+
+    make: Callable[[], Baseline]
+    features: tuple[Feature, ...]
+    part_of: str
+
+
+# Settings were chosen on validation parts of amazon, uk and belgian (docs/beyond.md).
+KINDS = {
+    "popularity": Kind(Popularity, (Feature(LOG),), "popularity"),
+    "ridge": Kind(lambda: RidgeNeighbours(ridge=20.0), (Feature(PLAIN), Feature(ROOT)), "ridge"),
+    "share": Kind(lambda: ItemKNN(weights="share"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
+    "cosine": Kind(lambda: ItemKNN(weights="cosine"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
+    "baskets": Kind(lambda: BasketNeighbours(shrinkage=3.0), (Feature(LOG, 1e-4),), "baskets"),
+}
+DEFAULT = ("popularity", "ridge", "neighbours", "baskets")
+KERNEL = "kernel"  # the name of the DPP among the voices
+OF_OTHERS = (Feature(LOG, 1e-6),)  # of a model of the user's: its probabilities
+
+
+def features_of(name: str) -> tuple[Feature, ...]:
+    """The features of the voice of this name."""
+    return KINDS[name].features if name in KINDS else OF_OTHERS
+
+
+@dataclass
+class KernelVoice:
+    """The DPP: det L_{A∪j} / det L_A."""
+
+    kernel: Kernel
+    n_items: int  # that the voices know: the kernel may have others behind them, which came later
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The logarithm, of at least 1e-9 of what a mean item has on its own."""
+        return (Feature(LOG, 1e-9 * float(self.kernel.squared_norms[: self.n_items].mean())),)
+
+    def write_scores(self, sets: Sets, out: Array) -> None:
+        """See `Voice`."""
+        with blas_threads(1):
+            out[:] = condition.scores_given(self.kernel, sets)[:, : self.n_items]
+
+    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
+        """See `Voice`."""
+        told = out if self.n_items == self.kernel.n_items else np.empty((len(out), self.kernel.n_items))
+        with blas_threads(1):
+            condition.write_scores_without_each(self.kernel, sets, told)
+        if told is not out:
+            out[:] = told[:, : self.n_items]
+
+
+@dataclass
+class OtherVoice:
+    """A model of the user's with `predict_next`, whose catalogue may be another."""
+
+    model: Any
+    items: Vocabulary
+
+    def write_scores(self, sets: Sets, out: Array) -> None:
+        """See `Voice`."""
+        asked = Baskets(sets.indptr, sets.indices, self.items)
+        known: Any = getattr(self.model, "items_", self.items)
+        if list(known) == list(self.items):
+            out[:] = self.model.predict_next(asked)
+            return
+        mine = np.array([self.items.code(item) if item in self.items else -1 for item in known])
+        told = np.asarray(self.model.predict_next(asked.recode(Vocabulary(known), unknown="ignore")))
+        out[:] = 0.0
+        out[:, mine[mine >= 0]] = told[:, mine >= 0]
+
+    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
+        """See `Voice`."""
+        self.write_scores(without_each(sets), out)
+
+
+# -- What the user asks for ----------------------------------------------------------------------------------
+
+
+def kinds_of(relevance: Sequence[Any]) -> dict[str, Any]:
+    """The voices by name: a row of the table, or a model of the user's."""
+    if isinstance(relevance, str) or not isinstance(relevance, Iterable):
+        raise ParameterError(f"relevance must be a sequence of names and models, got {relevance!r}")
+    words = list(dict.fromkeys(kind.part_of for kind in KINDS.values()))
+    kinds: dict[str, Any] = {}
+    for voice in relevance:
+        if isinstance(voice, str):
+            if voice not in words:
+                raise ParameterError(f"relevance knows {', '.join(map(repr, words))}, and models; got {voice!r}")
+            kinds |= {name: kind for name, kind in KINDS.items() if kind.part_of == voice}
+        elif hasattr(voice, "predict_next") and not isinstance(voice, type):
+            name = base = type(voice).__name__
+            count = 1
+            while name in kinds:
+                count += 1
+                name = f"{base}{count}"
+            kinds[name] = voice
+        else:
+            raise ParameterError(f"a voice needs predict_next, which {voice!r} lacks")
+    return kinds
+
+
+def fit_voices(kinds: Mapping[str, Any], labour: Labour) -> dict[str, Any]:
+    """The voices, fitted to the baskets of this labour; a model of the user's that is fitted already stays as it is."""
+    voices: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        if name in KINDS:
+            voices[name] = kind.make().fit_by(labour)
+        elif not isinstance(kind, Baseline) and (hasattr(kind, "items_") or not hasattr(kind, "fit")):
+            voices[name] = kind
+        else:
+            voices[name] = deepcopy(kind).fit(labour.train)
+        if isinstance(voices[name], RidgeNeighbours):  # a file holds float32: no other answers after loading
+            rows = voices[name].rows_
+            voices[name].rows_ = rows._replace(values=rows.values.astype(np.float32).astype(np.float64))
+    return voices
+
+
+# -- Files ---------------------------------------------------------------------------------------------------
+
+_SAVED: dict[str, type[Baseline]] = {
+    kind.__name__: kind for kind in (Popularity, RidgeNeighbours, ItemKNN, BasketNeighbours, EASE)
+}
+
+
+def voices_contents(voices: Mapping[str, Any]) -> tuple[persist.Tensors, list[dict[str, Any]]]:
+    """What a model file holds of the voices: tensors, and a description that JSON can hold."""
+    tensors: persist.Tensors = {}
+    told = []
+    for name, voice in voices.items():
+        if type(voice).__name__ not in _SAVED:
+            raise ModelFileError(f"the voice {name!r} ({type(voice).__name__}) cannot be written to a model file")
+        told.append({"name": name, "model": type(voice).__name__, "params": persist.plain_params(asdict(voice))})
+        if isinstance(voice, RidgeNeighbours):
+            tensors |= {f"voice.{name}.{part}": values for part, values in voice.rows_._asdict().items()}
+            tensors[f"voice.{name}.values"] = voice.rows_.values.astype(np.float32)
+    return tensors, told
+
+
+def restored_voices(
+    tensors: persist.Tensors, told: Iterable[Mapping[str, Any]], baskets: Baskets
+) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """The voices that a model file holds, and what a user would write to ask for them."""
+    voices: dict[str, Any] = {}
+    for one in told:
+        name, voice = str(one["name"]), _SAVED[one["model"]](**one["params"])
+        if f"voice.{name}.values" in tensors:
+            parts = (tensors[f"voice.{name}.{part}"] for part in Rows._fields)
+            voice.take_rows(baskets, Rows.checked(baskets.n_items, *parts))  # type: ignore[attr-defined]
+        else:
+            voice.fit(baskets)
+        voices[name] = voice
+    words = [KINDS[name].part_of if name in KINDS else voice for name, voice in voices.items()]
+    return voices, tuple(word for k, word in enumerate(words) if word not in words[:k])
