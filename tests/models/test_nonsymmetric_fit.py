@@ -89,6 +89,12 @@ def test_wrong_parameters_are_named(wrong: dict):
         cd.NonsymmetricDPP(4, **{"n_skew": 4, **wrong}).fit(pairs_shop(n=60))
 
 
+def test_baskets_of_one_item_give_no_partners_in_large_catalogues_either(monkeypatch):
+    monkeypatch.setattr("contradpp.learn.partners.INVERTIBLE", 5)
+    model = cd.NonsymmetricDPP(2, 2, max_iter=1, n_jobs=1, random_state=0).fit([[n] for n in range(20)])
+    assert not model.skew_.nnz
+
+
 def test_a_kernel_that_only_repels_is_no_worse_than_popularity():
     """Items that go together leave it nothing to say: steps by chance must not cost it what popularity knows."""
     rng = np.random.default_rng(1)

@@ -155,7 +155,7 @@ def test_names_on_the_map_do_not_touch_and_the_page_fits_the_screen(browser, tmp
     model = cd.LowRankDPP.from_factors(rng.normal(size=(shop.n_items, 8)), items=shop.items)
     model.history_, model.n_iter_ = [{"iteration": n, "validation": -n, "objective": n} for n in (1, 2)], 2
     measured = measure({"ours": model}, shop, shop)
-    page = render(Subject(model, "ours", "shop", shop, measured, examples(model, shop), 1.0))
+    page = render(Subject(model, "ours", "orders_of_this_shop.parquet", shop, measured, examples(model, shop), 1.0))
     (tmp_path / "report.html").write_text(page, encoding="utf-8")
     context = browser.new_context(viewport={"width": width, "height": 860})
     seen = context.new_page()

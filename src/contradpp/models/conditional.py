@@ -518,7 +518,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             model = cls(kernel, relevance, **params)
             theta, precision = tensors["theta"], tensors["theta.precision"]
             F = sum(len(features_of(name)) for name in voices) + 1
-            if theta.shape != (2, F) or precision.shape != (2 * F, 2 * F) or not np.isfinite(theta).all():
+            numbers = theta.dtype.kind == precision.dtype.kind == "f" and np.isfinite(theta).all()
+            if theta.shape != (2, F) or precision.shape != (2 * F, 2 * F) or not numbers:
                 raise ParameterError("its weights do not fit its voices")
             everything = Baskets(baskets.indptr, baskets.indices, items)
             model._take(estimator, voices, Weights(theta, precision), everything, int(info["n_updates"]))
