@@ -27,7 +27,7 @@ Result = dict[str, Any]
 
 K, N_CANDIDATES, N_DIMENSIONS = 10, 100, 64
 VALIDATION = 0.1  # of the training baskets, for the settings of all ways but ours, which has its own
-N_QUESTIONS, N_LIKELIHOODS = 4000, 150
+N_QUESTIONS, N_LIKELIHOODS = 4000, 1000
 KEPT = 0.99  # of the recall
 REFERENCE = "co-occurrence"  # ways without anything that we learned
 LEAST = {"groceries": 4}  # items of a basket; 8 elsewhere
