@@ -133,9 +133,7 @@ class Baskets(Sequence[list[Hashable]]):
         codes: dict[Hashable, int] = {} if known is None else {item: c for c, item in enumerate(known)}
         sizes: list[int] = []
         flat: list[int] = []
-        if not isinstance(lists, Iterable):
-            raise DataError(f"baskets must be lists of items, got {lists!r}")
-        for number, basket in enumerate(lists):
+        for number, basket in enumerate(_lists(lists, "baskets")):
             if isinstance(basket, (str, bytes)) or not isinstance(basket, Iterable):
                 raise DataError(f"basket {number} must be a list of items, got {basket!r}")
             row = [plain(item) for item in basket]
@@ -447,10 +445,7 @@ def as_baskets(given: Any, name: str = "baskets", *, empty: bool = True) -> Bask
 
     `empty` allows that there are none.
     """
-    try:
-        baskets = given if isinstance(given, Baskets) else _of_anything(given, name)
-    except TypeError:
-        raise DataError(f"{name} must be Baskets or a list of lists of items, got {type(given).__name__}") from None
+    baskets = given if isinstance(given, Baskets) else _of_anything(given, name)
     if not (baskets.n_baskets or empty):
         raise DataError(f"{name} is empty")
     return baskets
@@ -469,7 +464,14 @@ def _of_anything(given: Any, name: str) -> Baskets:
     numbers = isinstance(given, np.ndarray) and given.ndim == 2 and given.dtype.kind in "biuf"
     if numbers and given.shape[1] > 2 and np.isin(given, (0, 1)).all():
         raise DataError(f"{name} is a table of zeros and ones: scipy.sparse.csr_array(table) would be read as baskets")
-    return Baskets.from_lists(given)
+    return Baskets.from_lists(_lists(given, name))
+
+
+def _lists(given: Any, name: str) -> Iterator[Any]:
+    try:
+        return iter(given)
+    except TypeError:
+        raise DataError(f"{name} must be Baskets or a list of lists of items, got {type(given).__name__}") from None
 
 
 def _same(one: Sets | None, other: Sets | None) -> bool:

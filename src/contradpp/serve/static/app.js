@@ -134,6 +134,8 @@ const friendly = (problem) =>
 // -- What people think of them --------------------------------------------------------------------
 
 function judge(outcome, one) {
+  // The list stands until the next one comes: a second click on it says nothing new.
+  if (inBasket(one) || state.rejected.some((other) => key(other.item) === key(one.item))) return;
   const event = { outcome, basket: ids(state.basket), items: [one.item], id: newId() };
   if (outcome === "accepted") {
     add(one);
