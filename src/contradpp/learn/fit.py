@@ -98,11 +98,13 @@ def learn(
     sharing: Sharing = Sharing(),  # noqa: B008  (frozen)
 ) -> None:
     """Solve a problem: train, then set the scale on the validation sets."""
-    state = first_state(problem, params)
-    seed = root_seed(stream(problem.seed, TRAIN))
-    plan = make_plan(params, state, problem.data, problem.validation, problem.counts, problem.n_baskets, seed)
-    if keeper is not None:
-        keeper.identify(problem.seed, params.identity, problem.contents(state))
+
+    def begin() -> tuple[State, Plan]:
+        state, seed = first_state(problem, params), root_seed(stream(problem.seed, TRAIN))
+        plan = make_plan(params, state, problem.data, problem.validation, problem.counts, problem.n_baskets, seed)
+        if keeper is not None:
+            keeper.identify(problem.seed, params.identity, problem.contents(state))
+        return state, plan
 
     def finish(learned: Learned) -> None:
         """An interrupted model is as ready for use as a finished one."""
@@ -115,7 +117,7 @@ def learn(
             kernel = calibrated(kernel, how, problem.validation, rng)
         hand_over(replace(learned, kernel=kernel))
 
-    run(problem, state, plan, finish, callbacks, model_of, keeper, sharing)
+    run(problem, begin, finish, callbacks, model_of, keeper, sharing)
 
 
 def better_than_popularity(kernel: Any, problem: Problem) -> Any:
@@ -155,10 +157,17 @@ def learn_more(
     params = replace(params, diagonal=known.kernel.has_diagonal)
     problem = problem_of_news(given, params, seed, known)
     data, counts = problem.data, problem.counts
-    state = first_state(problem, params)
-    plan = make_plan(params, state, data, problem.validation, counts, problem.n_baskets, seed)
-    if isinstance(plan.optimizer, Adam) and data.positives.count and known.counts is not None:
-        plan.optimizer.expect(popularity(counts, problem.n_baskets), min(params.batch_size, data.count))
+    # A step is as long whether it rests on ten sets or a thousand: little news must not shake what much data have said.
+    news = float(np.abs(data.weights).sum() + np.abs(data.negative_weights).sum())
+    rate = min(1.0, NEWS * news / max(known.n_baskets + news, 1e-300))
+    rate = rate if data.positives.count else max(rate, LEAST_RATE)
+
+    def begin() -> tuple[State, Plan]:
+        state = first_state(problem, params)
+        plan = make_plan(params, state, data, problem.validation, counts, problem.n_baskets, seed)
+        if isinstance(plan.optimizer, Adam) and data.positives.count and known.counts is not None:
+            plan.optimizer.expect(popularity(counts, problem.n_baskets), min(params.batch_size, data.count))
+        return state, replace(plan, schedule=Steady(rate), keep_best=False)
 
     def finish(learned: Learned) -> None:
         # What is taken of what is offered says how large sets are; where all is rejected, no news does.
@@ -169,17 +178,12 @@ def learn_more(
         mean_size = float(counts.sum() / problem.n_baskets) if by_size else None
         hand_over(replace(learned, kernel=at_old_scale(learned.kernel, known.kernel, mean_size)))
 
-    # A step is as long whether it rests on ten sets or a thousand: little news must not shake what much data have said.
-    news = float(np.abs(data.weights).sum() + np.abs(data.negative_weights).sum())
-    rate = min(1.0, NEWS * news / max(known.n_baskets + news, 1e-300))
-    rate = rate if data.positives.count else max(rate, LEAST_RATE)
-    run(problem, state, replace(plan, schedule=Steady(rate), keep_best=False), finish, callbacks, model_of)
+    run(problem, begin, finish, callbacks, model_of)
 
 
 def run(
     problem: Problem,
-    state: State,
-    plan: Plan,
+    begin: Callable[[], tuple[State, Plan]],
     hand_over: Callable[[Learned], None],
     callbacks: Sequence[Callback],
     model_of: Callable[[Learned], Any],
@@ -187,6 +191,7 @@ def run(
     sharing: Sharing = Sharing(),  # noqa: B008  (frozen)
 ) -> None:
     """Train, and hand over the best parameters however the training ends."""
+    state, plan = begin()  # not arguments: the caller would keep them
     outcome, partners, n_jobs = Outcome.start(state), state.partners, state.n_jobs
 
     def learned(V: Array) -> Learned:
