@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -19,16 +20,16 @@ from contradpp.metrics.bootstrap import (
 from contradpp.metrics.metrics import Samples, digits_of, label, mean, number, present
 
 
-class Resampled:
+class Resampled(ABC):
     """Metrics that are means over test baskets, and how far they would move with others: what reports share."""
 
     by_basket: Samples
     seed: int
 
     @property
+    @abstractmethod
     def metrics(self) -> dict[str, float]:
         """Every metric by name."""
-        raise NotImplementedError
 
     def interval(self, metric: str, *, level: float = 0.95, n_resamples: int = 1000) -> Interval:
         """A bootstrap interval of a metric: the test baskets are drawn again, with replacement.
