@@ -15,8 +15,7 @@ from contradpp.dpp.linalg import cholesky_threads
 from contradpp.errors import NumericalError, ParameterError
 from contradpp.models.neighbours import BasketNeighbours, ItemKNN, RidgeNeighbours, at_least, tie_break
 from contradpp.models.queries import as_queries
-from contradpp.models.labour import Labour
-from contradpp.models.rows import Rows, Sums, indicator
+from contradpp.models.rows import Labour, Rows, Sums, indicator
 from contradpp.models.scores import Array, Baseline
 
 __all__ = ["EASE", "BasketNeighbours", "Implicit", "ItemKNN", "Popularity", "RidgeNeighbours"]
@@ -49,7 +48,9 @@ class Popularity(Baseline):
         at_least(0, smoothing=self.smoothing)
         train = labour.train
         self.counts_ = train.item_counts
-        self.probabilities_: Array = (self.counts_ + self.smoothing) / (train.n_baskets + 2 * self.smoothing)
+        self.probabilities_: Array = (self.counts_.astype(np.float64) + self.smoothing) / (
+            train.n_baskets + 2 * self.smoothing
+        )
 
     def score_samples(self, baskets: Any, *, unknown: str = "error") -> Array:
         """log P(A) of every basket."""

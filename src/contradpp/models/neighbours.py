@@ -18,9 +18,8 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, pointers, sums_over_sets, take_sets
 from contradpp.dpp import compiled
 from contradpp.errors import ParameterError
-from contradpp.learn.partners import co_occurrences
-from contradpp.models.labour import Labour
-from contradpp.models.rows import Rows, Sums
+from contradpp.learn.start import co_occurrences
+from contradpp.models.rows import Labour, Rows, Sums
 from contradpp.models.scores import Array, Baseline
 
 Numbers = NDArray[np.int64]

@@ -23,8 +23,7 @@ from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ModelFileError, ParameterError
 from contradpp.models import baselines
 from contradpp.models.baselines import BasketNeighbours, ItemKNN, Popularity, RidgeNeighbours
-from contradpp.models.labour import Labour
-from contradpp.models.rows import Rows
+from contradpp.models.rows import Labour, Rows
 from contradpp.models.scores import Baseline
 
 Array = NDArray[np.float64]
