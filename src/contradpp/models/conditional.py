@@ -523,7 +523,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
                 raise ParameterError("its weights do not fit its voices")
             everything = Baskets(baskets.indptr, baskets.indices, items)
             model._take(estimator, voices, Weights(theta, precision), everything, int(info["n_updates"]))
-            if late is not None and estimator.kin_ is not None:
+            if late is not None:
+                if estimator.kin_ is None:
+                    raise ParameterError("it knows of new items, but their features are missing")
                 model.relevance_ = model._relevance(estimator, voices, voiced, model.relevance_.weights)
                 model.newcomers_ = Newcomers.restored(tensors, late, estimator.kin_, model.item_counts_)
             model._take_slates(tensors, info)

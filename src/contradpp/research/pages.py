@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from contradpp.research import figures
 from contradpp.research.benchmark import METRICS
-from contradpp.research.contestants import MODELS, OURS, WITHOUT_KERNEL
-from contradpp.research.paper import ASKED, BENCHMARK, BEYOND
-from contradpp.research.standings import Summary, summarise
+from contradpp.research.contestants import GENERATED, INGREDIENTS, MODELS, OURS, WITHOUT_KERNEL
+from contradpp.research.paper import ASKED, BENCHMARK, BEYOND, LADDER
+from contradpp.research.standings import Summary, gains, summarise
 from contradpp.research.tables import MISSING, Chapter, Collected, Plot, Table, gained
 
 
@@ -45,6 +45,57 @@ def chapter(collected: Collected) -> Chapter:
 def beyond(collected: Collected) -> Chapter:
     """The columns and rows of the benchmark that docs/beyond.md is about."""
     return chapter_of(summarise(collected), ("next", "likelihood", "cost"), BEYOND)
+
+
+LADDER_METRICS = ("ndcg", "mpr", "matched", "log_likelihood")
+LADDER_SETUP = (
+    "What a model gains by one ingredient over a model that is alike but for it, on the same test baskets; 95 % paired "
+    "intervals, in bold where clear of zero. The first rows are of LowRankDPP (up to 100 columns): mle from a random "
+    "start, from one by popularity, with annealing, then with each kind of negatives in the place of mle. A diagonal "
+    "is D + V Vᵀ with 16 columns beside the low-rank kernel, both by `exact`; then S is added, then the other voices "
+    "of ConditionalDPP. The scale changes no ranking. Real negatives have a study of their own (`negatives`). "
+)
+
+
+def ladder(collected: Collected) -> Chapter:
+    """What each ingredient brings, on every data set; and whether negatives help."""
+    summary = summarise(collected)
+    found = gains(collected, [(one.with_it, one.without) for one in INGREDIENTS])
+    tables = tuple(
+        Table(METRICS[metric].label, ("ingredient", *found), tuple(
+            (one.label, *(_gain(column[one.with_it, one.without], metric) for column in found.values()))
+            for one in INGREDIENTS
+        ))
+        for metric in LADDER_METRICS
+    )  # fmt: skip
+    data = {label: {f"{a} over {b}": by for (a, b), by in column.items()} for label, column in found.items()}
+    return Chapter(
+        target=LADDER, title="What each ingredient brings", setup=LADDER_SETUP + how_it_was_run(summary),
+        tables=tables, findings=tuple(_do_negatives_help(label, column) for label, column in found.items()), data=data,
+    )  # fmt: skip
+
+
+def _gain(by_metric: Summary, metric: str) -> str:
+    if metric not in by_metric:
+        return MISSING
+    value, low, high = by_metric[metric]
+    text = _in_words((value, low, high), metric)
+    return f"**{text}**" if low > 0 or high < 0 else text
+
+
+def _do_negatives_help(label: str, column: Summary) -> str:
+    """The paper's question, answered for a column and by kind of negatives."""
+    words = []
+    for metric in LADDER_METRICS:
+        told: dict[str, list[str]] = {"better": [], "worse": [], "no different": []}
+        for name in GENERATED:
+            one = column[f"lowrank-{name}", "lowrank-mle"].get(metric)
+            if one is not None:
+                told["better" if one[1] > 0 else "worse" if one[2] < 0 else "no different"].append(name)
+        parts = [f"{word} with {', '.join(names)}" for word, names in told.items() if names]
+        if parts:
+            words.append(f"{METRICS[metric].label} {'; '.join(parts)}")
+    return f"Do negatives help on {label}? Beside maximum likelihood: {'. '.join(words) or 'not run'}."
 
 
 def chapter_of(summary: Summary, tasks: Sequence[str] = ALL_TASKS, target: str = BENCHMARK) -> Chapter:
