@@ -26,7 +26,6 @@ from contradpp.models.base import BaseDPP
 from contradpp.models.explain import Explanation, divide
 from contradpp.models.growing import ListeningBasket
 from contradpp.models.kin import Kin, arriving
-from contradpp.models.labour import Labour
 from contradpp.models.learned import LearnedDPP, fit_on
 from contradpp.models.likeness import Likeness
 from contradpp.models.newcomers import Judgement, Newcomers, learn_judgement
@@ -42,6 +41,7 @@ from contradpp.models.relevance import (
     choose_baskets,
     learn_weights,
 )
+from contradpp.models.rows import Labour
 from contradpp.models.scores import ScoresItems
 from contradpp.models.voices import (
     DEFAULT,

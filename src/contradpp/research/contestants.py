@@ -21,11 +21,10 @@ from contradpp.data.sets import Sets
 from contradpp.errors import MissingExtraError
 from contradpp.models.baselines import EASE, BasketNeighbours, Implicit, ItemKNN, Popularity, RidgeNeighbours
 from contradpp.models.conditional import ConditionalDPP
-from contradpp.models.labour import Labour
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.models.relevance import Relevance
-from contradpp.models.rows import indicator
+from contradpp.models.rows import Labour, indicator
 from contradpp.models.scores import Array, Baseline
 from contradpp.models.voices import KERNEL
 

@@ -13,7 +13,7 @@ from contradpp.research.benchmark import METRICS
 from contradpp.research.contestants import GENERATED, INGREDIENTS, MODELS, OURS, WITHOUT_KERNEL
 from contradpp.research.paper import ASKED, BENCHMARK, BEYOND, LADDER
 from contradpp.research.standings import Summary, gains, rounded, summarise
-from contradpp.research.tables import MISSING, Chapter, Collected, Plot, Table
+from contradpp.research.tables import MISSING, Chapter, Collected, Plot, Table, gained
 
 
 class Section(NamedTuple):
@@ -272,8 +272,7 @@ def _standing(rows: Summary, metric: str) -> str:
 
 
 def _in_words(lead: Sequence[float], metric: str) -> str:
-    value, low, high = (_number(number, METRICS[metric].digits, sign=True) for number in lead)
-    return f"{value} [{low}, {high}]"
+    return gained(lead, METRICS[metric].digits)
 
 
 def _mean(cell: Summary) -> float:

@@ -171,26 +171,13 @@ DATA = {
 
 @dataclass(frozen=True)
 class Protocol:
-    """What the caller chooses.
+    """What the caller chooses."""
 
-    Parameters
-    ----------
-    settings : {"default", "paper"}
-        How models are trained: the library's defaults, or the paper's start, optimiser and stopping rule.
-    trials : int
-        Seeds of split, start and evaluation: 0, 1, ...
-    quick : bool
-        One trial, three toy runs, ablations on two registries.
-    overrides : dict
-        Parameters of `LowRankDPP` that replace those of the protocol; a run that has any is no reproduction.
-    data, models, tasks : tuple of str
-        Of the benchmark: data sets or files, rows and tables; all where there are none.
-    """
-
-    settings: str = "default"
-    trials: int = 3
-    quick: bool = False
-    overrides: dict[str, Any] = field(default_factory=dict)
+    settings: str = "default"  # or "paper": its start, optimiser and stopping rule
+    trials: int = 3  # seeds of split, start and evaluation: 0, 1, ...
+    quick: bool = False  # one trial, three toy runs, ablations on two registries
+    overrides: dict[str, Any] = field(default_factory=dict)  # of `LowRankDPP`: a run that has any is no reproduction
+    # Of the benchmark: data sets or files, rows and tables; all where there are none.
     data: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.metrics.bootstrap import percentiles, resamples
+from contradpp.metrics.resampled import percentiles, resamples
 from contradpp.research.benchmark import METRICS
 from contradpp.research.contestants import INGREDIENTS, MODELS, OURS, Group, groups_of
 from contradpp.research.experiments import Result
