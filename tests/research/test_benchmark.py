@@ -264,11 +264,12 @@ def test_unknown_names_list_those_there_are(words, tmp_path, monkeypatch, capsys
 
 
 def test_the_published_pages_are_what_was_found():
-    """docs/benchmark.md and README's table are made from docs/benchmark.json: benchmarks/page.py writes them."""
+    """docs/benchmark.md and README's table are made from numbers beside them: benchmarks/page.py writes them."""
     text = (ROOT / "docs" / "benchmark.json").read_text(encoding="utf-8")
     summary = json.loads(text)
     assert standings.dump(summary) == text
-    for page, blocks in pages.blocks(summary).items():
+    told = json.loads((ROOT / "docs" / "ingredients.json").read_text(encoding="utf-8"))
+    for page, blocks in (*pages.blocks(summary).items(), *pages.ladder_blocks(told).items()):
         written = (ROOT / page).read_text(encoding="utf-8")
         for name, content in blocks.items():
             assert pages.replaced(written, name, content) == written, f"{page}: {name} is not what was found"

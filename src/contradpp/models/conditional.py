@@ -521,7 +521,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             numbers = theta.dtype.kind == precision.dtype.kind == "f" and np.isfinite(theta).all()
             if theta.shape != (2, F) or precision.shape != (2 * F, 2 * F) or not numbers:
                 raise ParameterError("its weights do not fit its voices")
-            everything = Baskets(baskets.indptr, baskets.indices, items)
+            everything = baskets if late is None else Baskets(baskets.indptr, baskets.indices, items)
             model._take(estimator, voices, Weights(theta, precision), everything, int(info["n_updates"]))
             if late is not None:
                 if estimator.kin_ is None:

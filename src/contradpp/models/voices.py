@@ -192,13 +192,14 @@ def restored_voices(
 ) -> tuple[dict[str, Any], tuple[Any, ...]]:
     """The voices that a model file holds, and what a user would write to ask for them."""
     voices: dict[str, Any] = {}
+    labour = Labour(baskets)  # pairs are counted once for all
     for one in told:
         name, voice = str(one["name"]), _SAVED[one["model"]](**one["params"])
         if f"voice.{name}.values" in tensors:
             parts = (tensors[f"voice.{name}.{part}"] for part in Rows._fields)
             voice.take_rows(baskets, Rows.checked(baskets.n_items, *parts))  # type: ignore[attr-defined]
         else:
-            voice.fit(baskets)
+            voice.fit_by(labour)
         voices[name] = voice
     words = [KINDS[name].part_of if name in KINDS else voice for name, voice in voices.items()]
     return voices, tuple(word for k, word in enumerate(words) if word not in words[:k])

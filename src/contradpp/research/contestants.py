@@ -265,6 +265,11 @@ class Ingredient(NamedTuple):
     with_it: str
     without: str
 
+    @property
+    def pair(self) -> str:
+        """The two models in words."""
+        return f"{self.with_it} over {self.without}"
+
 
 GENERATED = ("product", "explicit", "nce", "dynamic", "exact")
 INGREDIENTS = (

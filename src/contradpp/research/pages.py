@@ -12,7 +12,7 @@ from contradpp.research import figures
 from contradpp.research.benchmark import METRICS
 from contradpp.research.contestants import GENERATED, INGREDIENTS, MODELS, OURS, WITHOUT_KERNEL
 from contradpp.research.paper import ASKED, BENCHMARK, BEYOND, LADDER
-from contradpp.research.standings import Summary, gains, summarise
+from contradpp.research.standings import Summary, gains, rounded, summarise
 from contradpp.research.tables import MISSING, Chapter, Collected, Plot, Table, gained
 
 
@@ -53,33 +53,36 @@ LADDER_SETUP = (
     "intervals, in bold where clear of zero. The first rows are of LowRankDPP (up to 100 columns): mle from a random "
     "start, from one by popularity, with annealing, then with each kind of negatives in the place of mle. A diagonal "
     "is D + V Vᵀ with 16 columns beside the low-rank kernel, both by `exact`; then S is added, then the other voices "
-    "of ConditionalDPP. The scale changes no ranking. Real negatives have a study of their own (`negatives`). "
+    "of ConditionalDPP. The scale changes no ranking. Real negatives have a study of their own (`negatives`)."
 )
 
 
 def ladder(collected: Collected) -> Chapter:
     """What each ingredient brings, on every data set; and whether negatives help."""
-    summary = summarise(collected)
-    found = gains(collected, [(one.with_it, one.without) for one in INGREDIENTS])
+    found = gains(collected)
+    return ladder_of(rounded({"run": how_it_was_run(summarise(collected)), "gains": found}))
+
+
+def ladder_of(told: Summary) -> Chapter:
+    """The tables and sentences of these numbers."""
+    found = told["gains"]
     tables = tuple(
-        Table(METRICS[metric].label, ("ingredient", *found), tuple(
-            (one.label, *(_gain(column[one.with_it, one.without], metric) for column in found.values()))
-            for one in INGREDIENTS
-        ))
+        Table(
+            METRICS[metric].label,
+            ("ingredient", *found),
+            tuple((one.label, *(_gain(column[one.pair], metric) for column in found.values())) for one in INGREDIENTS),
+        )
         for metric in LADDER_METRICS
-    )  # fmt: skip
-    data = {label: {f"{a} over {b}": by for (a, b), by in column.items()} for label, column in found.items()}
-    return Chapter(
-        target=LADDER, title="What each ingredient brings", setup=LADDER_SETUP + how_it_was_run(summary),
-        tables=tables, findings=tuple(_do_negatives_help(label, column) for label, column in found.items()), data=data,
-    )  # fmt: skip
+    )
+    answers = tuple(_do_negatives_help(label, column) for label, column in found.items())
+    return Chapter(LADDER, "What each ingredient brings", f"{LADDER_SETUP} {told['run']}", tables, answers, data=told)
 
 
 def _gain(by_metric: Summary, metric: str) -> str:
     if metric not in by_metric:
         return MISSING
-    value, low, high = by_metric[metric]
-    text = _in_words((value, low, high), metric)
+    text = _in_words(by_metric[metric], metric)
+    _, low, high = by_metric[metric]
     return f"**{text}**" if low > 0 or high < 0 else text
 
 
@@ -89,7 +92,7 @@ def _do_negatives_help(label: str, column: Summary) -> str:
     for metric in LADDER_METRICS:
         told: dict[str, list[str]] = {"better": [], "worse": [], "no different": []}
         for name in GENERATED:
-            one = column[f"lowrank-{name}", "lowrank-mle"].get(metric)
+            one = column[f"lowrank-{name} over lowrank-mle"].get(metric)
             if one is not None:
                 told["better" if one[1] > 0 else "worse" if one[2] < 0 else "no different"].append(name)
         parts = [f"{word} with {', '.join(names)}" for word, names in told.items() if names]
@@ -318,6 +321,11 @@ def blocks(summary: Summary) -> dict[str, dict[str, str]]:
         "docs/benchmark.md": {"benchmark": whole.markdown(paths)},
         "README.md": {"headline": "\n\n".join([headline(summary), how_it_was_run(summary), verdict(summary)])},
     }
+
+
+def ladder_blocks(told: Summary) -> dict[str, dict[str, str]]:
+    """As `blocks`, for what each ingredient brings."""
+    return {"docs/benchmark.md": {"ingredients": ladder_of(told).markdown({})}}
 
 
 def replaced(text: str, name: str, content: str) -> str:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from contradpp.metrics.resampled import percentiles, resamples
 from contradpp.research.benchmark import METRICS
-from contradpp.research.contestants import MODELS, OURS, Group, groups_of
+from contradpp.research.contestants import INGREDIENTS, MODELS, OURS, Group, groups_of
 from contradpp.research.experiments import Result
 from contradpp.research.tables import Collected
 
@@ -40,14 +40,18 @@ def summarise(collected: Collected) -> Summary:
     return summary
 
 
-def gains(collected: Collected, pairs: Sequence[tuple[str, str]]) -> Summary:
-    """By column, pair of models and metric: what the first has more than the second, and its paired interval."""
+def gains(collected: Collected) -> Summary:
+    """By column, ingredient and metric: what the model with it has more than the one without, with its interval."""
     found = {}
     for group, complete in _complete(collected):
         draws = _draws(_answered(complete))
         found[group.label] = {
-            pair: {name: lead(by[pair[0]] - by[pair[1]]) for name, by in draws.items() if set(pair) <= by.keys()}
-            for pair in pairs
+            one.pair: {
+                metric: lead(by_model[one.with_it] - by_model[one.without])
+                for metric, by_model in draws.items()
+                if {one.with_it, one.without} <= by_model.keys()
+            }
+            for one in INGREDIENTS
         }
     return found
 

@@ -179,14 +179,19 @@ def invert_sets(
         codes = indices[indptr[s] : indptr[s + 1]]
         k = len(codes)
         A = W[offsets[s] : offsets[s] + k * k].reshape(k, k)
-        fill_kernel(left, X, d, S_indptr, S_indices, S_values, codes, A)
-        logs[s], worst[s] = invert_scaled(A, k, 0.0)
-        possible = logs[s] > -np.inf
-        if not possible and ridge > 0.0:
+        possible = False
+        for added in (0.0, ridge):
             fill_kernel(left, X, d, S_indptr, S_indices, S_values, codes, A)
-            possible = invert_scaled(A, k, ridge)[0] > -np.inf
+            log_det, largest = invert_scaled(A, k, added)
+            possible = log_det > -np.inf
+            if added == 0.0:
+                logs[s], worst[s] = log_det, largest
+            if possible or ridge == 0.0:
+                break
         if not possible:
-            A[:] = 0.0
+            for a in range(k):
+                for b in range(k):
+                    A[a, b] = 0.0
 
 
 # -- Scores of all items given a set -------------------------------------------------------------------
@@ -195,7 +200,8 @@ def invert_sets(
 @helper
 def combine(weights: Array, source: Array, codes: Codes, target: Array) -> None:
     """target = Σ_b weights[b] source[codes[b]]."""
-    target[:] = 0.0
+    for c in range(len(target)):
+        target[c] = 0.0
     for b in range(len(codes)):
         weight, row = weights[b], source[codes[b]]
         for c in range(len(target)):
@@ -216,7 +222,9 @@ def rows_of_sets(left: Array, right: Array, indptr: Pointers, indices: Codes, of
         k = len(codes)
         inverse = W[offsets[s] : offsets[s] + k * k].reshape(k, k)
         for a in range(k):
-            rows[start + a] = right[codes[a]]
+            own, place = right[codes[a]], rows[start + a]
+            for c in range(len(own)):
+                place[c] = own[c]
             combine(inverse[a], left, codes, rows[n + start + a])
             if both:
                 combine(inverse[:, a], right, codes, rows[2 * n + start + a])
@@ -260,7 +268,8 @@ def scores_without_each(Y: Array, norms: Array, reciprocals: Array, indptr: Poin
     n, width = len(out), Y.shape[1]
     given = np.empty(width)
     for s in range(len(indptr) - 1):
-        given[:] = norms
+        for j in range(width):
+            given[j] = norms[j]
         for a in range(indptr[s], indptr[s + 1]):
             for j in range(width):
                 given[j] -= Y[a, j] * Y[n + a, j]

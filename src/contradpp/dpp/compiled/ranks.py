@@ -104,7 +104,8 @@ def compare_directions(
     given, above, below, x = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
     for s in range(len(indptr) - 1):
         start, stop = indptr[s], indptr[s + 1]
-        given[:] = norms
+        for j in range(width):
+            given[j] = norms[j]
         for a in range(start, stop):
             y = Y[a]
             for j in range(width):
@@ -131,7 +132,8 @@ def compare_products(
     given, above, below, x = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
     for s in range(len(indptr) - 1):
         start, stop = indptr[s], indptr[s + 1]
-        given[:] = norms
+        for j in range(width):
+            given[j] = norms[j]
         for a in range(start, stop):
             E, U = Y[a], Y[n + a]
             for j in range(width):
@@ -205,7 +207,9 @@ def compare_rows(
             for k in range(row_pointers[indices[a]], row_pointers[indices[a] + 1]):
                 total[columns[k]] += values[k]
                 delta[columns[k]] += tie * abs(values[k])
-        scores = total[indices[start:stop]]
+        scores = np.empty(stop - start)
+        for a in range(start, stop):
+            scores[a - start] = total[indices[a]]
         start_tile(delta, 0, indices[start:stop], total, above, below)
         for i in range(start, stop):
             own, slack = scores[i - start], delta[indices[i]]

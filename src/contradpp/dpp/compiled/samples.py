@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import invert_scaled
+from contradpp.dpp.compiled.blocks import invert_scaled, place_of
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.compiled.kernels import project_off
 from contradpp.dpp.factor import SINGULAR
@@ -25,12 +25,16 @@ RENEWED = 8
 # -- By eigenvectors -----------------------------------------------------------------------------------
 
 
+# Random numbers come as an array of uniform ones, and not as a generator: to hand one over takes Numba longer than a
+# sample does. What a kernel has used of them ends at the place that it returns, −1 where they were too few.
+
+
 @helper
-def choose_eigenvectors(inclusion: Array, rng: np.random.Generator, chosen: NDArray[np.int64]) -> int:
-    """Each eigenvector enters on its own with its probability λ/(1 + λ); returns how many did."""
+def choose_eigenvectors(inclusion: Array, uniforms: Array, place: int, chosen: NDArray[np.int64]) -> int:
+    """Each eigenvector enters on its own with its probability λ/(1 + λ); returns how many did. A number for each."""
     count = 0
     for n in range(len(inclusion)):
-        if rng.random() < inclusion[n]:
+        if uniforms[place + n] < inclusion[n]:
             chosen[count] = n
             count += 1
     return count
@@ -38,39 +42,47 @@ def choose_eigenvectors(inclusion: Array, rng: np.random.Generator, chosen: NDAr
 
 @helper
 def choose_k_eigenvectors(
-    log_values: Array, table: Array, k: int, rng: np.random.Generator, chosen: NDArray[np.int64]
+    log_values: Array, table: Array, k: int, uniforms: Array, place: int, chosen: NDArray[np.int64]
 ) -> int:
-    """k eigenvectors with probability ∝ the product of their values, by the symmetric polynomials in `table`."""
+    """k eigenvectors with probability ∝ the product of their values, by the symmetric polynomials in `table`.
+
+    It takes at most a number for each value.
+    """
     left = k
     for n in range(len(log_values), 0, -1):
         if left == 0:
             break
-        log_inclusion = log_values[n - 1] + table[n - 1, left - 1] - table[n, left]
-        # The last ones must enter, whatever rounding says.
-        if left == n or np.log(rng.random()) < log_inclusion:
-            left -= 1
-            chosen[left] = n - 1
-    return k
+        if left < n:  # the last ones must enter, whatever rounding says
+            place += 1
+            if not np.log(uniforms[place - 1]) < log_values[n - 1] + table[n - 1, left - 1] - table[n, left]:
+                continue
+        left -= 1
+        chosen[left] = n - 1
+    return place
 
 
 @helper
 def sample_projection(
-    Y: Array, cumulative: Array, chosen: NDArray[np.int64], k: int, rng: np.random.Generator, out: NDArray[np.int32]
-) -> None:
+    Y: Array, cumulative: Array, chosen: NDArray[np.int64], k: int, uniforms: Array, place: int,
+    out: NDArray[np.int32],
+) -> int:  # fmt: skip
     """k items from the DPP that the k chosen orthonormal columns of Y span; exact, whatever the catalogue's size.
 
     Item i should come next with probability ∝ ‖Z y_i‖², Z the projection off what was drawn before. Propose
     i ∝ ‖y_i‖² (a chosen column uniformly, then an item by that column's squares: one binary search), accept
-    with probability ‖Z y_i‖²/‖y_i‖². Step t takes k/(k − t) proposals on average.
+    with probability ‖Z y_i‖²/‖y_i‖². Step t takes k/(k − t) proposals on average, each with three numbers at most.
     """
     M = Y.shape[0]
     basis = np.empty((k, k))
     residual = np.empty(k)
     t = 0
     while t < k:
-        column = chosen[min(int(rng.random() * k), k - 1)]
-        target = rng.random() * cumulative[column, M - 1]
-        i = min(np.searchsorted(cumulative[column], target, side="right"), M - 1)
+        if place + 3 > len(uniforms):
+            return -1
+        column = chosen[min(int(uniforms[place] * k), k - 1)]
+        target = uniforms[place + 1] * cumulative[column, M - 1]
+        place += 2
+        i = place_of(cumulative[column], 0, M, target)
         norm = 0.0
         for e in range(k):
             residual[e] = Y[i, chosen[e]]
@@ -79,7 +91,10 @@ def sample_projection(
         left = 0.0
         for e in range(k):
             left += residual[e] * residual[e]
-        if left <= SINGULAR * norm or rng.random() * norm >= left:
+        if left <= SINGULAR * norm:
+            continue
+        place += 1
+        if uniforms[place - 1] * norm >= left:
             continue
         project_off(residual, basis, t)  # again, so that rounding does not grow over the steps
         left = 0.0
@@ -89,36 +104,50 @@ def sample_projection(
             basis[t, e] = residual[e] / np.sqrt(left)
         out[t] = i
         t += 1
+    return place
 
 
 @entry
 def sample_dpp(
-    Y: Array, cumulative: Array, inclusion: Array, rng: np.random.Generator, n: int, sizes: NDArray[np.int64]
-) -> NDArray[np.int32]:
-    """n samples one after the other: their items in one array, their sizes in `sizes`."""
-    K = len(inclusion)
+    Y: Array, cumulative: Array, inclusion: Array, uniforms: Array, sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], int, int]:
+    """Samples one after the other, as many as there are `sizes`, or as the numbers suffice for.
+
+    Returns their items in one array, how many there are, and how many numbers were used.
+    """
+    K, n = len(inclusion), len(sizes)
     items = np.empty(n * K, dtype=np.int32)
     chosen = np.empty(K, dtype=np.int64)
-    position = 0
+    position, used = 0, 0
     for s in range(n):
-        k = choose_eigenvectors(inclusion, rng, chosen)
-        sample_projection(Y, cumulative, chosen, k, rng, items[position : position + k])
-        sizes[s] = k
-        position += k
-    return items[:position].copy()
+        if used + K > len(uniforms):
+            return items[:position].copy(), s, used
+        k = choose_eigenvectors(inclusion, uniforms, used, chosen)
+        end = sample_projection(Y, cumulative, chosen, k, uniforms, used + K, items[position : position + k])
+        if end < 0:
+            return items[:position].copy(), s, used
+        sizes[s], position, used = k, position + k, end
+    return items[:position].copy(), n, used
 
 
 @entry
 def sample_k_dpp(
-    Y: Array, cumulative: Array, log_values: Array, table: Array, k: int, rng: np.random.Generator, n: int
-) -> NDArray[np.int32]:
-    """n samples of size k, one after the other."""
+    Y: Array, cumulative: Array, log_values: Array, table: Array, k: int, uniforms: Array, sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], int, int]:
+    """As `sample_dpp`, for samples of size k."""
+    K, n = len(log_values), len(sizes)
     items = np.empty(n * k, dtype=np.int32)
     chosen = np.empty(max(k, 1), dtype=np.int64)
+    used = 0
     for s in range(n):
-        choose_k_eigenvectors(log_values, table, k, rng, chosen)
-        sample_projection(Y, cumulative, chosen, k, rng, items[s * k : (s + 1) * k])
-    return items
+        if used + K > len(uniforms):
+            return items[: s * k].copy(), s, used
+        place = choose_k_eigenvectors(log_values, table, k, uniforms, used, chosen)
+        end = sample_projection(Y, cumulative, chosen, k, uniforms, place, items[s * k : (s + 1) * k])
+        if end < 0:
+            return items[: s * k].copy(), s, used
+        sizes[s], used = k, end
+    return items, n, used
 
 
 # -- By elimination ------------------------------------------------------------------------------------
@@ -185,7 +214,17 @@ def leave_out(p: Array, q: Array, k: int, w: float, g: Array, h: Array, F: Array
 
 
 @helper
-def take_in(p: Array, q: Array, pivot: float, k: int, w: float, g: Array, h: Array, F: Array, inverse: Array) -> None:
+def copy_square(A: Array, k: int, out: Array) -> None:
+    """The first k rows and columns."""
+    for a in range(k):
+        for b in range(k):
+            out[a, b] = A[a, b]
+
+
+@helper
+def take_in(
+    p: Array, q: Array, pivot: float, k: int, w: float, g: Array, h: Array, F: Array, inverse: Array, fresh: Array
+) -> None:
     """[[F + p qᵀ, p d], [qᵀ, d − 1]] and its inverse, when an item enters.
 
     The matrix is [[I, p], [0, 1]] [[F, p], [qᵀ, d − 1]], and d − 1 − w, by which the inverse divides, is d times the
@@ -201,19 +240,20 @@ def take_in(p: Array, q: Array, pivot: float, k: int, w: float, g: Array, h: Arr
         inverse[a, k], inverse[k, a] = -g[a] * (1.0 + (1.0 + w) / rest), -h[a] / rest
     F[k, k], inverse[k, k] = pivot - 1.0, (1.0 + w) / rest
     if (k + 1) % RENEWED == 0:
-        fresh = F[: k + 1, : k + 1].copy()
+        copy_square(F, k + 1, fresh)
         if invert_scaled(fresh, k + 1, 0.0)[0] > -np.inf:
-            inverse[: k + 1, : k + 1] = fresh
+            copy_square(fresh, k + 1, inverse)
 
 
 @helper
 def draw_set(
     X: Array, lu: Array, columns: Array, rows: Array, pivots: Array, rng: np.random.Generator, most: int,
-    F: Array, inverse: Array, work: Array, out: Codes,
+    squares: Array, work: Array, out: Codes,
 ) -> int:  # fmt: skip
     """One set, as positions in X: those of `lu` last to first, then the others; −1 once it exceeds `most` items."""
     n_dense, k, r = len(lu), 0, X.shape[1]
-    p, q, g, h = work
+    F, inverse, fresh = squares[0], squares[1], squares[2]
+    p, q, g, h = work[0], work[1], work[2], work[3]
     for step in range(len(X)):
         t = n_dense - 1 - step if step < n_dense else n_dense + len(X) - 1 - step
         if step < n_dense:
@@ -237,7 +277,7 @@ def draw_set(
         elif k == most:
             return -1
         else:
-            take_in(p, q, pivot, k, w, g, h, F, inverse)
+            take_in(p, q, pivot, k, w, g, h, F, inverse, fresh)
             out[k] = t
             k += 1
     return k
@@ -254,12 +294,12 @@ def draw_sets(
     """
     items = np.empty(max(16 * n, most), dtype=np.int32)
     out = np.empty(most + 1, dtype=np.int32)
-    F, inverse, work = np.empty((most + 1, most + 1)), np.empty((most + 1, most + 1)), np.empty((4, most + 1))
+    squares, work = np.empty((3, most + 1, most + 1)), np.empty((4, most + 1))
     position = 0
     for s in range(n):
         sizes[s] = -1
         for _ in range(tries):
-            k = draw_set(X, lu, columns, rows, pivots, rng, most, F, inverse, work, out)
+            k = draw_set(X, lu, columns, rows, pivots, rng, most, squares, work, out)
             if k >= 0 and (size < 0 or k == size):
                 sizes[s] = k
                 break
@@ -267,8 +307,10 @@ def draw_sets(
             break
         if position + k > len(items):
             larger = np.empty(2 * len(items) + k, dtype=np.int32)
-            larger[:position] = items[:position]
+            for a in range(position):
+                larger[a] = items[a]
             items = larger
-        items[position : position + k] = out[:k]
+        for a in range(k):
+            items[position + a] = out[a]
         position += k
     return items[:position].copy()
