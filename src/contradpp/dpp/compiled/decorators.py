@@ -65,9 +65,9 @@ def entry(function: F) -> F:
 
 def helper(function: F) -> F:
     """Compile a kernel that other kernels call, as a part of each of them."""
-    compiled: Any = numba.njit(
-        forceinline=True, no_cpython_wrapper=True, pipeline_class=InliningCompiler, **OPTIONS
-    )(function)
+    compiled: Any = numba.njit(forceinline=True, no_cpython_wrapper=True, pipeline_class=InliningCompiler, **OPTIONS)(
+        function
+    )
     resolve = compiled.get_call_template
 
     def resolve_by_type(args: Any, kwargs: Any) -> Any:
