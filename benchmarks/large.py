@@ -62,6 +62,11 @@ def million() -> None:
     print(f"\nlog det(I + L) = {log:.4f} ± {model.kernel_.log_normalizer_error:.4f}\n")
     asked = baskets.subset(np.arange(1000))
     ids, _ = timed("1,000 recommendations", lambda: model.recommend(asked, N=10))
+    timed("1,000 one at a time", lambda: [model.recommend(basket) for basket in asked])
+    full = next(model.predict_next(basket) for basket in asked)  # by a pass over all items
+    best = np.argsort(-full, kind="stable")[:10]
+    codes, shares = model.recommend(next(iter(asked)))
+    print(f"\nthe first as by a full pass: {codes.tolist() == best.tolist()}, {np.allclose(shares, full[best])}\n")
     partner = [bool(({code ^ 1 for code in basket} - set(basket)) & set(row)) for basket, row in zip(
         (asked.indices[a:b].tolist() for a, b in zip(asked.indptr[:-1], asked.indptr[1:], strict=True)), ids.tolist(),
         strict=True)]  # fmt: skip

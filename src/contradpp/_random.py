@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import os
 
 import numpy as np
 
@@ -36,6 +37,8 @@ def root_seed(random_state: RandomState = None) -> int:
     if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool):
         as_generator(random_state)  # validates
         return int(random_state)
+    if random_state is None:
+        return int.from_bytes(os.urandom(8), "little") >> 1  # as fresh as a new generator, without the making of one
     return int(as_generator(random_state).integers(0, 2**63 - 1))
 
 

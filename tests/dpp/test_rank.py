@@ -10,8 +10,11 @@ from hypothesis.extra import numpy as hnp
 
 import reference
 from contradpp.data.sets import Sets
+from contradpp.dpp import rank
+from contradpp.dpp.condition import score_block
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.rank import best_next, top_n
+from contradpp.errors import RankError
 
 NOTHING = np.array([], dtype=np.int32)
 SCORES = hnp.arrays(
@@ -65,3 +68,57 @@ def test_nothing_to_choose_from(factors):
         Kernel(factors), packed, 3, candidates=np.array([], dtype=np.int64), banned=NOTHING
     )
     assert codes.shape == probabilities.shape == (1, 0)
+
+
+def random_kernel(form: str, rng: np.random.Generator, n: int) -> Kernel:
+    """Popularity by a power law; every fifth item has a twin with the same row, so that scores tie."""
+    V = rng.normal(size=(n, 5)) * np.arange(1, n + 1)[:, None] ** -0.4
+    d = rng.random(n) / np.arange(1, n + 1)
+    V[1::5], d[1::5] = V[0::5], d[0::5]
+    order = rng.permutation(n)
+    S = np.triu(np.where(rng.random((n, n)) < 0.05, rng.normal(size=(n, n)), 0.0), 1)
+    return Kernel(
+        V[order].astype(np.float32 if form == "single" else np.float64),
+        gain=np.diag([1.0, 0.5, 2.0, 1.0, 3.0]) if form == "gain" else None,
+        skew=S - S.T if form == "skew" else None,
+        diagonal=d[order] if form in ("diagonal", "skew") else None,
+    )
+
+
+@pytest.mark.parametrize("form", ["symmetric", "single", "gain", "diagonal", "skew"])
+@pytest.mark.parametrize("pool", ["all", "some", "few"])
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_do_not_change_the_answer(form, pool, seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    kernel = random_kernel(form, rng, 120)
+    baskets = [rng.choice(120, size=k, replace=False) for k in (0, 1, 2, 3, 4)]
+    sets = Sets(np.cumsum([0, 0, 1, 2, 3, 4]), np.concatenate(baskets).astype(np.int32))
+    candidates = {"all": None, "some": np.flatnonzero(rng.random(120) < 0.5), "few": np.array([3, 50, 90, 91])}[pool]
+    how = {"candidates": candidates, "banned": rng.choice(120, 10, replace=False).astype(np.int32)}
+    for n in (1, 7, 120):
+        expected = best_next(kernel, sets, n, **how)
+        with monkeypatch.context() as patch:
+            patch.setattr(rank, "BOUNDED_FROM", 0)
+            patch.setattr(rank, "FIRST_LOOK", 4)
+            codes, probabilities = best_next(kernel, sets, n, **how)
+        np.testing.assert_array_equal(codes, expected[0])
+        np.testing.assert_allclose(probabilities, expected[1], rtol=1e-5 if form == "single" else 1e-9, atol=1e-12)
+
+
+def test_most_items_are_never_scored(monkeypatch):
+    looked: list[int] = []
+    rng = np.random.default_rng(0)
+    V = 0.1 * rng.normal(size=(60_000, 4))
+    kernel = Kernel(V, diagonal=5.0 / np.arange(1, 60_001))
+
+    def counted(kernel, part, numbers, candidates):
+        looked.append(len(candidates))
+        return score_block(kernel, part, numbers, candidates)
+
+    monkeypatch.setattr(rank.condition, "score_block", counted)
+    codes, _ = best_next(kernel, Sets.one(np.array([0, 7], dtype=np.int32)), 10, candidates=None, banned=NOTHING)
+    assert codes.shape == (1, 10)
+    assert sum(looked) < 5000
+    with pytest.raises(RankError, match="basket 1 has probability zero"):
+        best_next(Kernel(V), Sets(np.array([0, 1, 4]), np.array([0, 1, 2, 2], dtype=np.int32)), 3, candidates=None,
+                  banned=NOTHING)  # fmt: skip

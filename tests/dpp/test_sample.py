@@ -10,7 +10,9 @@ import pytest
 
 from contradpp.data.sets import Sets
 from contradpp.dpp import sample
+from contradpp.dpp.compiled import samples
 from contradpp.dpp.kernel import Kernel
+from contradpp.dpp.linalg import log_elementary_symmetric
 from contradpp.dpp.sample import Sampler, eigenvectors
 from contradpp.errors import ParameterError, RankError
 from exact import ExactDPP, chi_square_p_value
@@ -132,6 +134,28 @@ def test_the_seed_decides_and_the_threads_do_not(V, size):
     np.testing.assert_array_equal(first.indptr, second.indptr)
     np.testing.assert_array_equal(first.indices, second.indices)
     assert first.indices.tolist() != one.sample(n, seed=6, size=size).indices.tolist()
+
+
+@pytest.mark.parametrize("size", [None, 3])
+def test_numbers_that_run_out_do_not_change_the_samples(V, size):
+    values, *basis = eigenvectors(Kernel(V))
+    uniforms, sizes = np.random.default_rng(0).random(4000), np.zeros(50, dtype=np.int64)
+
+    def draw(numbers, sizes):
+        if size is None:
+            return samples.sample_dpp(*basis, values / (1.0 + values), numbers, sizes)
+        table = log_elementary_symmetric(values, size)
+        return samples.sample_k_dpp(*basis, np.log(values), table, size, numbers, sizes)
+
+    expected, n, used = draw(uniforms, sizes)
+    assert n == 50
+    parts, done, first, last = [], 0, 0, 0
+    while done < 50:
+        last += 7
+        items, n, taken = draw(uniforms[first:last], np.zeros(50 - done, dtype=np.int64))
+        parts, done, first = [*parts, items], done + n, first + taken
+    np.testing.assert_array_equal(np.concatenate(parts), expected)
+    assert first == used
 
 
 def test_blocks_are_not_copies_of_each_other(V):

@@ -9,7 +9,7 @@ are added.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,10 @@ NEARLY_DEPENDENT = 1e-6
 # Items of which a dense matrix may be made for one answer.
 MOST_ELIMINATED = 2000
 # A tile of the products (rows × columns) stays in the cache of one core until it has been used.
-COLUMNS_PER_TILE = 256
-# A sum of scores below this share of its terms is added up score by score.
+COLUMNS_PER_TILE, NUMBERS_PER_TILE = 256, 2**16
+# A sum of scores below this share of its terms is added up score by score, and so is that of sets worse than this.
 _CANCELLED = 1e-6
+_CLEAR_TOTAL = 1e4
 
 
 class Block(NamedTuple):
@@ -63,10 +64,14 @@ def next_scores(kernel: Kernel, sets: Sets, *, candidates: Candidates = None) ->
     rows = _rows_per_block(kernel, kernel.n_items if candidates is None else len(candidates))
     for first, last in runs(sets.indptr, rows, most=rows):
         numbers = np.arange(first, last)
-        part = take_sets(sets, numbers)
-        scores = _scores(kernel, part, numbers, candidates)
-        _refuse_full(kernel, part, first, scores, candidates)
-        yield Block(first, last, scores)
+        yield Block(first, last, score_block(kernel, take_sets(sets, numbers), numbers, candidates))
+
+
+def score_block(kernel: Kernel, part: Sets, numbers: NDArray[np.int64], candidates: Candidates) -> Array:
+    """The scores of `next_scores` of a few baskets, whose numbers are for messages."""
+    scores = _scores(kernel, part, numbers, candidates)
+    _refuse_full(kernel, part, numbers, scores, candidates)
+    return scores
 
 
 def _rows_per_block(kernel: Kernel, n_columns: int) -> int:
@@ -113,15 +118,21 @@ def products(
         with blas_threads(kernel.n_jobs):
             Y = given.rows.astype(V.dtype, copy=False) @ V.T
         return Y, Y
-    X, skew, n = kernel.wide, kernel.skew, len(sets.indices)
+    X, skew, which, n = kernel.wide, kernel.skew, sets.indices, len(sets.indices)
     if candidates is not None:
-        X, skew = X[candidates], skew.take_columns(candidates) if skew.n_entries else skew
-    rows = np.empty((2 * n, X.shape[1]))
-    compiled.kernels.rows_of_sets(kernel.left, kernel.right, sets.indptr, sets.indices, given.offsets, given.W, rows)
+        X, skew, which = X[candidates], skew.part(which, candidates), np.arange(n, dtype=np.int32)
+    rows = _rows(kernel, sets, given)
     with blas_threads(kernel.n_jobs):
         both: Array = rows @ X.T
-    compiled.kernels.add_partners(both, 0, *skew, sets.indptr, sets.indices, given.offsets, given.W)
+    compiled.kernels.add_partners(both, 0, *skew, sets.indptr, which, given.offsets, given.W)
     return both[:n], both[n:]
+
+
+def _rows(kernel: Kernel, sets: Sets, given: factor.Inverses, parts: int = 2) -> Array:
+    """What a product with Xᵀ turns into E, U and, as a third part, Wᵀ L_:Aᵀ, but for S."""
+    rows = np.empty((parts * len(sets.indices), kernel.wide.shape[1]))
+    compiled.kernels.rows_of_sets(kernel.left, kernel.right, *sets, given.offsets, given.W, rows)
+    return rows
 
 
 def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
@@ -129,20 +140,40 @@ def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
 
     What a set of probability zero says is what its independent items say, or with a skew part those of a `RIDGE`.
     """
-    scores: Array = np.tile(kernel.squared_norms, (sets.count, 1))
-    for first, last in runs(sets.indptr, min(ROWS_PER_BLOCK // 2, _rows_per_block(kernel, kernel.n_items))):
-        part = take_sets(sets, np.arange(first, last))
-        if len(part.indices):
-            given = (
-                factor.bases(kernel, part, n_jobs=n_jobs)
-                if kernel.symmetric
-                else factor.inverses(kernel, part, ridge=RIDGE, n_jobs=n_jobs)
-            )
-            never = np.full(part.count, -np.inf)
-            compiled.kernels.subtract_products(
-                scores[first:last], *products(kernel, part, given), part.indptr, never, never
-            )
+    scores: Array = np.empty((sets.count, kernel.n_items))
+    for first, last in runs(sets.indptr, ROWS_PER_BLOCK // 2):
+        part, never = take_sets(sets, np.arange(first, last)), np.full(last - first, -np.inf)
+        given = (
+            factor.bases(kernel, part, n_jobs=n_jobs)
+            if kernel.symmetric
+            else factor.inverses(kernel, part, ridge=RIDGE, n_jobs=n_jobs)
+        )
+        for columns, E, U in _tiles(kernel, part, given):
+            tile = np.tile(kernel.squared_norms[columns], (part.count, 1))
+            compiled.kernels.subtract_products(tile, E, U, part.indptr, never, never)
+            scores[first:last, columns] = tile
     return scores
+
+
+def _tiles(
+    kernel: Kernel, sets: Sets, given: factor.Bases | factor.Inverses
+) -> Iterator[tuple[slice, NDArray[np.floating], NDArray[np.floating]]]:
+    """The `products` of all items, a few columns at a time: arrays that are small enough to be used again."""
+    n = len(sets.indices)
+    V: NDArray[np.floating] = kernel.vectors if kernel.symmetric else kernel.wide
+    rows: Any = (
+        given.rows.astype(V.dtype, copy=False) if isinstance(given, factor.Bases) else _rows(kernel, sets, given)
+    )
+    width = max(COLUMNS_PER_TILE, NUMBERS_PER_TILE // max(len(rows), 1))
+    for offset in range(0, kernel.n_items, width):
+        columns = slice(offset, offset + width)
+        with blas_threads(1):
+            Y = rows @ V[columns].T
+        if isinstance(given, factor.Bases):
+            yield columns, Y, Y
+        else:
+            compiled.kernels.add_partners(Y, offset, *kernel.skew, *sets, given.offsets, given.W)
+            yield columns, Y[:n], Y[n:]
 
 
 def scores_given_prefixes(kernel: Kernel, codes: NDArray[np.int32], items: NDArray[np.int64]) -> Array:
@@ -176,12 +207,11 @@ def write_scores_without_each(kernel: Kernel, sets: Sets, out: Array) -> None:
     if kernel.symmetric:
         out[:] = scores_given(kernel, without_each(sets))
         return
-    n, norms = len(sets.indices), kernel.squared_norms
+    norms = kernel.squared_norms
     given = factor.inverses(kernel, sets, ridge=RIDGE, n_jobs=1)
     with np.errstate(divide="ignore"):
         scores = 1.0 / given.diagonals(sets)
-    rows = np.empty((3 * n, kernel.wide.shape[1]))
-    compiled.kernels.rows_of_sets(kernel.left, kernel.right, sets.indptr, sets.indices, given.offsets, given.W, rows)
+    rows = _rows(kernel, sets, given, parts=3)
     for offset in range(0, kernel.n_items, COLUMNS_PER_TILE):
         columns = slice(offset, offset + COLUMNS_PER_TILE)
         Y = rows @ kernel.wide[columns].T
@@ -204,9 +234,9 @@ def nearly_dependent(scores: Array, sizes: Array, sets: Sets) -> NDArray[np.bool
 
 
 def next_totals(kernel: Kernel, sets: Sets) -> Array:
-    """Σ_j det L_{A∪j} / det L_A for every set.
+    """Σ_j det L_{A∪j} / det L_A for every set, without a loop over items unless the sum cancels.
 
-    For L = V Vᵀ without a loop over items: ‖R‖² − Σ_q ‖R q‖², with RᵀR = VᵀV.
+    For L = V Vᵀ it is ‖R‖² − Σ_q ‖R q‖², with RᵀR = VᵀV; for others see `_total`.
     """
     if kernel.symmetric and not kernel.has_diagonal:
         rows, R = factor.bases(kernel, sets).rows, kernel.root
@@ -214,13 +244,35 @@ def next_totals(kernel: Kernel, sets: Sets) -> Array:
         totals: Array = whole - sums_over_sets(np.square(rows @ R.T).sum(axis=1), sets)
         left = np.flatnonzero(totals <= _CANCELLED * whole)
     else:
-        totals, left = np.empty(sets.count), np.arange(sets.count)
+        given = factor.inverses(kernel, sets)
+        with blas_threads(1):  # the matrices are small
+            found = [_total(kernel, take_sets(sets, np.array([s])).indices, given.of(s)) for s in range(sets.count)]
+        totals, sizes = np.array(found).reshape(-1, 2).T
+        clear = (given.worst <= _CLEAR_TOTAL) & (totals > _CANCELLED * sizes)
+        left = np.flatnonzero(~clear)
     chosen = take_sets(sets, left)
     rows_at_once = min(ROWS_PER_BLOCK // 2, _rows_per_block(kernel, kernel.n_items))
     for first, last in runs(chosen.indptr, rows_at_once, most=rows_at_once):
         scores = _scores(kernel, take_sets(chosen, np.arange(first, last)), left[first:last], None)
         totals[left[first:last]] = np.maximum(scores, 0.0).sum(axis=1)
     return totals
+
+
+def _total(kernel: Kernel, codes: NDArray[np.int32], W: Array) -> tuple[float, float]:
+    """tr L − tr(W (L²)_A) = Σ_j L_jj − L_jA W L_Aj for one set, and the sum of the sizes of its terms.
+
+    With a = X_A G, bᵀ = G X_Aᵀ, C = XᵀX and Z = S_A: X, (L²)_A is D_A L_A + L_A D_A − D_A² +
+    a C bᵀ − a Zᵀ + Z bᵀ − S_A: S_A:ᵀ; of the first two, W leaves 2 Σ_A d.
+    """
+    a, b, d = kernel.left[codes], kernel.right[codes], kernel.diagonal[codes]
+    owner, columns, values = kernel.skew.entries(codes)
+    partners, place = np.unique(columns, return_inverse=True)
+    S = np.zeros((len(codes), len(partners)))
+    S[owner, place] = values
+    Z = S @ kernel.wide[partners]
+    square = a @ kernel.dual @ b.T - a @ Z.T + Z @ b.T - S @ S.T
+    terms = np.concatenate([[kernel.trace], -2.0 * d, np.diagonal(W) * d**2, -(W * square.T).ravel()])
+    return float(terms.sum()), float(np.abs(terms).sum())
 
 
 def condition(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Kernel, NDArray[np.int64]]:
@@ -283,7 +335,7 @@ def refuse_impossible(kernel: Kernel, given: NDArray[np.int32]) -> None:
         )
 
 
-def _refuse_full(kernel: Kernel, part: Sets, first: int, scores: Array, candidates: Candidates) -> None:
+def _refuse_full(kernel: Kernel, part: Sets, numbers: NDArray[np.int64], scores: Array, candidates: Candidates) -> None:
     """Raise `RankError` if a set leaves no room for a further item."""
     best = scores.max(axis=1, initial=-np.inf)
     if best.min() > 0:
@@ -292,7 +344,7 @@ def _refuse_full(kernel: Kernel, part: Sets, first: int, scores: Array, candidat
     if candidates is not None and len(full):
         full = full[next_totals(kernel, take_sets(part, full)) <= 0]
     if len(full):
-        raise RankError(_no_room(kernel, first + int(full[0]), int(part.sizes[full[0]])))
+        raise RankError(_no_room(kernel, int(numbers[full[0]]), int(part.sizes[full[0]])))
 
 
 def _no_room(kernel: Kernel, basket: int, size: int) -> str:

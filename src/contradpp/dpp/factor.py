@@ -54,6 +54,11 @@ class Inverses(NamedTuple):
     logs: Array  # −inf where L_A is singular
     worst: Array  # the largest entry of the inverse of the scaled L_A, ∞ where it is singular
 
+    def of(self, s: int) -> Array:
+        """W of set s, a matrix."""
+        flat = self.W[self.offsets[s] : self.offsets[s + 1]]
+        return flat.reshape(round(len(flat) ** 0.5), -1) if len(flat) else np.empty((0, 0))
+
     def diagonals(self, sets: Sets) -> Array:
         """W_ii for every entry of the sets."""
         position = np.arange(len(sets.indices)) - np.repeat(sets.indptr[:-1], sets.sizes)

@@ -188,6 +188,21 @@ class Kernel:
         return norms + self.diagonal if self.has_diagonal else norms
 
     @cached_property
+    def by_weight(self) -> NDArray[np.int64]:
+        """All items, those with the largest L_ii first, of equal ones the lower code (M,)."""
+        return _frozen(np.argsort(-self.squared_norms, kind="stable"))
+
+    @cached_property
+    def trace(self) -> float:
+        """tr L."""
+        return float(self.squared_norms.sum())
+
+    @cached_property
+    def dual(self) -> Array:
+        """XᵀX (r, r)."""
+        return _frozen(self.wide.T @ self.wide)
+
+    @cached_property
     def inverse_lengths(self) -> Array:
         """1/√L_ii, 0 where L_ii is: what makes correlations of the symmetric part (M,)."""
         norms = self.squared_norms

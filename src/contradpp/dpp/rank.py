@@ -9,23 +9,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.data.sets import Sets, pointers, take_sets
-from contradpp.dpp import slates
+from contradpp.dpp import condition, factor, slates
 from contradpp.errors import RankError
 
 if TYPE_CHECKING:
     from contradpp.dpp.kernel import Kernel
 
 Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+BOUNDED_FROM = 20_000  # candidates from which on bounds are worth their trouble
+FIRST_LOOK, MOST_AT_ONCE = 1024, 2**16  # how many are scored at first, then twice as many, up to these
+_ROUNDING = 1e-14  # of a score by way of an inverse, over its bound and the square of |A| and of the worst entry
 
 
 def best_next(
-    kernel: Kernel, sets: Sets, n: int, *, candidates: NDArray[np.int64] | None, banned: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], Array]:
+    kernel: Kernel, sets: Sets, n: int, *, candidates: Codes | None, banned: NDArray[np.int32]
+) -> tuple[Codes, Array]:
     """The codes of the n best next items of every set, −1 where fewer are left, and P(next = i | A).
 
     With `candidates` (ascending codes) only those are scored; the probabilities still refer to the whole
     catalogue, because the sum over it has a closed form. The result is as wide as its longest row.
     """
+    many = (kernel.n_items if candidates is None else len(candidates)) >= BOUNDED_FROM
+    if many and (kernel.plain or kernel.symmetric):
+        return _best_by_bounds(kernel, sets, n, candidates, banned)
     columns = np.arange(kernel.n_items) if candidates is None else candidates
     n = min(n, len(columns))
     codes = np.full((sets.count, n), -1, dtype=np.int64)
@@ -42,6 +50,52 @@ def best_next(
         codes[first:last] = np.where(there, columns[best], -1)
         np.divide(values, totals[:, None], out=probabilities[first:last], where=there & (totals[:, None] > 0))
     return without_blanks(codes, probabilities)
+
+
+def _best_by_bounds(
+    kernel: Kernel, sets: Sets, n: int, candidates: Codes | None, banned: NDArray[np.int32]
+) -> tuple[Codes, Array]:
+    """As `best_next`, but only items that may be among the best are scored."""
+    allowed = None
+    if candidates is not None or len(banned):
+        allowed = np.full(kernel.n_items, candidates is None)
+        allowed[() if candidates is None else candidates] = True
+        allowed[banned] = False
+    n = min(n, kernel.n_items if candidates is None else len(candidates))
+    codes, scores = np.full((sets.count, n), -1, dtype=np.int64), np.zeros((sets.count, n))
+    for s in range(sets.count if n else 0):
+        found, values = _best_of_order(kernel, take_sets(sets, np.array([s])), s, n, allowed)
+        codes[s, : len(found)], scores[s, : len(found)] = found, values
+    totals = kernel.next_totals(sets)[:, None]
+    return without_blanks(codes, np.divide(scores, totals, out=np.zeros_like(scores), where=totals > 0))
+
+
+def _best_of_order(
+    kernel: Kernel, A: Sets, number: int, n: int, allowed: NDArray[np.bool_] | None
+) -> tuple[Codes, Array]:
+    """The n best next items of one basket, and their scores: items by descending L_jj, until no other can be better.
+
+    The score of an item that is no partner of the basket is L_jj − (V_A v_j)ᵀ W (V_A v_j) ≤ L_jj: the symmetric part of
+    W = L_A⁻¹ is positive semi-definite, as that of L_A is. Partners may have more, so that all of them are scored.
+    """
+    order, most = kernel.by_weight, 1.0
+    if not kernel.symmetric and len(A.indices):
+        most += _ROUNDING * (len(A.indices) * float(factor.inverses(kernel, A).worst[0])) ** 2
+    partners = np.unique(kernel.skew.entries(A.indices)[1])
+    codes, scores = np.empty(0, dtype=np.int64), np.empty(0)
+    first, step = 0, max(FIRST_LOOK, 2 * n)
+    while first < len(order):
+        block = order[first : first + step]
+        new = np.union1d(block, partners) if not first else np.setdiff1d(block, partners)  # ascending
+        new = new if allowed is None else new[allowed[new]]
+        told = condition.score_block(kernel, A, np.array([number]), new)[0]
+        codes, scores = np.append(codes, new[told >= 0]), np.append(scores, told[told >= 0])
+        best = np.lexsort((codes, -scores))[:n]  # of equal scores the lower code
+        codes, scores = codes[best], scores[best]
+        first, step = first + step, min(2 * step, MOST_AT_ONCE)
+        if len(codes) == n and first < len(order) and scores[-1] > most * kernel.squared_norms[order[first]]:
+            break
+    return codes, scores
 
 
 def next_shares(kernel: Kernel, sets: Sets) -> Iterator[tuple[int, int, Array]]:
@@ -64,7 +118,7 @@ def next_slates(
     at_most: int | Mapping[Any, int] | None = None,
     *,
     n_jobs: int = 1,
-) -> tuple[NDArray[np.int64], Array]:
+) -> tuple[Codes, Array]:
     """A slate of next items for every set: codes, −1 where fewer are left, and P(next = i | A).
 
     Parameters
@@ -98,13 +152,13 @@ def next_slates(
     return without_blanks(codes, probabilities)
 
 
-def without_blanks(codes: NDArray[np.int64], values: Array) -> tuple[NDArray[np.int64], Array]:
+def without_blanks(codes: NDArray[np.int64], values: Array) -> tuple[Codes, Array]:
     """Both only as wide as the longest row, which ends where codes are −1."""
     width = int((codes >= 0).sum(axis=1).max(initial=0))
     return codes[:, :width], values[:, :width]
 
 
-def best_columns(scores: Array, values: Array, n: int) -> tuple[NDArray[np.int64], Array]:
+def best_columns(scores: Array, values: Array, n: int) -> tuple[Codes, Array]:
     """The columns of the n best scores of every row, −1 where fewer are above −inf, and the values there, else 0."""
     best = top_n(scores, n)
     there = np.take_along_axis(scores, best, axis=1) > -np.inf

@@ -69,6 +69,7 @@ class Sampler:
         refuse_too_large(kernel)
         self._vectors = eigenvectors(kernel) if self.way == "eigenvectors" else None
         self._made: tuple[int | None, Elimination] | None = None  # the last one, and the size that it is for
+        self._table = 0, np.empty((0, 0))  # symmetric polynomials up to this size
 
     @property
     def rank(self) -> int:
@@ -86,7 +87,13 @@ class Sampler:
             raise RankError(f"size must lie in 0..{self.rank}, the rank of the kernel, got {size}")
         if not n or not self.rank or size == 0:
             return Sets(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32))
-        draw = self._by_elimination(size) if self._vectors is None else _by_eigenvectors(self._vectors, size)
+        if self._vectors is None:
+            draw = self._by_elimination(size)
+        else:
+            table = self._table
+            if size is not None and size != table[0]:
+                table = self._table = size, log_elementary_symmetric(self._vectors.values, size)
+            draw = _by_eigenvectors(self._vectors, size, table[1])
         return _in_blocks(draw, n, SAMPLES_PER_BLOCK[self.way], seed, self.n_jobs)
 
     def _by_elimination(self, size: int | None) -> Draw:
@@ -94,11 +101,12 @@ class Sampler:
 
         Sets are drawn at the scale whose expected size is `size`, until one has it.
         """
-        if self._made is None or self._made[0] != size:
-            self._made = None  # so that only one is in memory
+        made = self._made
+        if made is None or made[0] != size:
+            made = self._made = None  # so that only one is in memory
             kernel = self.kernel if size is None else self.kernel.scaled(scale_for_size(self.kernel, size))
-            self._made = size, eliminate(kernel)
-        order, X, lu, columns, rows, pivots = self._made[1]
+            made = self._made = size, eliminate(kernel)
+        order, X, lu, columns, rows, pivots = made[1]
         wanted, most = (-1, self.rank) if size is None else (size, size)
 
         def draw(rng: np.random.Generator, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -200,17 +208,28 @@ def chain_steps(size: float) -> int:
     return FEWEST_STEPS + int(STEPS_PER_ITEM * size)
 
 
-def _by_eigenvectors(vectors: Eigenvectors, size: int | None) -> Draw:
+def _by_eigenvectors(vectors: Eigenvectors, size: int | None, table: Array) -> Draw:
     """A sample picks eigenvectors (Kulesza and Taskar 2012, Algorithms 1 and 8), then items by rejection."""
     values, columns, cumulative = vectors
-    inclusion, log_values = values / (1.0 + values), np.log(values)
-    table = np.empty((0, 0)) if size is None else log_elementary_symmetric(values, size)
+    inclusion = values / (1.0 + values)
+    expected = float(inclusion.sum()) if size is None else size
+    proposed = 3 * expected * (np.log(expected + 1.0) + 1.0)  # numbers that items take, besides one an eigenvector
+
+    def draw_some(uniforms: Array, sizes: NDArray[np.int64]) -> tuple[NDArray[np.int32], int, int]:
+        if size is None:
+            return compiled.samples.sample_dpp(columns, cumulative, inclusion, uniforms, sizes)
+        return compiled.samples.sample_k_dpp(columns, cumulative, np.log(values), table, size, uniforms, sizes)
 
     def draw(rng: np.random.Generator, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
-        if size is None:
-            return compiled.samples.sample_dpp(columns, cumulative, inclusion, rng, len(sizes), sizes)
-        sizes[:] = size
-        return compiled.samples.sample_k_dpp(columns, cumulative, log_values, table, size, rng, len(sizes))
+        drawn, uniforms, done = [], np.empty(0), 0
+        while done < len(sizes):
+            n = len(sizes) - done
+            enough = n * (len(values) + proposed) + 2 * np.sqrt(n) * proposed + 16  # nearly always
+            uniforms = np.concatenate([uniforms, rng.random(int(enough))])
+            items, n, used = draw_some(uniforms, sizes[done:])
+            drawn.append(items)
+            uniforms, done = uniforms[used:], done + n
+        return np.concatenate(drawn)
 
     return draw
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.data.sets import pointers
 from contradpp.errors import ParameterError
 
 Array = NDArray[np.float64]
@@ -71,9 +72,20 @@ class Skew(NamedTuple):
 
         return csr_array((self.values, self.indices, self.indptr), shape=(self.n_items, self.n_items))
 
-    def take_columns(self, columns: NDArray[np.int64]) -> Skew:
-        """All rows, and these columns (ascending): no longer square, for products with candidates only."""
-        return _frozen(_parts(self.matrix()[:, columns]))
+    def entries(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int32], Array]:
+        """The entries of these rows, one row after the other: which of the rows each is in, its column, its value."""
+        sizes = self.indptr[rows + 1] - self.indptr[rows]
+        owner = np.repeat(np.arange(len(rows)), sizes)
+        place = np.arange(len(owner)) + (self.indptr[rows] - np.cumsum(sizes) + sizes)[owner]
+        return owner, self.indices[place], self.values[place]
+
+    def part(self, rows: NDArray[np.integer], columns: NDArray[np.integer]) -> Skew:
+        """These rows, in their order, and these columns (ascending), of which there is one: no longer square."""
+        owner, codes, values = self.entries(rows)
+        place = np.minimum(np.searchsorted(columns, codes), len(columns) - 1)
+        there = columns[place] == codes
+        sizes = np.bincount(owner[there], minlength=len(rows))
+        return Skew(pointers(sizes), place[there].astype(np.int32), values[there])
 
     def take(self, items: NDArray[np.int64]) -> Skew:
         """The rows and columns of these items (ascending)."""

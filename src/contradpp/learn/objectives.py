@@ -58,7 +58,6 @@ class Objective(Protocol):
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
         """The gradient of φ on this batch, but for the normaliser."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.linalg import gram, times
 from contradpp.learn.checkpoint import kept
-from contradpp.learn.partners import NO_PARTNERS, Partners
+from contradpp.learn.start import NO_PARTNERS, Partners
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]

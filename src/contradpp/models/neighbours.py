@@ -18,9 +18,8 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, pointers, sums_over_sets, take_sets
 from contradpp.dpp import compiled
 from contradpp.errors import DataError, ParameterError
-from contradpp.learn.partners import co_occurrences
-from contradpp.models.labour import Labour
-from contradpp.models.rows import Rows, Sums
+from contradpp.learn.start import co_occurrences
+from contradpp.models.rows import Labour, Rows, Sums, indicator
 from contradpp.models.scores import Array, Baseline, LeftOut, write_blocks
 
 Numbers = NDArray[np.int64]
@@ -72,8 +71,10 @@ class ItemKNN(Baseline):
             raise ParameterError(f"weights must be 'cosine', 'share' or 'bm25', got {self.weights!r}")
         train = labour.train
         together, norms = self._together(labour), self._norms(train.item_counts, train)
-        denominator = (norms.base + norms.row[together.owners]) * (norms.base + norms.column[together.columns])
-        values = together.values / (denominator + self._added)
+        values = np.repeat(norms.base + norms.row, np.diff(together.indptr))  # in place: there may be many millions
+        values *= (norms.base + norms.column)[together.columns]
+        values += self._added
+        np.divide(together.values, values, out=values)
         self.bias_ = tie_break(train, values)
         rows = Rows(together.indptr, together.columns, values)
         self.rows_ = rows.where(values != 0).largest(self.neighbours)
@@ -237,8 +238,7 @@ class BasketNeighbours(Baseline):
         counts, weights = train.item_counts, np.log1p(train.n_baskets / np.maximum(train.item_counts, 1))
         order = stream(self.random_state).permutation(train.n_baskets)
         shuffled = take_sets(train.sets, order)
-        owner = np.repeat(np.arange(shuffled.count, dtype=np.int32), shuffled.sizes)
-        by_item = owner[np.argsort(shuffled.indices, kind="stable")]
+        by_item = indicator(shuffled, train.n_items).tocsc().indices  # the baskets of each item
         found = by_item[np.arange(len(by_item)) - np.repeat(pointers(counts)[:-1], counts) < self.max_postings]
         kept = np.bincount(found, minlength=shuffled.count) > 0
         place = np.where(kept, np.cumsum(kept) - 1, -1)  # of those that no item finds, nothing is kept

@@ -1,14 +1,19 @@
-"""Scores that are sums of what each item of the basket says: rows of weights, sparse or dense, and their sums."""
+"""Scores that are sums of what each item of the basket says: rows of weights, sparse or dense, their sums, and the dear
+parts of finding them, which are done once for all voices: on this machine here, elsewhere on a cluster.
+"""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.sets import Sets, pointers
+from contradpp.data.baskets import Baskets
+from contradpp.data.sets import Sets
 from contradpp.dpp import compiled
+from contradpp.learn.start import co_occurrences, regress_on_neighbours
 
 Array = NDArray[np.float64]
 
@@ -25,10 +30,9 @@ class Rows(NamedTuple):
         """The rows of a SciPy matrix, without its diagonal."""
         csr = matrix.tocsr()
         csr.sort_indices()
-        row = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
-        kept = csr.indices != row
-        sizes = np.bincount(row[kept], minlength=csr.shape[0])
-        return cls(pointers(sizes), csr.indices[kept].astype(np.int32), csr.data[kept].astype(np.float64))
+        rows = cls(csr.indptr.astype(np.int64), csr.indices.astype(np.int32, copy=False), csr.data)
+        rows = rows.where(rows.columns != rows.owners)
+        return rows._replace(values=rows.values.astype(np.float64, copy=False))
 
     @classmethod
     def checked(cls, n_items: int, indptr: NDArray[Any], columns: NDArray[Any], values: NDArray[Any]) -> Rows:
@@ -44,9 +48,9 @@ class Rows(NamedTuple):
         return rows
 
     @property
-    def owners(self) -> NDArray[np.int64]:
+    def owners(self) -> NDArray[np.int32]:
         """The row of every entry."""
-        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        return np.repeat(np.arange(len(self.indptr) - 1, dtype=np.int32), np.diff(self.indptr))
 
     def matrix(self, n_columns: int) -> Any:
         """As a SciPy CSR matrix."""
@@ -56,8 +60,10 @@ class Rows(NamedTuple):
 
     def where(self, kept: NDArray[np.bool_]) -> Rows:
         """Only these entries."""
-        sizes = np.bincount(self.owners[kept], minlength=len(self.indptr) - 1)
-        return Rows(pointers(sizes), self.columns[kept], self.values[kept])
+        if kept.all():
+            return self
+        before = np.concatenate([[0], np.cumsum(kept)])
+        return Rows(before[self.indptr], self.columns[kept], self.values[kept])
 
     def largest(self, n: int | None) -> Rows:
         """The n largest entries of every row; of equal ones those of the lower columns. None for all."""
@@ -107,3 +113,26 @@ def indicator(sets: Sets, n_items: int) -> Any:
     from scipy.sparse import csr_matrix
 
     return csr_matrix((np.ones(len(sets.indices)), sets.indices, sets.indptr), shape=(sets.count, n_items))
+
+
+class Labour:
+    """Counts and regressions over training baskets."""
+
+    def __init__(self, train: Baskets) -> None:
+        self.train = train
+
+    @cached_property
+    def together(self) -> Rows:
+        """In how many baskets any two items are together."""
+        return Rows.of(self._count())
+
+    def regress(self, diagonal: NDArray[np.floating], n_neighbours: int, n_jobs: int) -> Rows:
+        """The ridge regression of every item on its neighbours: see `learn.start.regress_on_neighbours`."""
+        counts = self.train.item_counts.astype(np.float64)
+        return Rows.of(self._regress(counts, diagonal.astype(np.float64), n_neighbours, n_jobs))
+
+    def _count(self) -> Any:
+        return co_occurrences(self.train.sets, np.ones(self.train.n_baskets), self.train.n_items)
+
+    def _regress(self, counts: Array, diagonal: Array, n_neighbours: int, n_jobs: int) -> Any:
+        return regress_on_neighbours(*self.together, counts, diagonal, n_neighbours, n_jobs)

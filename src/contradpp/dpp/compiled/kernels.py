@@ -197,6 +197,17 @@ def invert_sets(
 # -- Scores of all items given a set -------------------------------------------------------------------
 
 
+@helper
+def combine(weights: Array, source: Array, codes: Codes, target: Array) -> None:
+    """target = Σ_b weights[b] source[codes[b]]."""
+    for c in range(len(target)):
+        target[c] = 0.0
+    for b in range(len(codes)):
+        weight, row = weights[b], source[codes[b]]
+        for c in range(len(target)):
+            target[c] += weight * row[c]
+
+
 @entry
 def rows_of_sets(left: Array, right: Array, indptr: Pointers, indices: Codes, offsets: Pointers, W: Array,
                  rows: Array) -> None:  # fmt: skip
@@ -204,28 +215,18 @@ def rows_of_sets(left: Array, right: Array, indptr: Pointers, indices: Codes, of
 
     rows[:n] = right_A, rows[n : 2n] = W left_A, rows[2n : 3n] = Wᵀ right_A, n the number of entries.
     """
-    n, r = len(indices), left.shape[1]
+    n, r = len(indices), right.shape[1]
     both = len(rows) == 3 * n
     for s in range(len(indptr) - 1):
-        start = indptr[s]
-        k = indptr[s + 1] - start
+        codes, start = indices[indptr[s] : indptr[s + 1]], indptr[s]
+        k = len(codes)
         inverse = W[offsets[s] : offsets[s] + k * k].reshape(k, k)
         for a in range(k):
-            own, target = right[indices[start + a]], rows[n + start + a]
             for c in range(r):
-                rows[start + a, c], target[c] = own[c], 0.0
-            for b in range(k):
-                weight, source = inverse[a, b], left[indices[start + b]]
-                for c in range(r):
-                    target[c] += weight * source[c]
+                rows[start + a, c] = right[codes[a], c]
+            combine(inverse[a], left, codes, rows[n + start + a])
             if both:
-                target = rows[2 * n + start + a]
-                for c in range(r):
-                    target[c] = 0.0
-                for b in range(k):
-                    weight, source = inverse[b, a], right[indices[start + b]]
-                    for c in range(r):
-                        target[c] += weight * source[c]
+                combine(inverse[:, a], right, codes, rows[2 * n + start + a])
 
 
 @entry

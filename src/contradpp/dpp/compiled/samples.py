@@ -25,12 +25,16 @@ RENEWED = 8
 # -- By eigenvectors -----------------------------------------------------------------------------------
 
 
+# Random numbers come as an array of uniform ones, and not as a generator: to hand one over takes Numba longer than a
+# sample does. What a kernel has used of them ends at the place that it returns, −1 where they were too few.
+
+
 @helper
-def choose_eigenvectors(inclusion: Array, rng: np.random.Generator, chosen: NDArray[np.int64]) -> int:
-    """Each eigenvector enters on its own with its probability λ/(1 + λ); returns how many did."""
+def choose_eigenvectors(inclusion: Array, uniforms: Array, place: int, chosen: NDArray[np.int64]) -> int:
+    """Each eigenvector enters on its own with its probability λ/(1 + λ); returns how many did. A number for each."""
     count = 0
     for n in range(len(inclusion)):
-        if rng.random() < inclusion[n]:
+        if uniforms[place + n] < inclusion[n]:
             chosen[count] = n
             count += 1
     return count
@@ -38,38 +42,46 @@ def choose_eigenvectors(inclusion: Array, rng: np.random.Generator, chosen: NDAr
 
 @helper
 def choose_k_eigenvectors(
-    log_values: Array, table: Array, k: int, rng: np.random.Generator, chosen: NDArray[np.int64]
+    log_values: Array, table: Array, k: int, uniforms: Array, place: int, chosen: NDArray[np.int64]
 ) -> int:
-    """k eigenvectors with probability ∝ the product of their values, by the symmetric polynomials in `table`."""
+    """k eigenvectors with probability ∝ the product of their values, by the symmetric polynomials in `table`.
+
+    It takes at most a number for each value.
+    """
     left = k
     for n in range(len(log_values), 0, -1):
         if left == 0:
             break
-        log_inclusion = log_values[n - 1] + table[n - 1, left - 1] - table[n, left]
-        # The last ones must enter, whatever rounding says.
-        if left == n or np.log(rng.random()) < log_inclusion:
-            left -= 1
-            chosen[left] = n - 1
-    return k
+        if left < n:  # the last ones must enter, whatever rounding says
+            place += 1
+            if not np.log(uniforms[place - 1]) < log_values[n - 1] + table[n - 1, left - 1] - table[n, left]:
+                continue
+        left -= 1
+        chosen[left] = n - 1
+    return place
 
 
 @helper
 def sample_projection(
-    Y: Array, cumulative: Array, chosen: NDArray[np.int64], k: int, rng: np.random.Generator, out: NDArray[np.int32]
-) -> None:
+    Y: Array, cumulative: Array, chosen: NDArray[np.int64], k: int, uniforms: Array, place: int,
+    out: NDArray[np.int32],
+) -> int:  # fmt: skip
     """k items from the DPP that the k chosen orthonormal columns of Y span; exact, whatever the catalogue's size.
 
     Item i should come next with probability ∝ ‖Z y_i‖², Z the projection off what was drawn before. Propose
     i ∝ ‖y_i‖² (a chosen column uniformly, then an item by that column's squares: one binary search), accept
-    with probability ‖Z y_i‖²/‖y_i‖². Step t takes k/(k − t) proposals on average.
+    with probability ‖Z y_i‖²/‖y_i‖². Step t takes k/(k − t) proposals on average, each with three numbers at most.
     """
     M = Y.shape[0]
     basis = np.empty((k, k))
     residual = np.empty(k)
     t = 0
     while t < k:
-        column = chosen[min(int(rng.random() * k), k - 1)]
-        target = rng.random() * cumulative[column, M - 1]
+        if place + 3 > len(uniforms):
+            return -1
+        column = chosen[min(int(uniforms[place] * k), k - 1)]
+        target = uniforms[place + 1] * cumulative[column, M - 1]
+        place += 2
         i = place_of(cumulative[column], 0, M, target)
         norm = 0.0
         for e in range(k):
@@ -79,7 +91,10 @@ def sample_projection(
         left = 0.0
         for e in range(k):
             left += residual[e] * residual[e]
-        if left <= SINGULAR * norm or rng.random() * norm >= left:
+        if left <= SINGULAR * norm:
+            continue
+        place += 1
+        if uniforms[place - 1] * norm >= left:
             continue
         project_off(residual, basis, t)  # again, so that rounding does not grow over the steps
         left = 0.0
@@ -89,36 +104,50 @@ def sample_projection(
             basis[t, e] = residual[e] / np.sqrt(left)
         out[t] = i
         t += 1
+    return place
 
 
 @entry
 def sample_dpp(
-    Y: Array, cumulative: Array, inclusion: Array, rng: np.random.Generator, n: int, sizes: NDArray[np.int64]
-) -> NDArray[np.int32]:
-    """n samples one after the other: their items in one array, their sizes in `sizes`."""
-    K = len(inclusion)
+    Y: Array, cumulative: Array, inclusion: Array, uniforms: Array, sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], int, int]:
+    """Samples one after the other, as many as there are `sizes`, or as the numbers suffice for.
+
+    Returns their items in one array, how many there are, and how many numbers were used.
+    """
+    K, n = len(inclusion), len(sizes)
     items = np.empty(n * K, dtype=np.int32)
     chosen = np.empty(K, dtype=np.int64)
-    position = 0
+    position, used = 0, 0
     for s in range(n):
-        k = choose_eigenvectors(inclusion, rng, chosen)
-        sample_projection(Y, cumulative, chosen, k, rng, items[position : position + k])
-        sizes[s] = k
-        position += k
-    return items[:position].copy()
+        if used + K > len(uniforms):
+            return items[:position].copy(), s, used
+        k = choose_eigenvectors(inclusion, uniforms, used, chosen)
+        end = sample_projection(Y, cumulative, chosen, k, uniforms, used + K, items[position : position + k])
+        if end < 0:
+            return items[:position].copy(), s, used
+        sizes[s], position, used = k, position + k, end
+    return items[:position].copy(), n, used
 
 
 @entry
 def sample_k_dpp(
-    Y: Array, cumulative: Array, log_values: Array, table: Array, k: int, rng: np.random.Generator, n: int
-) -> NDArray[np.int32]:
-    """n samples of size k, one after the other."""
+    Y: Array, cumulative: Array, log_values: Array, table: Array, k: int, uniforms: Array, sizes: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], int, int]:
+    """As `sample_dpp`, for samples of size k."""
+    K, n = len(log_values), len(sizes)
     items = np.empty(n * k, dtype=np.int32)
     chosen = np.empty(max(k, 1), dtype=np.int64)
+    used = 0
     for s in range(n):
-        choose_k_eigenvectors(log_values, table, k, rng, chosen)
-        sample_projection(Y, cumulative, chosen, k, rng, items[s * k : (s + 1) * k])
-    return items
+        if used + K > len(uniforms):
+            return items[: s * k].copy(), s, used
+        place = choose_k_eigenvectors(log_values, table, k, uniforms, used, chosen)
+        end = sample_projection(Y, cumulative, chosen, k, uniforms, place, items[s * k : (s + 1) * k])
+        if end < 0:
+            return items[: s * k].copy(), s, used
+        sizes[s], used = k, end
+    return items, n, used
 
 
 # -- By elimination ------------------------------------------------------------------------------------
