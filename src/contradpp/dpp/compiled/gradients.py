@@ -18,6 +18,7 @@ from contradpp.dpp.compiled.terms import (
     Room,
     Terms,
     add_rest,
+    add_rest_of_square,
     conditional_terms,
     invert_set,
     load_rows,
@@ -63,22 +64,29 @@ def log_det_gradients(
     gradient by log |s|. A singular set, as any that is larger than the rank, gets log det = −inf and zeros. If G has
     no rows, there is no gradient.
     """
-    room = room_for(largest_set(indptr, first, last), p, False)
+    largest = largest_set(indptr, first, last)
+    room = room_for(largest, p, False)
+    V, X, W, work = p.V, room.X, room.W, room.work
+    symmetric, plain = len(p.partners) == 0, len(p.partners) == 0 and len(p.d) == 0
+    K, wanted = V.shape[1], len(G) > 0
+    most = K if plain else largest
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
-        load_rows(p.V, indices, start, k, room.X)
-        products(room.X, room.X, k, room.W)
-        add_rest(p, indices, start, k, room)
-        log_dets[s] = invert_set(p, k, room, len(G) > 0)
-        if len(G) == 0:
+        load_rows(V, indices, start, k, X)
+        products(X, X, k, W)
+        if not plain:
+            add_rest(p, indices, start, k, room)
+        log_dets[s] = invert_set(W, k, most, symmetric, work, wanted)
+        if not wanted:
             continue
         if log_dets[s] == -np.inf:
             clear(G, start, k)
             clear_shares(start, k, links, diagonal, pairs)
             continue
-        log_det_shares(p, indices, start, k, room, links, diagonal, pairs)
-        multiply(room.W, k, room.X, p.V.shape[1], G, start)
+        if not plain:
+            log_det_shares(p, indices, start, k, room, links, diagonal, pairs)
+        multiply(W, k, X, K, G, start)
 
 
 @helper
@@ -122,35 +130,56 @@ def conditional_gradients(
     adjoint of Y_A, in B. The trace gives every item −σ by its d and −2σ v. `pairs` gets ∂/∂ log |s| but for the part of
     Y. Singular sets have NaN, and contribute nothing. If G has no rows, there is no gradient.
     """
-    room = room_for(largest_set(indptr, first, last), p, True)
-    W, S = room.W, room.S
+    largest = largest_set(indptr, first, last)
+    room = room_for(largest, p, True)
+    V, VC, VS, trace = p.V, terms.VC, terms.VS, terms.trace
+    X, XC, Y, W, T, WT, P, S = room.X, room.XC, room.Y, room.W, room.T, room.WT, room.P, room.S
+    Z, R, H, more, q, x, work = room.Z, room.R, room.H, room.more, room.q, room.x, room.work
+    symmetric, plain = len(p.partners) == 0, len(p.partners) == 0 and len(p.d) == 0
+    K = V.shape[1]
+    most = K if plain else largest
+    lefts, rights, grams = (X, X, Y, X), (X, XC, X, Y), (W, T, WT, P)
+    adjoint, factors, rows = (R, T, WT, WT), (X, X, X, Y), (G, F, B, more)
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
-        usable = conditional_terms(p, terms, slots, indices, start, k, room)
+        load_rows(V, indices, start, k, X)
+        load_rows(VC, slots, start, k, XC)
+        if not symmetric:
+            load_rows(VS, slots, start, k, Y)
+        for n in range(2 if symmetric else 4):
+            products(lefts[n], rights[n], k, grams[n])
+        if not plain:
+            add_rest(p, indices, start, k, room)
+            add_rest_of_square(p, indices, start, k, room)
+        usable = invert_set(W, k, most, symmetric, work, True) > -np.inf
+        usable = usable and conditional_terms(trace, k, symmetric, W, T, WT, P, S)
         for a in range(k):
             logs[start + a] = -np.log(W[a, a] * S[a]) if usable else np.nan
         if len(G) == 0:
             continue
         sigmas[s] = 0.0
-        if usable:
-            sigmas[s] = adjoints(p, start, k, room, g)
-            conditional_shares(p, indices, start, k, room, links, diagonal, pairs)
-            adjoint_rows(p, start, k, room, G, F, B)
-        else:
+        if not usable:
             clear(G, start, k)
             clear(F, start, k)
             clear(B, start, k)
             clear_shares(start, k, links, diagonal, pairs)
+            continue
+        sigmas[s] = adjoints(start, k, symmetric, g, W, T, WT, P, Z, R, H, S, q, x)
+        if not plain:
+            conditional_shares(p, indices, start, k, room, links, diagonal, pairs)
+        for n in range(2 if symmetric else 4):
+            multiply(adjoint[n], k, factors[n], K, rows[n], start if n < 3 else 0)
+        if not symmetric:
+            add_partners(start, k, K, more, G, B)
 
 
 @helper
-def adjoints(p: Parameters, start: int, k: int, room: Room, g: Array) -> float:
+def adjoints(
+    start: int, k: int, symmetric: bool, g: Array, W: Array, T: Array, WT: Array, P: Array, Z: Array, R: Array,
+    H: Array, S: Array, q: Array, x: Array,
+) -> float:  # fmt: skip
     """σ; then T holds T̄ᵀ, and R holds L̄, or where there is an S, L̄ᵀ."""
-    W, T, WT, P, Z, R, H, S, q, x = (
-        room.W, room.T, room.WT, room.P, room.Z, room.R, room.H, room.S, room.q, room.x
-    )  # fmt: skip
-    symmetric = len(p.partners) == 0
     sigma = 0.0
     for a in range(k):
         weight = g[start + a]
@@ -164,7 +193,7 @@ def adjoints(p: Parameters, start: int, k: int, room: Room, g: Array) -> float:
             WT[a, b] = W[a, b] * q[b]
             Z[a, b] = P[a, b] * q[b] - W[a, b] * x[b]
     for n in range(2 if symmetric else 3):  # W D(q) W, (P D(q) − W D(x)) W, W D(q) P
-        multiply((WT, Z, WT)[n], k, (W, W, P)[n], k, (T, R, H)[n], 0)
+        multiply(Z if n == 1 else WT, k, P if n == 2 else W, k, T if n == 0 else R if n == 1 else H, 0)
     for a in range(k):
         for b in range(k):
             T[a, b] = sigma * W[a, b] - T[a, b]
@@ -203,17 +232,12 @@ def conditional_shares(
 
 
 @helper
-def adjoint_rows(p: Parameters, start: int, k: int, room: Room, G: Array, F: Array, B: Array) -> None:
-    """R V_A in G, T V_A in F; and with ½ E in WT, ½ E Y_A is added to G, and −½ E V_A is in B."""
-    X, Y, WT, more, K = room.X, room.Y, room.WT, room.more, p.V.shape[1]
-    paired = len(p.partners) > 0
-    for n in range(4 if paired else 2):
-        multiply((room.R, room.T, WT, WT)[n], k, (X, X, X, Y)[n], K, (G, F, B, more)[n], 0 if n == 3 else start)
-    if paired:
-        for a in range(k):
-            for c in range(K):
-                G[start + a, c] += more[a, c]
-                B[start + a, c] = -B[start + a, c]
+def add_partners(start: int, k: int, K: int, more: Array, G: Array, B: Array) -> None:
+    """½ E Y_A is added to G, and B changes its sign."""
+    for a in range(k):
+        for c in range(K):
+            G[start + a, c] += more[a, c]
+            B[start + a, c] = -B[start + a, c]
 
 
 @helper

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import PANEL, WORK, invert, invert_scaled, multiply, padded, products
+from contradpp.dpp.compiled.blocks import PANEL, WORK, invert, invert_scaled, multiply, padded
 from contradpp.dpp.compiled.decorators import helper
 from contradpp.dpp.factor import SINGULAR
 
@@ -125,17 +125,16 @@ def add_rest(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> N
 
 
 @helper
-def invert_set(p: Parameters, k: int, room: Room, whole: bool) -> float:
-    """L_A in W becomes its inverse; returns log det L_A, −inf if it is singular (see `dpp.factor`).
+def invert_set(W: Array, k: int, most: int, symmetric: bool, work: Array, whole: bool) -> float:
+    """L_A in W becomes its inverse; returns log det L_A, −inf if it is singular (see `dpp.factor`) or k > `most`.
 
-    So is a set of more items than the rank where there is neither D nor S. A symmetric L_A is given by its lower
-    triangle. If not `whole`, only the determinant counts.
+    A symmetric L_A is given by its lower triangle. If not `whole`, only the determinant counts.
     """
-    if len(p.partners) > 0:
-        return invert_scaled(room.W, k, 0.0)[0]
-    if len(p.d) == 0 and k > p.V.shape[1]:
+    if k > most:
         return -np.inf
-    return invert(room.W, k, SINGULAR, room.work, whole)
+    if not symmetric:
+        return invert_scaled(W, k, 0.0)[0]
+    return invert(W, k, SINGULAR, work, whole)
 
 
 # -- (L²)_A and the conditional likelihood -------------------------------------------------------------
@@ -184,32 +183,18 @@ def add_rest_of_square(p: Parameters, indices: Codes, start: int, k: int, room: 
 
 
 @helper
-def conditional_terms(
-    p: Parameters, terms: Terms, slots: Codes, indices: Codes, start: int, k: int, room: Room
-) -> bool:
-    """W = L_A⁻¹, WT, P = W T W and the conditional normalisers S_i of one set; False where one is not positive.
+def conditional_terms(trace: float, k: int, symmetric: bool, W: Array, T: Array, WT: Array, P: Array, S: Array) -> bool:
+    """From W = L_A⁻¹ and T: WT, P = W T W and the conditional normalisers S_i of one set; False if one is not positive.
 
     S_i = tr L − tr(W T) + P_ii / W_ii = Σ_j det L_{A∖i∪j} / det L_{A∖i}.
     """
-    X, XC, Y, W, T, WT, P, S = room.X, room.XC, room.Y, room.W, room.T, room.WT, room.P, room.S
-    symmetric = len(p.partners) == 0
-    load_rows(p.V, indices, start, k, X)
-    load_rows(terms.VC, slots, start, k, XC)
-    if not symmetric:
-        load_rows(terms.VS, slots, start, k, Y)
-    for n in range(2 if symmetric else 4):
-        products((X, X, Y, X)[n], (X, XC, X, Y)[n], k, (W, T, WT, P)[n])
-    add_rest(p, indices, start, k, room)
-    add_rest_of_square(p, indices, start, k, room)
-    if invert_set(p, k, room, True) == -np.inf:
-        return False
     if symmetric:
         for a in range(k):
             for b in range(a):
                 T[b, a] = T[a, b]
     for n in range(2):
-        multiply((W, WT)[n], k, (T, W)[n], k, (WT, P)[n], 0)
-    total = terms.trace
+        multiply(WT if n else W, k, W if n else T, k, P if n else WT, 0)
+    total = trace
     for a in range(k):
         total -= WT[a, a]
     for a in range(k):
