@@ -20,8 +20,8 @@ import contradpp as cd
 from contradpp.data.sets import EMPTY, distinct_sets
 from contradpp.learn.loop import assemble
 from contradpp.learn.objectives import Contrastive
-from contradpp.learn.partners import NO_PARTNERS, Partners
 from contradpp.learn.polish import FullBatch, climb
+from contradpp.learn.start import NO_PARTNERS, Partners
 from contradpp.learn.state import State, kernel_of
 
 

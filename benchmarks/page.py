@@ -1,6 +1,7 @@
 """Publish the benchmark: `python benchmarks/page.py reproduction` puts what was found into docs/ and README.md.
 
-Takes the chapter that `contradpp benchmark` wrote to the folder; a test compares the pages with docs/benchmark.json.
+Takes the chapters that `contradpp benchmark` and `contradpp reproduce ingredients` wrote to the folder, those that are
+there; a test compares the pages with docs/benchmark.json and docs/ingredients.json.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from contradpp.research import pages, standings
 
@@ -17,13 +19,30 @@ ROOT = Path(__file__).parents[1]
 
 def publish(folder: Path) -> None:
     """Write the numbers, the figures and the blocks of the pages."""
-    summary = standings.rounded(json.loads((folder / "benchmark.json").read_text(encoding="utf-8"))["results"])
-    (ROOT / "docs" / "benchmark.json").write_text(standings.dump(summary), encoding="utf-8")
-    for figure in (folder / "figures").glob("benchmark-*.png"):
-        shutil.copy(figure, ROOT / "docs" / "figures" / figure.name)
-    for page, blocks in pages.blocks(summary).items():
+    if (folder / "benchmark.json").is_file():
+        summary = standings.rounded(results(folder / "benchmark.json"))
+        (ROOT / "docs" / "benchmark.json").write_text(standings.dump(summary), encoding="utf-8")
+        for figure in (folder / "figures").glob("benchmark-*.png"):
+            shutil.copy(figure, ROOT / "docs" / "figures" / figure.name)
+        put(pages.blocks(summary))
+    if (folder / "ingredients.json").is_file():
+        told = results(folder / "ingredients.json")
+        text = json.dumps(told, indent=1, ensure_ascii=False)
+        (ROOT / "docs" / "ingredients.json").write_text(text + "\n", encoding="utf-8")
+        put(pages.ladder_blocks(told))
+
+
+def results(path: Path) -> dict[str, Any]:
+    """The numbers of a chapter."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["results"]
+    return found
+
+
+def put(blocks: dict[str, dict[str, str]]) -> None:
+    """Write blocks into pages."""
+    for page, contents in blocks.items():
         text = (ROOT / page).read_text(encoding="utf-8")
-        for name, content in blocks.items():
+        for name, content in contents.items():
             text = pages.replaced(text, name, content)
         (ROOT / page).write_text(text, encoding="utf-8")
 

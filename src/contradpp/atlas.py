@@ -25,27 +25,12 @@ STEPS, EXAGGERATED = 400, 100  # of the descent, and how many of the first pull 
 
 
 class Atlas:
-    """Where items lie, both coordinates from −1 to 1.
-
-    Parameters
-    ----------
-    model : a fitted DPP
-    landmarks : int array (m,)
-        The codes of the items to lay out, a few hundred; others are placed when asked for.
-
-    Attributes
-    ----------
-    landmarks : int array (m,)
-    ratios : array (m, m)
-        The `pair_ratios` of the landmarks.
-    places : array (m, 2)
-        Where the landmarks are.
-    """
+    """Where items lie, both coordinates from −1 to 1: landmarks, a few hundred codes, and others when asked for."""
 
     def __init__(self, model: Any, landmarks: Codes) -> None:
         self.landmarks = landmarks
-        self.ratios = pair_ratios(model, landmarks, landmarks)
-        self.places = layout(np.exp(-np.abs(self.ratios)) * (1 - np.eye(len(landmarks))))
+        self.ratios = pair_ratios(model, landmarks, landmarks)  # (m, m)
+        self.places: Array = layout(np.exp(-np.abs(self.ratios)) * (1 - np.eye(len(landmarks))))
         self._model = model
         self._row = {code: row for row, code in enumerate(landmarks.tolist())}
 

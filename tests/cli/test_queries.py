@@ -325,6 +325,9 @@ def test_at_most_goes_by_the_categories_that_fit_was_told(call, tmp_path):
     assert not {"t", "c"} <= set(found)
     found = json.loads(call("slate", path, "--at-most", "drink=0", "--at-most", "dairy=1", "--json").out)
     assert {entry["item"] for entry in found} == {"m", "s"}
+    shown = call("slate", path, "--at-most", "drinks=0")
+    assert shown.code == 1
+    assert "no item is of the category 'drinks'; there are such as 'dairy', 'drink'" in shown.err
 
 
 def test_at_most_that_is_no_number(call, model):

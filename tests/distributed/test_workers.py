@@ -20,7 +20,7 @@ from contradpp.distributed.learning import counted_together, refuse_unsupported
 from contradpp.distributed.shards import Shard
 from contradpp.errors import CheckpointError, ClusterError, ParameterError, RankError
 from contradpp.learn import plan
-from contradpp.learn.partners import co_occurrences
+from contradpp.learn.start import co_occurrences
 from distributed import threads
 from distributed.threads import TIMEOUT, in_threads, one_machine, task_of, together
 
@@ -314,7 +314,7 @@ def test_the_meeting_forgets_what_everyone_has_heard():
 
 
 def test_few_files_know_how_learning_works():
-    """So that there is one place to change when it does; the driver only draws its bar and checks arguments."""
+    """So that there is one place to change when it does; the driver draws its bar, checks, and has voices learn."""
     used = {
         (path.name, line.split()[1])
         for path in Path(crew.__file__).parent.glob("*.py")
@@ -322,4 +322,4 @@ def test_few_files_know_how_learning_works():
         if line.startswith(("from contradpp.learn", "from contradpp.models")) and path.name != "learning.py"
     }
     known = {("ray.py", "contradpp.learn.callbacks"), ("ray.py", "contradpp.learn.params")}
-    assert used == known | {("voices.py", f"contradpp.models.{name}") for name in ("conditional", "labour")}
+    assert used == known | {("ray.py", f"contradpp.models.{name}") for name in ("conditional", "rows")}

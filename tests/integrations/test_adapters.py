@@ -12,7 +12,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.errors import DataError
-from contradpp.integrations.choice import Choice
+from contradpp.integrations import Choice
 from contradpp.integrations.frames import rerank_frame
 
 pytestmark = pytest.mark.filterwarnings("default")  # what frameworks warn of is not ours

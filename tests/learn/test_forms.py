@@ -22,7 +22,7 @@ from contradpp.learn.objectives import (
     Objective,
     with_normalizer,
 )
-from contradpp.learn.partners import (
+from contradpp.learn.start import (
     NO_PARTNERS,
     Partners,
     beyond_neighbours,
@@ -301,7 +301,7 @@ def test_large_catalogues_find_partners_by_regressions(monkeypatch):
     share = np.bincount(sets.indices, minlength=12) / 500
     given = (co_occurrences(sets, np.ones(500), 12), 500.0, share / (1 - share), 3, 0)
     small = find_partners(*given)
-    monkeypatch.setattr("contradpp.learn.partners.INVERTIBLE", 5)
+    monkeypatch.setattr("contradpp.learn.start.INVERTIBLE", 5)
     large = find_partners(*given)
     np.testing.assert_array_equal(large.columns, small.columns)
     np.testing.assert_allclose(large.start, small.start, rtol=1e-9)

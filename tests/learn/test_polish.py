@@ -11,9 +11,9 @@ from contradpp.learn import polish
 from contradpp.learn.loop import Outcome, assemble
 from contradpp.learn.objectives import Contrastive
 from contradpp.learn.optimizers import Adam
-from contradpp.learn.partners import Partners
 from contradpp.learn.plan import Plan
 from contradpp.learn.schedule import Steady
+from contradpp.learn.start import Partners
 from contradpp.learn.state import State
 
 WALLED = cd.LowRankDPP.from_factors(np.random.default_rng(1).normal(size=(12, 4)))  # three baskets in five are full

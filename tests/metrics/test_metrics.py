@@ -11,7 +11,7 @@ import contradpp as cd
 import naive_metrics as naive
 from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.learn.calibrate import auc
-from contradpp.metrics import bootstrap, breakdown, metrics
+from contradpp.metrics import breakdown, metrics, resampled
 
 CASES = [(b, e) for b in range(15) for e in range(6)]
 
@@ -91,7 +91,7 @@ def test_diversity_tells_popularity_from_neighbours_and_a_dpp():
 
 def test_interval_of_a_mean_is_about_two_standard_errors():
     values = np.random.default_rng(0).normal(size=400)
-    low, high = bootstrap.mean_interval(values, level=0.95, n_resamples=2000, seed=0)
+    low, high = resampled.mean_interval(values, level=0.95, n_resamples=2000, seed=0)
     error = values.std() / 20
     assert values.mean() - low == pytest.approx(1.96 * error, rel=0.15)
     assert high - values.mean() == pytest.approx(1.96 * error, rel=0.15)
@@ -101,11 +101,11 @@ def test_interval_of_the_auc_resamples_baskets_with_their_random_sets():
     rng = np.random.default_rng(1)
     real, random = rng.integers(0, 9, size=40).astype(float), rng.integers(-3, 6, size=40).astype(float)
     areas = []
-    for weights in bootstrap.resamples(40, 50, 7):
+    for weights in resampled.resamples(40, 50, 7):
         drawn = np.repeat(np.arange(40), weights.astype(int))
         areas.append(naive.auc(real[drawn], random[drawn]))
     wanted = np.quantile(areas, [0.1, 0.9])
-    got = bootstrap.auc_interval(real, random, level=0.8, n_resamples=50, seed=7)
+    got = resampled.auc_interval(real, random, level=0.8, n_resamples=50, seed=7)
     np.testing.assert_allclose(got, wanted)
 
 

@@ -241,6 +241,12 @@ def test_a_damaged_file_of_newcomers_is_refused(tmp_path):
         persist.write_model(path, tensors | {name: tensors[name][:1]}, info)
         with pytest.raises(ModelFileError):
             cd.load(path)
+    persist.write_model(path, tensors | {"newcomers.weights": -tensors["newcomers.weights"]}, info)
+    with pytest.raises(ModelFileError, match="new items"):
+        cd.load(path)
+    persist.write_model(path, {name: part for name, part in tensors.items() if name != "item_counts"}, info)
+    with pytest.raises(ModelFileError, match="counts"):
+        cd.load(path)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -40,7 +40,7 @@ def test_every_model_is_asked_everything(method: str, monkeypatch):
         pytest.skip(f"{MODELS[method].package} is not installed")
     monkeypatch.setattr(experiments, "split", small_split)
     found = benchmark.measure(Task("benchmark", "uk", method, 0, "quick"), 1)
-    law = method == "popularity" or "lowrank" in method or "conditional" in method or method == "nonsymmetric"
+    law = method == "popularity" or MODELS[method].ours
     expected = set(benchmark.METRICS) - (set() if law else {"law_matched", "law_uniform", "log_likelihood"})
     assert set(found["metrics"]) == expected
     assert all(len(found["by_basket"][name]) == 60 for name in ("ndcg", "p10", "matched"))
@@ -173,6 +173,25 @@ def test_beyond_is_a_part_of_the_benchmark():
     assert [table.title.split(":")[0] for table in chapter.tables[:2]] == ["Next item", "Next item"]
 
 
+def test_the_ladder_says_what_each_ingredient_brings():
+    told = Protocol(quick=True, data=("uk",))
+    values = {"lowrank-mle": 0.6, "lowrank-product": 0.4, "lowrank-nce": 0.7, "conditional": 0.9, "nonsymmetric": 0.8}
+    results = {t: made_up(values.get(t.method, 0.6)) for t in tasks_of("ingredients", told)}
+    chapter = pages.ladder(Collected(told, results))
+    cells = dict(row[:2] for row in chapter.tables[0].rows)
+    assert cells["relevance: other voices"] == "**+0.1000 [+0.1000, +0.1000]**"
+    assert cells["annealing"] == "+0.0000 [+0.0000, +0.0000]"
+    (answer,) = chapter.findings
+    assert "Do negatives help on UK?" in answer
+    assert "nDCG@10 better with nce; worse with product; no different with explicit, dynamic, exact" in answer
+
+
+def test_variants_are_no_rows_of_the_benchmark_unless_asked_for():
+    rows = {task.method for task in tasks_of("benchmark", Protocol())}
+    assert "lowrank-mle-walls" not in rows
+    assert {task.method for task in tasks_of("benchmark", Protocol(models=("diagonal",)))} == {"diagonal"}
+
+
 def test_all_data_sets_are_known():
     assert set(DATA) <= set(cd.datasets.names())
     assert [group.label for group in groups_of(("uk", "my/orders.csv"))] == ["UK", "orders"]
@@ -245,11 +264,12 @@ def test_unknown_names_list_those_there_are(words, tmp_path, monkeypatch, capsys
 
 
 def test_the_published_pages_are_what_was_found():
-    """docs/benchmark.md and README's table are made from docs/benchmark.json: benchmarks/page.py writes them."""
+    """docs/benchmark.md and README's table are made from numbers beside them: benchmarks/page.py writes them."""
     text = (ROOT / "docs" / "benchmark.json").read_text(encoding="utf-8")
     summary = json.loads(text)
     assert standings.dump(summary) == text
-    for page, blocks in pages.blocks(summary).items():
+    told = json.loads((ROOT / "docs" / "ingredients.json").read_text(encoding="utf-8"))
+    for page, blocks in (*pages.blocks(summary).items(), *pages.ladder_blocks(told).items()):
         written = (ROOT / page).read_text(encoding="utf-8")
         for name, content in blocks.items():
             assert pages.replaced(written, name, content) == written, f"{page}: {name} is not what was found"

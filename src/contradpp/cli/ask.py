@@ -22,7 +22,7 @@ from contradpp.cli.inputs import (
     shortened,
     unknown_option,
 )
-from contradpp.cli.output import Column, called, json_option, listed, say, show_json, show_table
+from contradpp.cli.output import Column, called, json_option, listed, say, show_answers, show_json, show_table
 from contradpp.distributed.scoring import recommend_folder
 from contradpp.errors import ContradppError
 from contradpp.models.base import BaseDPP
@@ -233,16 +233,6 @@ def check_one(items: tuple[str, ...], source: str | None) -> None:
 def names_of(model: BaseDPP, items: list[Any]) -> Answer:
     """What people call the items, for an answer of a model that knows names."""
     return {"names": [model.items_.name(item) for item in items]} if model.items_.names else {}
-
-
-def show_answers(lines: Iterator[Answer]) -> None:
-    """A line of JSON for every basket; fails at the end if one of them could not be answered."""
-    failed = 0
-    for answer in lines:
-        failed += "error" in answer
-        show_json(answer, indent=None)
-    if failed:
-        raise click.ClickException(f"{failed:,} baskets could not be answered; their lines hold the reason")
 
 
 def show_suggestions(ask: Ask, model: Any, basket: list[Any], *, as_json: bool, why: bool = False) -> None:

@@ -8,24 +8,19 @@ from pathlib import Path
 import click
 
 from contradpp import __version__
-from contradpp.cli.destination import check_writable, write_text
-from contradpp.cli.inputs import OLD_FILE, option
-from contradpp.cli.output import Column, busy, say, show_table
+from contradpp.cli.inputs import OLD_FILE, names, option
+from contradpp.cli.output import Column, busy, check_writable, say, show_table, write_text
 from contradpp.research.bench import GROUPS, WORSE, SpeedFigure, machine, measure, read_figures
-
-
-def groups(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """Names of groups, separated by commas; all if none is given."""
-    chosen = tuple(value.split(",")) if value else ()
-    for name in chosen:
-        if name not in GROUPS:
-            raise click.BadParameter(f"there is no group {name!r}; there are: {', '.join(GROUPS)}", ctx, param)
-    return chosen
 
 
 @click.command()
 @option("--quick", is_flag=True, help="Fewer rounds.")
-@option("--only", callback=groups, metavar="GROUPS", help=f"Some figures, between commas: {', '.join(GROUPS)}.")
+@option(
+    "--only",
+    callback=names(GROUPS),
+    metavar="GROUPS",
+    help=f"Some figures, between commas: {', '.join(GROUPS)}.",
+)
 @option("--json", "file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), is_flag=False,
         flag_value="-", help="Also write the figures to a file; without a name, print JSON, not a table.")  # fmt: skip
 @option("--compare", "earlier", type=OLD_FILE, help="Show the change against a file that --json wrote.")
@@ -54,8 +49,8 @@ def bench(quick: bool, only: tuple[str, ...], file: Path | None, earlier: Path |
         return
     if file is not None:
         write_text(file, text + "\n")
-    names = ["what", "measured", "goal", "", "others", *(["before", "change"] if before is not None else []), "from"]
-    columns = [Column(name, right=name in ("measured", "goal", "others", "before")) for name in names]
+    heads = ["what", "measured", "goal", "", "others", *(["before", "change"] if before is not None else []), "from"]
+    columns = [Column(name, right=name in ("measured", "goal", "others", "before")) for name in heads]
     show_table(columns, [_row(figure, before) for figure in figures], title="contradpp bench")
     click.echo(f"\n{state}; others: the share of the machine that other work used meanwhile.")
 

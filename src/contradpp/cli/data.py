@@ -16,9 +16,8 @@ from typing import Any, BinaryIO, TextIO, cast
 import click
 import numpy as np
 
-from contradpp.cli.destination import check_writable
 from contradpp.cli.inputs import baskets_from, layout_options, reading_from
-from contradpp.cli.output import Column, busy, in_bytes, json_option, say, show_json, show_table
+from contradpp.cli.output import Column, busy, check_writable, in_bytes, json_option, say, show_json, show_table
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.errors import DataError

@@ -11,10 +11,21 @@ import click
 
 import contradpp as cd
 from contradpp.cli.ask import in_words
-from contradpp.cli.destination import check_writable, save_model, write_text
 from contradpp.cli.fit import show_files, show_metrics
 from contradpp.cli.inputs import FOLDER, option, random_state_option
-from contradpp.cli.output import Column, busy, heading, json_option, listed, paragraph, show_json, show_table
+from contradpp.cli.output import (
+    Column,
+    busy,
+    check_writable,
+    heading,
+    json_option,
+    listed,
+    paragraph,
+    save_model,
+    show_json,
+    show_table,
+    write_text,
+)
 from contradpp.cli.serve import serve
 from contradpp.cli.warm import compiling_ahead
 from contradpp.report.measured import Measured, examples, measure

@@ -12,20 +12,24 @@ import click
 from click.core import ParameterSource
 
 from contradpp import __version__
-from contradpp.cli.destination import check_writable, is_model, is_nothing, save_model, write_text
 from contradpp.cli.fit_options import KNOBS, OPTIONS, FitCommand, as_toml, fit_options
 from contradpp.cli.output import (
     Column,
     busy,
     called,
+    check_writable,
     heading,
     in_bytes,
+    is_model,
+    is_nothing,
     listed,
     paragraph,
+    save_model,
     say,
     show_json,
     show_table,
     visible,
+    write_text,
 )
 from contradpp.cli.run import Run, judge, prepare, train
 from contradpp.data.vocabulary import Vocabulary

@@ -1,7 +1,8 @@
-"""`contradpp info`: what a model file holds."""
+"""`contradpp info` and `contradpp card`: what a model file holds, for people and programs, and as hubs show it."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,24 @@ import click
 import numpy as np
 
 import contradpp as cd
-from contradpp.cli.inputs import model_argument, option
-from contradpp.cli.output import Column, called, in_bytes, json_option, show_json, show_table
+from contradpp.cli.evaluate import baskets_for
+from contradpp.cli.inputs import FILE, layout_options, model_argument, option
+from contradpp.cli.output import (
+    Column,
+    busy,
+    called,
+    check_writable,
+    in_bytes,
+    is_nothing,
+    json_option,
+    say,
+    show_json,
+    show_table,
+    visible,
+    write_text,
+)
 from contradpp.dpp.persist import format_version
+from contradpp.metrics.report import Report
 from contradpp.models.base import BaseDPP
 
 N_POPULAR = 5
@@ -81,3 +97,128 @@ def show_items(items: cd.Vocabulary, marginals: Any, order: list[int], *, as_jso
         return
     columns = [Column("item"), Column("name"), Column("in a basket", right=True)]
     show_table(columns, [[str(item), name, f"{p:.3%}"] for item, name, p in rows])
+
+
+# -- The card ----------------------------------------------------------------------------------------
+
+MARK = "Written by `contradpp card`"
+KINDS = {
+    "ConditionalDPP": "a conditional determinantal point process: several voices (what is popular, what was bought "
+    "together, similar baskets, a learned kernel) say what comes next in a basket",
+    "NonsymmetricDPP": "a determinantal point process with a kernel `D + V Vᵀ + S`: items attract as well as repel",
+    "LowRankDPP": "a determinantal point process with a kernel `V Vᵀ`: items that are alike repel each other",
+}  # fmt: skip
+METRICS = {
+    "MPR": ("mpr", "mean percentile rank of an item left out of its basket: 100 is always first, 50 is chance"),
+    "p@10": ("precision@10", "how often an item left out is among the first ten suggestions, in percent"),
+    "nDCG@10": ("ndcg", "the same, worth more the further up it is; 0 to 1"),
+    "log-likelihood": ("log_likelihood", "mean log P of a basket"),
+}
+
+
+@click.command()
+@model_argument
+@option("-o", "--output", type=FILE, help="Write it to this file, such as README.md, instead of printing it.")
+@option("--test", "data", metavar="DATA", help="Baskets that it has not seen: the card says how it does on them.")
+@option("--license", "license_", metavar="ID", help="Licence of the model, such as mit.")
+@option("--force", is_flag=True, help="Replace a file that `card` did not write.")
+@layout_options
+@json_option
+def card(
+    model: str, output: Path | None, data: str | None, license_: str | None, force: bool, as_json: bool, **layout: Any
+) -> None:
+    """Write a model card for MODEL: Markdown with a head that model hubs read.
+
+    \b
+    contradpp card shop.safetensors -o README.md --test next-week.csv
+    """
+    if output is not None:
+        check_writable(output)
+        if not (force or is_nothing(output) or MARK in output.read_text(encoding="utf-8", errors="replace")):
+            raise click.ClickException(f"{output} is there, and `card` did not write it: add --force to replace it")
+    with busy("Looking at the model ..."):
+        loaded = cd.load(model)
+        marginals = loaded.marginals()
+        order = np.argsort(-marginals, kind="stable").tolist()
+        facts = facts_of(loaded, Path(model), marginals, order) | {"file": Path(model).name}
+        report = None if data is None else cd.evaluate(loaded, baskets_for(loaded, model, data, **layout))
+    if as_json:
+        show_json(facts | {"metrics": None if report is None else measured(report)})
+        return
+    text = "\n\n".join([head(facts, report, license_), *body(facts, loaded, report, data)]) + "\n"
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_text(output, text)
+        say(f"Wrote {output}.")
+
+
+def measured(report: Report) -> dict[str, float]:
+    """The metrics of a card by their names; without those that the model does not have."""
+    found = {name: float(report.metrics[key]) for name, (key, _) in METRICS.items()}
+    return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
+def head(facts: dict[str, Any], report: Report | None, license_: str | None) -> str:
+    """What programs read: YAML, in which every JSON text is a text."""
+    lines = ["---", "library_name: contradpp"]
+    lines += [] if license_ is None else [f"license: {json.dumps(license_)}"]
+    lines += ["tags:", "- recommender", "- determinantal-point-process", "- basket-completion"]
+    if report is not None:
+        lines += ["model-index:", f"- name: {json.dumps(facts['file'])}", "  results:"]
+        lines += ["  - task: {type: basket-completion}", "    dataset: {type: baskets, name: held-out baskets}"]
+        lines += ["    metrics:"]
+        for name, value in measured(report).items():
+            lines += [f"    - type: {json.dumps(name)}", f"      value: {value:.6g}"]
+    return "\n".join([*lines, "---"])
+
+
+def body(facts: dict[str, Any], model: Any, report: Report | None, data: str | None) -> list[str]:
+    """What people read."""
+    name, popular = facts["file"], [entry["item"] for entry in facts["most_likely_items"]]
+    example = json.dumps(popular[:1], ensure_ascii=True, default=str)
+    learned = facts["learned_from_baskets"]
+    rows = {
+        "model": facts["model"],
+        "items": f"{facts['items']:,}",
+        "learned from": "given factors" if learned is None else f"{learned:,} baskets",
+        "objective": facts["objective"],
+        "expected basket size": f"{facts['expected_basket_size']:.2f}",
+        "voices": facts.get("voices"),
+        "most likely items": ", ".join(plain(model.items_.name(item)) for item in popular),
+    }
+    table = ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows.items() if value is not None)]
+    return [
+        f"# {plain(name)}",
+        f"This is {KINDS.get(facts['model'], facts['model'])}. It says what goes with a basket of items.",
+        "\n".join(table),
+        "## Use\n\n```\npip install contradpp\n```\n\n```python\nimport contradpp as cd\n\n"
+        f"model = cd.load({json.dumps(name)})\nitems, chances = model.recommend({example}, N=10)\n```",
+        "## How good it is\n\n" + quality(report, data),
+        "## Limits\n\nIt knows only the items that it was learned from, and says what people bought, not why. "
+        "Baskets can tell about people: look at what the list of items reveals before the model is shared.",
+        f"{MARK} (contradpp {cd.__version__}).",
+    ]  # fmt: skip
+
+
+def quality(report: Report | None, data: str | None) -> str:
+    """The metrics as a table, with their intervals."""
+    if report is None:
+        return "Not measured. `contradpp card --test DATA` measures it on baskets that it has not seen."
+    lines = [
+        f"On {report.n_baskets:,} baskets of `{plain(Path(str(data)).name)}`; intervals of 95 % over baskets.", "",
+        "| metric | value | interval | what it is |", "|---|---|---|---|",
+    ]  # fmt: skip
+    for name, value in measured(report).items():
+        key, meaning = METRICS[name]
+        low, high = report.interval(key)
+        lines.append(f"| {name} | {value:.3f} | {low:.3f} to {high:.3f} | {meaning} |")
+    return "\n".join(lines)
+
+
+def plain(text: str) -> str:
+    """A text that cannot break out of its line, its cell or its code."""
+    words = visible(" ".join(text.split()))
+    for character in "\\`*_[]<>|":
+        words = words.replace(character, f"\\{character}" if character not in "<>" else f"&{'lg'[character == '>']}t;")
+    return words

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,21 @@ def current_word(word: str) -> str:
     return OLD_WORDS.get(word, word)
 
 
+def names(
+    known: Collection[str], *, files: bool = False, groups: Mapping[str, tuple[str, ...]] = {}
+) -> Callable[..., Any]:
+    """The callback of an option that takes some of these names between commas, groups of them, or files if so told."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+        chosen = [name for word in (value or "").split(",") if word for name in groups.get(word, (word,))]
+        for name in chosen:
+            if name not in known and not (files and Path(name).is_file()):
+                raise click.BadParameter(f"there is no {name!r}; there are: {', '.join(known)}", ctx, param)
+        return tuple(dict.fromkeys(chosen))
+
+    return check
+
+
 def random_state_option(help: str, *, default: int | None = 0) -> Decorator:
     """The option for a seed."""
     return option("--random-state", type=int, default=default, help=help)
@@ -121,15 +136,9 @@ def queries(source: str, words: Words) -> Iterator[list[Any]]:
 
 
 class Words:
-    """Finds the items that words mean.
+    """Finds the items that words mean; one that means none raises `UnknownItemError`, or is left out ("ignore").
 
-    Parameters
-    ----------
-    items : Vocabulary
-    unknown : {"error", "ignore"}
-        What to do with a word that means no item: raise `UnknownItemError`, or leave it out.
-    counts : array of length n_items, optional
-        How often each item was sold: of several items with one name, the word means the most sold.
+    Of several items with one name, a word means the one that sold most, by their counts.
     """
 
     def __init__(self, items: Vocabulary, *, unknown: str = "error", counts: ArrayLike | None = None) -> None:

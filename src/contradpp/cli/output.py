@@ -1,23 +1,31 @@
-"""How commands speak: results on standard output, the rest on standard error, and nothing decorated in a pipe."""
+"""How commands speak: results on standard output, the rest on standard error, and nothing decorated in a pipe.
+
+Files to write are checked before the work begins, and replaced only when it has succeeded.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
 import logging
+import secrets
 import shlex
 import shutil
 import sys
+import tempfile
 import textwrap
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
 from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp.persist import write_atomically
 from contradpp.errors import ContradppError, ModelFileError
+from contradpp.learn.checkpoint import KIND
 
 LONGEST_NAME = 42
 WIDEST = 120  # columns of running text
@@ -52,6 +60,16 @@ class Column(NamedTuple):
 def show_json(value: Any, *, indent: int | None = 1) -> None:
     """Print a value as one JSON document, on one line where `indent` is None."""
     click.echo(json.dumps(value, indent=indent, ensure_ascii=False, default=str).translate(_LATE_CONTROL))
+
+
+def show_answers(lines: Iterable[dict[str, Any]], what: str = "baskets") -> None:
+    """A line of JSON for every question; fails at the end if one of them could not be answered."""
+    failed = 0
+    for answer in lines:
+        failed += "error" in answer
+        show_json(answer, indent=None)
+    if failed:
+        raise click.ClickException(f"{failed:,} {what} could not be answered; their lines hold the reason")
 
 
 def show_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, title: str = "") -> None:
@@ -213,3 +231,56 @@ def _hints(error: BaseException) -> Iterator[str]:
         yield "A model file is what `contradpp fit DATA -o MODEL` writes."
     if parameters := getattr(error, "parameters", ()):
         yield f"On the command line: {' and '.join(map(flag, parameters))}."
+
+
+# -- Files -------------------------------------------------------------------------------------------
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written, with the reason and the way out."""
+    folder = path.parent
+    if path.is_dir():
+        raise click.ClickException(f"{path} is a folder: name a file in it, such as {path / 'model.safetensors'}")
+    if not folder.is_dir():
+        raise click.ClickException(f"there is no folder {folder}: create it (mkdir -p {folder}) or name another")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot write into {folder.absolute()}: {error.strerror}. Choose a folder where you may write"
+        ) from error
+
+
+def is_nothing(path: Path) -> bool:
+    """Whether nothing is lost where this file is replaced."""
+    return not path.exists() or path.stat().st_size == 0
+
+
+def is_model(path: Path) -> bool:
+    """Whether the header of a file says that it is a model of ours, and not a checkpoint."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "np") as file:
+            return bool(json.loads((file.metadata() or {})["contradpp"])["model"] != KIND)
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError):
+        return False
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    write_atomically(path, text.encode())
+
+
+def save_model(model: Any, path: Path) -> None:
+    """Save a model; if its place fails it, keep it in the folder for temporary files and say so in the error."""
+    try:
+        model.save(path)
+    except ModelFileError as error:
+        rescue = Path(tempfile.gettempdir()) / f"rescued-{secrets.token_hex(4)}-{path.name}"
+        try:
+            model.save(rescue)
+        except ModelFileError:
+            raise error from error.__cause__
+        raise ModelFileError(f"{error}. The model was kept as {rescue}") from error.__cause__

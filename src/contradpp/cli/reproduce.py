@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from contradpp.cli.inputs import FOLDER, n_jobs_option, option
+from contradpp.cli.inputs import FOLDER, n_jobs_option, names, option
 from contradpp.cli.output import Column, heading, json_option, paragraph, show_json, show_table
 from contradpp.research import contestants, paper
 from contradpp.research.contestants import MODELS
@@ -24,24 +24,6 @@ from contradpp.research.reproduce import reproduce as reproduce_all
 DATA_WORDS = tuple(dict.fromkeys(name.partition("/")[0] for name in contestants.DATA))
 
 
-def names(known: Sequence[str], *, files: bool = False) -> Callable[..., tuple[str, ...]]:
-    """The callback of an option that takes some of these names between commas, or files if so told."""
-
-    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
-        chosen = [name for word in (value or "").split(",") if word for name in _expanded(word)]
-        for name in chosen:
-            if name not in known and not (files and Path(name).is_file()):
-                raise click.BadParameter(f"there is no {name!r}; there are: {', '.join(known)}", ctx, param)
-        return tuple(dict.fromkeys(chosen))
-
-    return check
-
-
-def _expanded(word: str) -> tuple[str, ...]:
-    """`amazon` is all registries."""
-    return contestants.AMAZON if word == "amazon" else (word,)
-
-
 def _common(command: Any) -> Any:
     """The options of `reproduce` and `benchmark`."""
     decorators = (
@@ -49,8 +31,8 @@ def _common(command: Any) -> Any:
                help="For results, chapters and figures."),
         option("--trials", type=click.IntRange(1), default=3, help="Trials with different seeds (the paper: 5)."),
         option("--quick", is_flag=True, help="One trial and less of everything; the benchmark asks 2,000 baskets."),
-        option("--data", callback=names(contestants.DATA, files=True), metavar="NAMES",
-               help=f"Of the benchmark, between commas: {', '.join(DATA_WORDS)}, or files."),
+        option("--data", callback=names(contestants.DATA, files=True, groups={"amazon": contestants.AMAZON}),
+               metavar="NAMES", help=f"Of the benchmark, between commas: {', '.join(DATA_WORDS)}, or files."),
         option("--models", callback=names(tuple(MODELS)), metavar="NAMES",
                help=f"Of the benchmark, between commas: {', '.join(MODELS)}."),
         option("--tasks", callback=names(ALL_TASKS), metavar="NAMES",

@@ -12,7 +12,7 @@ import click
 
 import contradpp as cd
 from contradpp.cli.inputs import at_most_option, counts_of
-from contradpp.cli.output import show_json
+from contradpp.cli.output import show_answers
 from contradpp.dpp.slates import METHODS, SCALES
 from contradpp.errors import ContradppError, DataError
 
@@ -51,16 +51,9 @@ def rerank(
         "at_most": counts_of(at_most, "--at-most"), "at_least": counts_of(at_least, "--at-least"), "method": method,
         "scale": scale, "unknown": unknown,
     }  # fmt: skip
-    failed = 0
     # A byte that is no UTF-8 spoils its own line only, which is then no JSON that anyone meant.
     with nullcontext(sys.stdin) if source == "-" else open(source, encoding="utf-8", errors="replace") as stream:
-        for line in stream:
-            if line.strip():
-                answer = answered(line, told)
-                failed += "error" in answer
-                show_json(answer, indent=None)
-    if failed:
-        raise click.ClickException(f"{failed:,} lists could not be answered; their lines hold the reason")
+        show_answers((answered(line, told) for line in stream if line.strip()), "lists")
 
 
 def answered(line: str, told: dict[str, Any]) -> dict[str, Any]:

@@ -27,18 +27,11 @@ _CANCELLED = re.compile(r"[Cc][0-9]+")
 
 
 class BadRow(Exception):
-    """A row that cannot be used; whoever knows the file turns it into a `DataError` with the place.
-
-    Parameters
-    ----------
-    row : int
-        The position of the row in its file or table.
-    reason : str
-    """
+    """A row that cannot be used; whoever knows the file turns it into a `DataError` with the place."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(row, reason)
-        self.row = row
+        self.row = row  # its position in the file or table
         self.reason = reason
 
 

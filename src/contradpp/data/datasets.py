@@ -57,37 +57,39 @@ class Dataset:
 
 # The checksums are those of the files in their original form; see each origin's page for terms of use.
 _AMAZON_URL = "https://raw.githubusercontent.com/cgartrel/LowRankDPP.jl/master/data/Amazon-baby-registry/"
-_AMAZON = {  # registry: baskets, items, SHA-256 of the baskets and of the item names
-    "apparel": (8_102, 100, "87dd11f92ea12ce50b4f7bbbbeb55652cbaa395e446c4f308f94a7c5fdf34cc0",
-                "6135869dcc12bb4ad92a5430ba91969bd04783c653675d419ee775e734a8c08a"),
-    "bath": (6_887, 100, "b6cf9a854099158c044dcf1d0a98066776921c7887398e25817ec13d944b6fd7",
-             "72b610c8a6f1864f108d0b2e10f2ffd973f26d572ac521ffaa778b130db9cdd4"),
-    "bedding": (8_899, 100, "dde74acfadf1d151b7533cb1fdc7ca4e28a4615f0ebc6093a8035c2c20196062",
-                "e5b0001f216355d6f296de20c09e9c0c6bf4cf7767f21c76a96933743ccd17a7"),
-    "diaper": (10_504, 100, "9f80c039f87f2fe83568b7775cb8c2b9f0055079c3e9866f1ccb5731cbef288f",
-               "6d8ac0f9f1de904bd1c4f1dc4d06f8c4c57f4c1994052eac24a20b71925249fe"),
-    "feeding": (12_612, 100, "5af0dd067d4e6b3646afbcb72838fb90dc50a99b1e14f48632f7cd01b1d5d663",
-                "10d7708f43bd4f8a312f1b359b9333e6b8e49eb22d6e789e5391b1d8640dd1e1"),
-    "gear": (8_861, 100, "d26729a9597b6e3f025cefa8fce27baaba2a78027890fbd7b95c3d63e5ccc3aa",
-             "682d27a80793c8bb351e00c7522b6a7a65fdee119c65f640fae2d3ce8ef83703"),
-    "health": (6_598, 62, "6c16e6996bfad739e36f284a17d1224594a886429d405da7f8130e76fd6241f1",
-               "51b6e10e02a243de183942ac397e079ec959c9b2ed2a3beb47f8e2294b6f6553"),
+_AMAZON = {  # registry: baskets, items
+    "apparel": (8_102, 100), "bath": (6_887, 100), "bedding": (8_899, 100), "diaper": (10_504, 100),
+    "feeding": (12_612, 100), "gear": (8_861, 100), "health": (6_598, 62),
 }  # fmt: skip
+_AMAZON_FILES = """
+87dd11f92ea12ce50b4f7bbbbeb55652cbaa395e446c4f308f94a7c5fdf34cc0 apparel_regs.csv
+6135869dcc12bb4ad92a5430ba91969bd04783c653675d419ee775e734a8c08a apparel_item_names.txt
+b6cf9a854099158c044dcf1d0a98066776921c7887398e25817ec13d944b6fd7 bath_regs.csv
+72b610c8a6f1864f108d0b2e10f2ffd973f26d572ac521ffaa778b130db9cdd4 bath_item_names.txt
+dde74acfadf1d151b7533cb1fdc7ca4e28a4615f0ebc6093a8035c2c20196062 bedding_regs.csv
+e5b0001f216355d6f296de20c09e9c0c6bf4cf7767f21c76a96933743ccd17a7 bedding_item_names.txt
+9f80c039f87f2fe83568b7775cb8c2b9f0055079c3e9866f1ccb5731cbef288f diaper_regs.csv
+6d8ac0f9f1de904bd1c4f1dc4d06f8c4c57f4c1994052eac24a20b71925249fe diaper_item_names.txt
+5af0dd067d4e6b3646afbcb72838fb90dc50a99b1e14f48632f7cd01b1d5d663 feeding_regs.csv
+10d7708f43bd4f8a312f1b359b9333e6b8e49eb22d6e789e5391b1d8640dd1e1 feeding_item_names.txt
+d26729a9597b6e3f025cefa8fce27baaba2a78027890fbd7b95c3d63e5ccc3aa gear_regs.csv
+682d27a80793c8bb351e00c7522b6a7a65fdee119c65f640fae2d3ce8ef83703 gear_item_names.txt
+6c16e6996bfad739e36f284a17d1224594a886429d405da7f8130e76fd6241f1 health_regs.csv
+51b6e10e02a243de183942ac397e079ec959c9b2ed2a3beb47f8e2294b6f6553 health_item_names.txt
+"""
 
 
 def _amazon(registry: str) -> Dataset:
-    n_baskets, n_items, *checksums = _AMAZON[registry]
-    files = (f"1_100_100_100_{registry}_regs.csv", f"1_100_100_100_{registry}_item_names.txt")
+    n_baskets, n_items = _AMAZON[registry]
+    sums = (line.split() for line in _AMAZON_FILES.split("\n") if f" {registry}_" in line)
+    files = ((f"1_100_100_100_{name}", checksum) for checksum, name in sums)
     return Dataset(
         f"amazon/{registry}",
         f"Amazon baby registries, {registry}: registries of two or more items",
         "Gillenwater et al. 2014, by way of the LowRankDPP.jl repository",
-        int(n_baskets),
-        int(n_items),
-        tuple(
-            Origin((f"amazon/{file}",), _AMAZON_URL + file, str(checksum))
-            for file, checksum in zip(files, checksums, strict=True)
-        ),
+        n_baskets,
+        n_items,
+        tuple(Origin((f"amazon/{file}",), _AMAZON_URL + file, checksum) for file, checksum in files),
     )
 
 

@@ -110,20 +110,12 @@ class Text(io.RawIOBase):
     """The bytes of a text file from its first line that is not blank, checked as they are read.
 
     Lines that are not UTF-8 are taken for Latin-1, in which every byte means something.
-
-    Attributes
-    ----------
-    path : Path
-    first_line : int
-        The number of the first line that is not blank.
-    n_quotes : int
-        How many double quotes have been read.
     """
 
     def __init__(self, source: Source) -> None:
         super().__init__()
         self.path, self.suffix = source.path, source.suffix
-        self.first_line, self.n_quotes = 1, 0
+        self.first_line, self.n_quotes = 1, 0  # the first that is not blank; double quotes read so far
         self._chunks, self._rest = source.chunks(), b""
         self._line = 1  # the number of the next line to be checked
         self._n_latin, self._first_latin = 0, 0

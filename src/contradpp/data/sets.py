@@ -108,6 +108,10 @@ def take_sets(sets: Sets, which: NDArray[np.int64]) -> Sets:
         return sets
     sizes = sets.sizes[which]
     indptr = pointers(sizes)
+    if len(which) > sets.count // 2 and (which[1:] > which[:-1]).all():  # positions of all entries would take far more
+        kept = np.zeros(sets.count, dtype=bool)
+        kept[which] = True
+        return Sets(indptr, sets.indices[np.repeat(kept, sets.sizes)])
     source = np.repeat(sets.indptr[which] - indptr[:-1], sizes) + np.arange(indptr[-1])
     return Sets(indptr, sets.indices[source])
 

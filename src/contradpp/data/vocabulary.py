@@ -244,13 +244,8 @@ class Lookup:
     """Finds the items that words mean, the same way in Python, on the command line and over HTTP.
 
     A word is an id; or its text where the id is a number (or the number where it is a text), or neither; or what people
-    call the item, in any case. Of several items with one name it means the most sold, and the log says so once.
-
-    Parameters
-    ----------
-    items : Vocabulary
-    counts : array of length n_items, optional
-        How often each item was sold.
+    call the item, in any case. Of several items with one name it means the most sold by `counts`, and the log says so
+    once.
     """
 
     def __init__(self, items: Vocabulary, counts: ArrayLike | None = None) -> None:

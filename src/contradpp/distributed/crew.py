@@ -121,17 +121,9 @@ class Worker:
 
 
 class Crew:
-    """The workers of a run, the files of each, and what to do when one is lost.
+    """The workers of a run, the files of each, and what to do when one is lost: silent for `timeout` seconds.
 
-    Parameters
-    ----------
-    ray : module
-    files : the files to share out
-    columns : their columns
-    timeout : float
-        Seconds that a worker is waited for before it counts as lost.
-    follow : callable
-        Gets the first worker's news now and then.
+    `follow` gets the first worker's news now and then.
     """
 
     def __init__(

@@ -19,15 +19,7 @@ T = TypeVar("T")
 
 
 class Meeting:
-    """The place itself: whoever comes waits until all are there, or one is known not to come.
-
-    Parameters
-    ----------
-    size : int
-        How many workers there are.
-    timeout : float
-        Seconds that anyone is waited for.
-    """
+    """The place itself: whoever comes waits until all `size` are there, for `timeout` seconds, or one cannot come."""
 
     def __init__(self, size: int, timeout: float) -> None:
         self._size, self._timeout = size, timeout
@@ -57,14 +49,7 @@ class Meeting:
 
 
 class RemoteMeeting:
-    """A meeting that is an actor of Ray's.
-
-    Parameters
-    ----------
-    actor : handle of an actor of the class `Meeting`
-    timeout : float
-        The meeting's own time limit.
-    """
+    """A meeting that is an actor of Ray's."""
 
     def __init__(self, actor: Any, timeout: float) -> None:
         self._actor, self._timeout = actor, 2 * timeout  # the meeting knows better who is missing: let it say so first
@@ -93,17 +78,11 @@ class RemoteMeeting:
 
 
 class Exchange:
-    """One of `size` workers, which all call the same operations in the same order.
-
-    Attributes
-    ----------
-    rank, size : int
-    sent : int
-        Bytes of arrays that this worker has brought so far; each of the others fetches them.
-    """
+    """One of `size` workers, which all call the same operations in the same order."""
 
     def __init__(self, rank: int, size: int, place: Meeting | RemoteMeeting | None) -> None:
-        self.rank, self.size, self.sent = rank, size, 0
+        self.rank, self.size = rank, size
+        self.sent = 0  # bytes of arrays that this worker has brought so far; each of the others fetches them
         self._place, self._number = place, 0
 
     def gather(self, value: T) -> list[T]:

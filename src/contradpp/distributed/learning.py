@@ -2,7 +2,7 @@
 
 Every worker has all parameters and sees every batch. Negatives are drawn alike everywhere; each computes the gradient
 of its share of the sets, and the shares are summed in order of rank, so that all make the same step. This is the only
-file of the package that knows how kernels are learned; `voices.py` knows what comes after.
+file of the package that knows how kernels are learned; `ray.py` knows what comes after.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper, damaged, fingerprint
 from contradpp.learn.loop import Sharing
 from contradpp.learn.objectives import Batch, Gradient
-from contradpp.learn.partners import co_occurrences, regress_on_neighbours
 from contradpp.learn.plan import TrainingData, Validation
 from contradpp.learn.problem import Problem, refuse_or_note_oversize, set_aside, usable_sizes
+from contradpp.learn.start import co_occurrences, regress_on_neighbours
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP

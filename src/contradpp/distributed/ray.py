@@ -1,6 +1,7 @@
 """The engine "ray": learns on workers of a Ray cluster, and replaces those that die.
 
 A checkpoint is kept along the way: when a worker is lost, a new one reads its files, and all go on from the checkpoint.
+For the other voices of a `ConditionalDPP` workers count and solve regressions; the rest is done here.
 """
 
 from __future__ import annotations
@@ -11,18 +12,25 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from contradpp.data.baskets import Baskets
+from contradpp.data.sets import Sets, pointers, take_sets
+from contradpp.data.vocabulary import Vocabulary
 from contradpp.distributed.crew import Crew, News, Task
-from contradpp.distributed.learning import Keeping, adopt, parameters_for_all, refuse_unsupported
-from contradpp.distributed.shards import NO_COLUMNS, Columns, import_extra, list_files
-from contradpp.distributed.voices import learn_voices, parts_of
+from contradpp.distributed.learning import Held, Keeping, Model, adopt, parameters_for_all, refuse_unsupported
+from contradpp.distributed.shards import NO_COLUMNS, Columns, Positions, import_extra, list_files
 from contradpp.errors import ClusterError, ParameterError
 from contradpp.learn.callbacks import ProgressBar
 from contradpp.learn.params import Parameter
+from contradpp.models.conditional import ConditionalDPP, not_in
+from contradpp.models.rows import Labour
 
 log = logging.getLogger("contradpp")
 
@@ -162,3 +170,55 @@ def run(crew: Crew, task: Task, work: Callable[[Task], None], workers: int, rest
             log.warning("%s. Going on from the last checkpoint", error)
             task = replace(task, keeping=task.keeping and replace(task.keeping, resume=True))
     raise ClusterError("no attempt was allowed")
+
+
+# -- The other voices of a conditional model -----------------------------------------------------------
+
+
+def parts_of(model: Any, validation: float | None) -> tuple[Model, Held]:
+    """The kernel that is to be learned for a model, which may be one itself, and what is held out."""
+    if isinstance(model, ConditionalDPP):
+        return model.new_kernel(), model.held_out(validation)
+    return model, validation
+
+
+def learn_voices(model: ConditionalDPP, kernel: Model, crew: Crew, held_out: Callable[[int], Positions]) -> None:
+    """All that comes after the kernel, with the crew that has just learned it."""
+    baskets = gathered(crew, kernel.items_)
+    held = held_out(baskets.n_baskets)
+    rest = not_in(held, baskets.n_baskets)
+    seen, everything = (SharedLabour(baskets, numbers, crew) for numbers in (rest, np.arange(baskets.n_baskets)))
+    model.learn_voices(kernel, baskets.subset(held), seen, everything)
+
+
+def gathered(crew: Crew, items: Vocabulary) -> Baskets:
+    """The baskets of all workers, by their numbers."""
+    numbers, parts = zip(*crew.ask("baskets"), strict=True)
+    sizes = np.concatenate([part.sizes for part in parts])
+    together = Sets(pointers(sizes), np.concatenate([part.indices for part in parts]))
+    ordered = take_sets(together, np.argsort(np.concatenate(numbers)))
+    return Baskets(ordered.indptr, ordered.indices, items)
+
+
+class SharedLabour(Labour):
+    """Counts and regressions over the baskets of these numbers, shared out among the workers."""
+
+    def __init__(self, baskets: Baskets, numbers: Positions, crew: Crew) -> None:
+        super().__init__(baskets.subset(numbers))
+        self._numbers, self._crew = numbers, crew
+
+    def _count(self) -> Any:
+        numbers = self._crew.send(self._numbers)
+        return reduce(add, self._crew.ask("count_together", [numbers] * self._crew.size))
+
+    def _regress(
+        self, counts: NDArray[np.float64], diagonal: NDArray[np.float64], n_neighbours: int, n_jobs: int
+    ) -> Any:
+        del n_jobs
+        from scipy.sparse import hstack
+
+        size = self._crew.size
+        system = self._crew.send((*self.together, counts, diagonal))
+        ends = np.linspace(0, len(counts), size + 1).astype(int).tolist()
+        shares = [range(ends[k], ends[k + 1]) for k in range(size)]
+        return hstack(self._crew.ask("regress", [system] * size, [n_neighbours] * size, shares), format="csc")

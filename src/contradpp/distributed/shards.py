@@ -126,29 +126,14 @@ def refuse_divided(read: Mapping[int, Read], paths: Sequence[str], exchange: Exc
 
 @dataclass(frozen=True)
 class Shard:
-    """What one worker knows: its own baskets, and of all baskets the size and the owner.
+    """What one worker knows: its own baskets, and of all baskets the size and the owner."""
 
-    Attributes
-    ----------
-    own : Sets
-        The worker's baskets, codes of the common vocabulary.
-    numbers : array (n_own,)
-        Their numbers among all baskets, which are in the order of files and rows.
-    items : Vocabulary
-    sizes : array of int32 (n_baskets,)
-        Of all baskets.
-    starts : array (n_files + 1,)
-        The number of the first basket of every file.
-    owners : array (n_files,)
-        The worker that has a file.
-    """
-
-    own: Sets
-    numbers: Positions
+    own: Sets  # codes of the common vocabulary
+    numbers: Positions  # theirs among all baskets, which are in the order of files and rows
     items: Vocabulary
-    sizes: Codes
-    starts: Positions
-    owners: Positions
+    sizes: Codes  # of all baskets
+    starts: Positions  # (n_files + 1,): the number of the first basket of every file
+    owners: Positions  # (n_files,): the worker that has a file
     exchange: Exchange
 
     @staticmethod

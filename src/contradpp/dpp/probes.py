@@ -64,16 +64,7 @@ def half_log(x: Array) -> Array:
 
 
 class ByProbes:
-    """I + S over items of which nearly all have partners.
-
-    Parameters
-    ----------
-    S : CSR array (n, n), S = −Sᵀ
-    n_jobs : int
-    precision : Precision
-    seed : int
-        Of the random signs.
-    """
+    """I + S over items of which nearly all have partners, S = −Sᵀ a CSR array; `seed` is that of the random signs."""
 
     def __init__(self, S: Any, n_jobs: int = 1, precision: Precision = FINE, *, seed: int = 0) -> None:
         self.S, self.n_jobs, self.precision, self.seed = S, n_jobs, precision, seed

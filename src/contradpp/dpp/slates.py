@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-METHODS = ("dpp", "mmr", "msd", "window")  # in the order of the numbers in `compiled.slates`
+METHODS = ("dpp", "mmr", "msd", "window")  # in the order of the numbers in `compiled.orders`
 SCALES = ("rank", "linear", "log", "raw")
 LISTS_PER_BLOCK = 64
 ROWS_PER_BLOCK = 8192
@@ -201,9 +201,9 @@ def choose(vectors: Vectors, lists: Lists, trade: Trade, rules: Rules, *, n_jobs
     likeness = compiled.slates.Likeness(*_steady(vectors.table, vectors.scales, lists.rows))
     told = compiled.slates.Lists(*_steady(lists.indptr, lists.scores, *lists[3:]))
     groups, caps, needs, needed = _steady(rules.groups, rules.caps, rules.needs, np.flatnonzero(rules.needs))
-    limits = compiled.slates.Rules(groups, caps, needs, needed, int(rules.window))
+    limits = compiled.rules.Rules(groups, caps, needs, needed, int(rules.window))
     words = METHODS.index(trade.method), SCALES.index(trade.scale)
-    mix = compiled.slates.Trade(
+    mix = compiled.orders.Trade(
         min(int(trade.k), MOST), float(trade.diversity), *words, min(int(trade.reach), MOST), TIES[vectors.table.dtype]
     )
     result = compiled.slates.Chosen(*out)

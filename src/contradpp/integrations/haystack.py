@@ -7,7 +7,7 @@ from typing import Any
 
 from haystack import Document, component
 
-from contradpp.integrations.choice import Choice, all_there
+from contradpp.integrations import Choice, all_there
 
 
 @component

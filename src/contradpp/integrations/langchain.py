@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
 
-from contradpp.integrations.choice import Choice, cosines
+from contradpp.integrations import Choice, cosines
 
 
 class VariedCompressor(BaseDocumentCompressor):

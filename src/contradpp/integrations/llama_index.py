@@ -8,7 +8,7 @@ from typing import Any
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
-from contradpp.integrations.choice import Choice, all_there, cosines
+from contradpp.integrations import Choice, all_there, cosines
 
 
 class VariedPostprocessor(BaseNodePostprocessor):

@@ -23,7 +23,6 @@ class Saveable(Protocol):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model."""
-        ...
 
 
 class Callback:

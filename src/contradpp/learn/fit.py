@@ -24,7 +24,6 @@ from contradpp.learn.checkpoint import Keeper
 from contradpp.learn.loop import Outcome, Sharing, train
 from contradpp.learn.optimizers import Adam
 from contradpp.learn.params import Params
-from contradpp.learn.partners import NO_PARTNERS, Partners, co_occurrences, find_partners
 from contradpp.learn.plan import Plan, TrainingData, make_plan
 from contradpp.learn.polish import anneal, polish, small_problem
 from contradpp.learn.problem import (
@@ -43,8 +42,12 @@ from contradpp.learn.schedule import Steady
 from contradpp.learn.start import (
     LITTLE,
     NEARLY_ALL,
+    NO_PARTNERS,
     ON_DIAGONAL,
+    Partners,
+    co_occurrences,
     enlarged_start,
+    find_partners,
     popularity,
     split_off_diagonal,
     start_factors,

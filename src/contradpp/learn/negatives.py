@@ -43,7 +43,6 @@ class NegativeSource(Protocol):
         self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
     ) -> Sets:
         """n negative sets; a positive has offspring in proportion to its weight (all alike, if None)."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,6 @@ class Objective(Protocol):
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
         """The gradient of φ on this batch, but for the normaliser."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -144,13 +143,12 @@ class ConditionalLikelihood:
         rows, slots = state.number_rows(sets)
         terms, places = state.terms(rows), Places(state, sets)
         F, B = places.rows(), places.rows() if not state.symmetric else np.empty((0, K))
-        sigmas, values = np.empty(sets.count), np.empty(sets.count)
-        after = (g, places.G, F, B, places.diagonal, places.pairs, sigmas, values)
-        kernels = compiled.gradients
-        state.over_sets(kernels.conditional_gradients, sets, (terms, slots, places.links), after)
+        sigmas, logs = np.empty(sets.count), np.empty(len(g))
+        after = (logs, g, places.G, F, B, places.diagonal, places.pairs, sigmas)
+        state.over_sets(compiled.gradients.conditional_gradients, sets, (terms, slots, places.links), after)
         gradient = places.gather(rows, slots, np.ones(sets.count))
         products = np.empty((len(rows), K))
-        kernels.gather_rows(F, sets.indptr, slots, np.full(sets.count, 2.0), products)  # F is half of it, too
+        compiled.sums.gather_rows(F, sets.indptr, slots, np.full(sets.count, 2.0), products)  # F is half of it, too
         gradient.values[:] += times(products, state.dual, state.n_jobs)
         right = gram(state.V[rows], products, state.n_jobs)
         right[np.diag_indices(K)] -= 2 * sigmas.sum()
@@ -158,7 +156,8 @@ class ConditionalLikelihood:
             gradient.log_d[:] -= sigmas.sum() * np.exp(state.log_d)
         if not state.symmetric:
             gradient = through_partners(state, gradient, sets, slots, B)
-        return replace(gradient, right=right, objective=float(values.sum()))
+        objective = float((g * logs)[~np.isnan(logs)].sum())  # singular sets do not count
+        return replace(gradient, right=right, objective=objective)
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,7 @@ def _added(one: Gradient, other: Gradient) -> Gradient:
 
 def through_partners(state: State, gradient: Gradient, sets: Sets, slots: NDArray[np.int32], B: Array) -> Gradient:
     """The gradient with what the adjoint B of the rows of S V says: rows of partners, too, and of pairs."""
-    kernels, pattern, rows = compiled.gradients, state.partners, gradient.rows
+    kernels, pattern, rows = compiled.sums, state.partners, gradient.rows
     near, near_slots = state.number_rows(pattern.with_partners(rows))  # the batch's items come first
     pairs = np.zeros(len(state.pairs)) if gradient.pairs is None else gradient.pairs
     adjoint, values = np.empty_like(gradient.values), np.zeros((len(near), state.V.shape[1]))
@@ -222,7 +221,7 @@ class Places:
 
     def gather(self, rows: NDArray[np.int32], slots: NDArray[np.int32], y: Array) -> Gradient:
         """The sums over sets weighted by y: by item, and by pair."""
-        kernels, state, sets = compiled.gradients, self.state, self.sets
+        kernels, state, sets = compiled.sums, self.state, self.sets
         values, pairs, log_d = np.empty((len(rows), state.V.shape[1])), None, None
         kernels.gather_rows(self.G, sets.indptr, slots, 2.0 * y, values)  # G is half of it
         if not state.symmetric:
@@ -240,7 +239,7 @@ class Places:
 def set_gradients(state: State, sets: Sets) -> Places:
     """The gradient of log det L_A for every set, entry by entry, and log det L_A."""
     places = Places(state, sets)
-    after = (places.G, places.diagonal, places.pairs, places.log_dets)
+    after = (places.log_dets, places.G, places.diagonal, places.pairs)
     state.over_sets(compiled.gradients.log_det_gradients, sets, (places.links,), after)
     return places
 

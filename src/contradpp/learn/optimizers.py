@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +22,19 @@ BETA2 = 0.99  # of second moments
 STEPS_KNOWN = 1e4  # as many steps as make a second moment certain
 
 
-class Optimizer(Protocol):
+class Optimizer(ABC):
     """Changes the parameters by one step along a gradient, and applies the popularity penalty."""
 
     def look(self, state: State) -> State:
         """The state at which the gradient of this step should be taken."""
-        ...
+        return state
 
+    @abstractmethod
     def step(self, state: State, gradient: Gradient, rate: float) -> None:
         """One step; `rate` scales the optimiser's own step size."""
-        ...
 
-    def settle(self, state: State) -> None:
+    def settle(self, state: State) -> None:  # noqa: B027
         """Bring V up to date where work on it was put off."""
-        ...
 
 
 def shared_part(state: State, gradient: Gradient, rows: Any = None) -> Array:
@@ -54,7 +54,7 @@ def dense_gradient(state: State, gradient: Gradient, penalty: Array, scale: floa
 
 
 @dataclass
-class Nesterov:
+class Nesterov(Optimizer):
     """Stochastic gradient ascent with Nesterov momentum, as LowRankDPP.jl and the paper use it; V only.
 
     δ ← β δ + (1 − β) ε ∇φ(V + β δ), V ← V + δ. The gradient is summed over the minibatch: `batch_scale` is
@@ -92,12 +92,9 @@ class Nesterov:
         state.changed()
         self.t += 1
 
-    def settle(self, state: State) -> None:
-        """Nothing is put off."""
-
 
 @dataclass
-class RobbinsMonro:
+class RobbinsMonro(Optimizer):
     """Projected stochastic gradient ascent with steps η/(1 + t/τ): Σ η_t = ∞, Σ η_t² < ∞ (the paper's Theorem 1).
 
     After each step, rows longer than `radius` are scaled back to it. V only.
@@ -109,10 +106,6 @@ class RobbinsMonro:
     decay: float = 100.0
     t: int = kept(default=0)
 
-    def look(self, state: State) -> State:
-        """V itself."""
-        return state
-
     def step(self, state: State, gradient: Gradient, rate: float) -> None:
         """See `Optimizer`."""
         size = rate * self.step_size / (1 + self.t / self.decay)
@@ -123,12 +116,9 @@ class RobbinsMonro:
         state.changed()
         self.t += 1
 
-    def settle(self, state: State) -> None:
-        """Nothing is put off."""
-
 
 @dataclass
-class Adam:
+class Adam(Optimizer):
     """Adam over rows of V, and over log d and the pairs' log |s_ij|, each with a step size of its own.
 
     A row moves in the logarithm of its norm and in its direction; the second moment is one number a row for each of
@@ -194,10 +184,6 @@ class Adam:
         self.rows[:, 1] = self.rows[:, 2] = 4.0 * share / n_sets
         self.rows[:, 3] = STEPS_KNOWN
         self.beta1 = 0.0  # a momentum would keep most of a single step back
-
-    def look(self, state: State) -> State:
-        """The parameters themselves."""
-        return state
 
     def step(self, state: State, gradient: Gradient, rate: float) -> None:
         """See `Optimizer`."""

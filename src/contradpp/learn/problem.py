@@ -247,6 +247,8 @@ def what_to_validate(data: TrainingData) -> Validation:
 def weighted_counts(baskets: Baskets, weights: Array) -> tuple[Array, float]:
     """In how many liked baskets each item is, and how many there are; a basket of weight 2 counts as two."""
     liked = np.maximum(weights, 0.0)
+    if (liked == 1.0).all():  # as usual: no number for every entry
+        return baskets.item_counts.astype(np.float64), float(len(liked))
     counts = np.bincount(baskets.indices, weights=np.repeat(liked, baskets.sizes), minlength=baskets.n_items)
     return counts.astype(np.float64), float(liked.sum())
 

@@ -26,33 +26,19 @@ class Schedule(Protocol):
 
     def judge(self, score: float) -> Verdict:
         """Take note of the newest score (higher is better)."""
-        ...
 
     def rounds_left(self) -> float:
         """How many more rounds are likely, infinite if the score has no say."""
-        ...
 
 
 @dataclass
 class Plateau:
-    """Lower the step size when the score stops rising, and end when that has happened often enough.
+    """Lower the step size when the score stops rising, and end when that has happened often enough."""
 
-    Parameters
-    ----------
-    tol : float
-        A score counts as a rise if it is above the best one by more than tol × |best|.
-    patience : int
-        How many scores without a rise are waited for.
-    reductions : int
-        How often the step size is lowered before the end.
-    factor : float
-        What the step size is multiplied by.
-    """
-
-    tol: float
-    patience: int = 2
-    reductions: int = 3
-    factor: float = 0.3
+    tol: float  # a score counts as a rise if it is above the best one by more than tol × |best|
+    patience: int = 2  # scores without a rise
+    reductions: int = 3  # of the step size, before the end
+    factor: float = 0.3  # by which it is reduced
     rate: float = kept(default=1.0)
     best: float = kept(default=-np.inf, init=False)
     waited: int = kept(default=0, init=False)

@@ -1,10 +1,17 @@
-"""Where training starts: the first factors, from the items' popularity or from the paper's uniform law."""
+"""Where training starts: V and D by popularity or the paper's uniform law, and S by what is bought together."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp._random import stream
+from contradpp._threads import run_blocks
+from contradpp.data.sets import Sets, pointers
+from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
 
 Array = NDArray[np.float64]
@@ -71,3 +78,177 @@ def enlarged_start(kernel: Kernel, counts: Counts, n_baskets: float, rng: np.ran
     fresh *= np.sqrt(stretch)
     fresh[: len(old)] = old
     return fresh, log_d
+
+
+# -- Which items attract which: the pattern of S -------------------------------------------------------
+
+Codes = NDArray[np.int64]
+INVERTIBLE = 6000  # up to this many items the inverse of the co-occurrence matrix is at hand
+RIDGE = 200.0  # λ of that inverse, and of the regressions that stand for it beyond
+NEIGHBOURS = 50  # items in such a regression
+ITEMS_PER_BLOCK = 64  # regressions that a thread does at a time
+STRENGTH = 0.3  # of the attraction at the start
+MOST = 4  # times the number asked for: the most partners of an item that many others choose
+
+
+@dataclass(frozen=True)
+class Partners:
+    """The pattern of a skew matrix, as a CSR with both (i, j) and (j, i), and a parameter for each pair."""
+
+    indptr: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    pair: NDArray[np.int32]  # (nnz,): which parameter belongs to an entry
+    signs: Array  # (nnz,): ±1, opposite for (i, j) and (j, i)
+    start: Array  # (n_pairs,): log |s_ij| at the start
+
+    def with_partners(self, rows: NDArray[np.int32]) -> Sets:
+        """One set: the items, then the partners of each in turn."""
+        sizes = np.diff(self.indptr)[rows]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        entries = np.repeat(self.indptr[rows] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        codes = np.concatenate([rows, self.columns[entries]])
+        return Sets(np.array([0, len(codes)], dtype=np.int64), codes)
+
+    def matrix(self, pairs: Array) -> Any:
+        """S as a SciPy CSR array, for parameters log |s_ij|."""
+        from scipy.sparse import csr_array
+
+        values = self.signs * np.exp(pairs)[self.pair]
+        return csr_array((values, self.columns, self.indptr), shape=(len(self.indptr) - 1,) * 2)
+
+    @classmethod
+    def of_matrix(cls, matrix: Any, n_items: int) -> Partners:
+        """The pattern, signs and values of a skew matrix, in a catalogue that may have grown since."""
+        from scipy.sparse import triu
+
+        upper = triu(matrix, k=1).tocoo()
+        values = upper.data
+        return cls._of(
+            upper.row.astype(np.int64), upper.col.astype(np.int64), np.sign(values), np.log(np.abs(values)), n_items
+        )
+
+    @classmethod
+    def from_pairs(
+        cls, i: NDArray[np.int64], j: NDArray[np.int64], squares: Array, n_items: int, seed: int
+    ) -> Partners:
+        """Pairs i < j with s_ij² at the start; which of the two entries is positive is left to chance."""
+        coin = np.where(stream(seed).random(len(i)) < 0.5, 1.0, -1.0)
+        return cls._of(i, j, coin, 0.5 * np.log(squares), n_items)
+
+    @classmethod
+    def _of(cls, i: Codes, j: Codes, signs: Array, start: Array, n_items: int) -> Partners:
+        row, column = np.concatenate([i, j]), np.concatenate([j, i])
+        pair, sign = np.tile(np.arange(len(i)), 2), np.concatenate([signs, -signs])
+        order = np.lexsort((column, row))
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n_items))]).astype(np.int64)
+        return cls(indptr, column[order].astype(np.int32), pair[order].astype(np.int32), sign[order], start)
+
+
+NO_PARTNERS = Partners(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0))
+
+
+def co_occurrences(sets: Sets, weights: Array, n_items: int) -> Any:
+    """Xᵀ X, in how many sets any two items are together (sparse, M × M); a set counts as it weighs."""
+    from scipy import sparse
+
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    X = sparse.csr_array((np.sqrt(weights)[owner], sets.indices, sets.indptr), shape=(sets.count, n_items))
+    return (X.T @ X).tocsr()
+
+
+def find_partners(
+    together: Any, n_sets: float, odds: Array, n_partners: int, seed: int, *, n_jobs: int = 1
+) -> Partners:
+    """For each item those that it occurs with more often than chance, the `n_partners` strongest, and how strong.
+
+    The attraction of a pair is P̂_ij max(log P̂_ij/(p̂_i p̂_j), 0) and max(−Q_ij, 0)/(n Q_ii Q_jj) with
+    Q = (Xᵀ X + λI)⁻¹: what i says about j beyond all others, or in catalogues of more than INVERTIBLE items beyond its
+    neighbours. With s_ij² equal to it, the next-item score of j given a small basket A is about
+    d_j + Σ_a s_aj²/d_a, d = p̂/(1 − p̂).
+    """
+    from scipy import sparse
+
+    M, n = len(odds), max(n_sets, 1.0)
+    counts = together.diagonal()
+    upper = sparse.triu(together, k=1).tocoo()
+    i, j, both = upper.row.astype(np.int64), upper.col.astype(np.int64), upper.data
+    squares = STRENGTH * 0.3 * both / n * np.maximum(np.log(both * n / (counts[i] * counts[j])), 0.0)
+    if not len(i):
+        return Partners.from_pairs(i, j, squares, M, seed)
+    if M <= INVERTIBLE:
+        squares += STRENGTH * beyond_others(together, i, j, n)
+    else:
+        squares += STRENGTH * beyond_neighbours(upper, counts, i, j, n, n_jobs)
+    strong = np.flatnonzero((squares > 0) & (both > 1.0))
+    i, j, squares = i[strong], j[strong], squares[strong]
+    kept = strongest(i, j, squares / np.sqrt(odds[i] * odds[j]), M, n_partners)
+    return Partners.from_pairs(i[kept], j[kept], squares[kept], M, seed)
+
+
+def beyond_others(together: Any, i: Codes, j: Codes, n: float) -> Array:
+    """max(−Q_ij, 0)/(n Q_ii Q_jj) for the pairs, Q = (Xᵀ X + λI)⁻¹."""
+    dense = together.toarray()
+    dense[np.diag_indices_from(dense)] += RIDGE
+    Q = np.linalg.inv(dense)
+    diagonal = np.diagonal(Q)
+    strength: Array = np.maximum(-Q[i, j], 0.0) / (n * diagonal[i] * diagonal[j])
+    return strength
+
+
+def beyond_neighbours(upper: Any, counts: Array, i: Codes, j: Codes, n: float, n_jobs: int) -> Array:
+    """The same by the regression B_:j of every item j on its nearest items: −Q_ij/(Q_ii Q_jj) = B_ij r_i.
+
+    r_i = 1/Q_ii is what λ and the others leave of n_i. In either direction it is the same number if all items are
+    neighbours; else the mean is taken of those directions that there are. `upper` is the triangle of Xᵀ X.
+    """
+    others = (upper + upper.T).tocsr()
+    others.sort_indices()
+    rows = (others.indptr.astype(np.int64), others.indices.astype(np.int32), others.data)
+    B = regress_on_neighbours(*rows, counts, np.full(len(counts), RIDGE), NEIGHBOURS, n_jobs).tocsr()
+    rest = counts + RIDGE - B.multiply(others).sum(axis=0)
+    there, back = np.asarray(B[i, j]).ravel(), np.asarray(B[j, i]).ravel()
+    directions = np.maximum((there != 0).astype(np.float64) + (back != 0), 1.0)
+    strength: Array = np.maximum(there * rest[i] + back * rest[j], 0.0) / (n * directions)
+    return strength
+
+
+def regress_on_neighbours(
+    indptr: NDArray[np.int64], columns: NDArray[np.int32], together: Array, counts: Array, diagonal: Array,
+    n_neighbours: int, n_jobs: int, items: range | None = None,
+) -> Any:  # fmt: skip
+    """B with B_Nj = (C_NN + diag(d_N))⁻¹ C_Nj, N the items nearest to j by cosine: a sparse matrix by columns.
+
+    The rows are those of C = Xᵀ X without its diagonal, which is `counts`; d is `diagonal`. With `items` only the
+    columns of those.
+    """
+    from scipy.sparse import csc_array
+
+    M, n = len(counts), int(min(n_neighbours, np.diff(indptr).max(initial=0)))
+    asked = range(M) if items is None else items
+    size = len(asked)
+    codes, weights, sizes = np.empty((size, n), dtype=np.int32), np.empty((size, n)), np.zeros(size, dtype=np.int64)
+
+    def work(block: int) -> None:
+        part = slice(block * ITEMS_PER_BLOCK, min((block + 1) * ITEMS_PER_BLOCK, size))
+        compiled.neighbours.ridge_columns(
+            indptr, columns, together, counts, diagonal, asked.start + part.start, asked.start + part.stop,
+            codes[part], weights[part], sizes[part],
+        )  # fmt: skip
+
+    run_blocks(work, -(-size // ITEMS_PER_BLOCK), n_jobs)
+    there = np.arange(n) < sizes[:, None]
+    return csc_array((weights[there], codes[there], pointers(sizes)), shape=(M, size))
+
+
+def strongest(i: Codes, j: Codes, value: Array, n_items: int, n: int) -> Codes:
+    """The pairs among the n strongest of one of their items and the MOST × n strongest of the other, in order.
+
+    Without the second bound, what sells with everything would have everything for a partner.
+    """
+    ends, which = np.concatenate([i, j]), np.tile(np.arange(len(i)), 2)
+    order = np.lexsort((-value[which], ends))
+    first = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=n_items))])[:-1]
+    rank = np.empty(len(ends), dtype=np.int64)
+    rank[order] = np.arange(len(ends)) - first[ends[order]]
+    of_i, of_j = rank[: len(i)], rank[len(i) :]
+    return np.flatnonzero((np.minimum(of_i, of_j) < n) & (np.maximum(of_i, of_j) < MOST * n))

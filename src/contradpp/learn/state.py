@@ -16,7 +16,7 @@ from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.linalg import gram, gram_change, take_rows, times
 from contradpp.learn.checkpoint import kept
-from contradpp.learn.partners import NO_PARTNERS, Partners
+from contradpp.learn.start import NO_PARTNERS, Partners
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]
@@ -91,7 +91,7 @@ class State:
             pattern = self.partners
             skew = pattern.signs * np.exp(self.pairs)[pattern.pair]
             where = (pattern.indptr, pattern.columns)
-            self._parameters = compiled.gradients.Parameters(self.V, self.diagonal, *where, skew)
+            self._parameters = compiled.terms.Parameters(self.V, self.diagonal, *where, skew)
         return self._parameters
 
     @property
@@ -181,11 +181,16 @@ class State:
 
         run_blocks(work, -(-sets.count // size), self.n_jobs)
 
+    @property
+    def _no_room(self) -> tuple[NDArray[np.int64], Array, Array]:
+        """Links, rows and numbers of a gradient that is not asked for."""
+        return np.zeros(1, dtype=np.int64), np.empty((0, self.V.shape[1])), np.empty(0)
+
     def number_rows(self, sets: Sets) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The distinct items of the sets, and for each entry the position of its item among them."""
         slots = np.empty(len(sets.indices), dtype=np.int32)
         rows = np.empty(min(len(sets.indices), len(self.V)), dtype=np.int32)
-        count = compiled.gradients.number_rows(sets.indices, self._marks, slots, rows)
+        count = compiled.sums.number_rows(sets.indices, self._marks, slots, rows)
         return rows[:count], slots
 
     def terms(self, rows: NDArray[np.int32]) -> Any:
@@ -193,13 +198,14 @@ class State:
         VC = times(self.V, self.dual, self.n_jobs, rows)
         VS = np.empty((0 if self.symmetric else len(rows), self.V.shape[1]))
         if not self.symmetric:
-            compiled.gradients.partner_sums(self.parameters, rows, VS)
-        return compiled.gradients.Terms(VC, VS, self.trace)
+            compiled.sums.partner_sums(self.parameters, rows, VS)
+        return compiled.terms.Terms(VC, VS, self.trace)
 
     def log_det(self, sets: Sets) -> Array:
         """log det L_A of every set."""
         out = np.empty(sets.count)
-        self.over_sets(compiled.gradients.set_log_dets, sets, (), (out,))
+        kernel, (links, rows, numbers) = compiled.gradients.log_det_gradients, self._no_room
+        self.over_sets(kernel, sets, (links,), (out, rows, numbers, numbers))
         return out
 
     def log_choice(self, chosen: Sets, offered: Sets) -> Array:
@@ -210,7 +216,9 @@ class State:
         """log P(i | A∖i) for every entry of the sets; NaN where a set is singular."""
         rows, slots = self.number_rows(sets)
         out = np.empty(len(sets.indices))
-        self.over_sets(compiled.gradients.conditional_log_likelihoods, sets, (self.terms(rows), slots), (out,))
+        kernel, (links, none, numbers) = compiled.gradients.conditional_gradients, self._no_room
+        after = (out, numbers, none, none, none, numbers, numbers, numbers)
+        self.over_sets(kernel, sets, (self.terms(rows), slots, links), after)
         return out
 
 

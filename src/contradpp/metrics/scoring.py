@@ -97,16 +97,20 @@ class PredictScorer:
         return np.asarray(self.model.score_samples(Baskets(sets.indptr, sets.indices, self.items)), dtype=np.float64)
 
 
-class VoiceScorer:
+class AnySize:
+    """A scorer with something to say of every set that is not empty."""
+
+    def rankable(self, sizes: Counts) -> NDArray[np.bool_]:
+        """All sets that are not empty."""
+        return sizes >= 1
+
+
+class VoiceScorer(AnySize):
     """A model whose scores are no sums, but which knows them given a basket without each of its items."""
 
     def __init__(self, model: Baseline | ConditionalDPP) -> None:
         self.model: Any = model
         self.items = model.known_items
-
-    def rankable(self, sizes: Counts) -> NDArray[np.bool_]:
-        """All sets that are not empty."""
-        return sizes >= 1
 
     def log_probability(self, sets: Sets) -> Array | None:
         """That of the model."""
@@ -141,25 +145,13 @@ class ConditionalScorer(VoiceScorer):
         return self._law.log_probability_error
 
 
-class LinearScorer:
-    """Scores bias + Σ_{a∈A} S[a]: leaving out i subtracts its row, so one pass over the rows of A ranks every i.
-
-    Parameters
-    ----------
-    items : Vocabulary
-    matrix : Rows or array (M, M)
-        S.
-    bias : array (M,), optional
-    """
+class LinearScorer(AnySize):
+    """Scores bias + Σ_{a∈A} S[a]: leaving out i subtracts its row, so one pass over the rows of A ranks every i."""
 
     def __init__(self, items: Vocabulary, matrix: Rows | Array, bias: Array | None = None) -> None:
         self.items = items
         self.matrix = matrix
         self.bias = np.zeros(len(items)) if bias is None else bias
-
-    def rankable(self, sizes: Counts) -> NDArray[np.bool_]:
-        """All sets that are not empty."""
-        return sizes >= 1
 
     def log_probability(self, sets: Sets) -> None:  # noqa: ARG002
         """There is none: scores are not probabilities of sets."""
@@ -188,25 +180,13 @@ class LinearScorer:
         return out
 
 
-class StaticScorer:
-    """One score per item, whatever the basket holds.
-
-    Parameters
-    ----------
-    items : Vocabulary
-    scores : array (M,)
-    log_probability : callable
-        log P(A) of every set.
-    """
+class StaticScorer(AnySize):
+    """One score per item, whatever the basket holds."""
 
     def __init__(self, items: Vocabulary, scores: Array, log_probability: Callable[[Sets], Array | None]) -> None:
         self.items = items
         self.scores = scores
         self.log_probability = log_probability
-
-    def rankable(self, sizes: Counts) -> NDArray[np.bool_]:
-        """All sets that are not empty."""
-        return sizes >= 1
 
     def leave_one_out(self, sets: Sets, held: Counts, n_top: int, n_jobs: int) -> Outcome:  # noqa: ARG002
         """Ranks in the whole catalogue, less the other items of the basket."""

@@ -302,7 +302,11 @@ class BaseDPP(Suggests):
             raise ParameterError(
                 "at_most needs categories, and the model's items have none", parameters=("categories",)
             )
-        labels = [shelves.get(item) for item in self.known_items] if at_most is not None else None
+        labels = None if at_most is None else [shelves.get(item) for item in self.known_items]
+        if isinstance(at_most, Mapping) and (strange := set(at_most).difference(shelves.values())):
+            some = ", ".join(repr(name) for name in sorted(set(shelves.values()), key=str)[:8])
+            message = f"at_most: no item is of the category {strange.pop()!r}; there are such as {some}"
+            raise ParameterError(message, parameters=("at_most",))
         shares_of_sets = self._next_shares(queries.sets)
         codes, shares = next_slates(
             self.likeness_, queries.sets, shares_of_sets, trade, allowed, labels, at_most, n_jobs=self.kernel_.n_jobs

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from contradpp.data.sets import Sets
 from contradpp.dpp.linalg import cholesky_threads
 from contradpp.errors import NumericalError, ParameterError
-from contradpp.models.labour import Labour
 from contradpp.models.neighbours import BasketNeighbours, ItemKNN, RidgeNeighbours, at_least, tie_break
 from contradpp.models.queries import as_queries
-from contradpp.models.rows import Rows, Sums, indicator
+from contradpp.models.rows import Labour, Rows, Sums, indicator
 from contradpp.models.scores import Array, Baseline, LeftOut, write_blocks
 
 __all__ = ["EASE", "BasketNeighbours", "Implicit", "ItemKNN", "Popularity", "RidgeNeighbours"]

@@ -26,7 +26,6 @@ from contradpp.models.base import BaseDPP
 from contradpp.models.explain import Explanation, divide
 from contradpp.models.growing import ListeningBasket
 from contradpp.models.kin import Kin, arriving
-from contradpp.models.labour import Labour
 from contradpp.models.learned import LearnedDPP, fit_on
 from contradpp.models.likeness import Likeness
 from contradpp.models.newcomers import Judgement, Newcomers, learn_judgement
@@ -42,6 +41,7 @@ from contradpp.models.relevance import (
     choose_baskets,
     learn_weights,
 )
+from contradpp.models.rows import Labour
 from contradpp.models.scores import ScoresItems
 from contradpp.models.voices import (
     DEFAULT,
@@ -523,7 +523,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
                 raise ParameterError("its weights do not fit its voices")
             everything = baskets if late is None else Baskets(baskets.indptr, baskets.indices, items)
             model._take(estimator, voices, Weights(theta, precision), everything, int(info["n_updates"]))
-            if late is not None and estimator.kin_ is not None:
+            if late is not None:
+                if estimator.kin_ is None:
+                    raise ParameterError("it knows of new items, but their features are missing")
                 model.relevance_ = model._relevance(estimator, voices, voiced, model.relevance_.weights)
                 model.newcomers_ = Newcomers.restored(tensors, late, estimator.kin_, model.item_counts_)
             model._take_slates(tensors, info)

@@ -242,6 +242,8 @@ class LearnedDPP(BaseDPP):
 
     def _take_extras(self, tensors: persist.Tensors, info: Mapping[str, Any]) -> None:
         if "item_counts" not in tensors:
+            if info.get("features") is not None:
+                raise ParameterError("its items have features but no counts of their sales")
             return
         counts, training = tensors["item_counts"].astype(np.float64, casting="safe"), info["training"]
         if counts.shape != (len(self.items_),) or not (np.isfinite(counts) & (counts >= 0)).all():

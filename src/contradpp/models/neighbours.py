@@ -18,9 +18,8 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, pointers, sums_over_sets, take_sets
 from contradpp.dpp import compiled
 from contradpp.errors import DataError, ParameterError
-from contradpp.learn.partners import co_occurrences
-from contradpp.models.labour import Labour
-from contradpp.models.rows import Rows, Sums, indicator
+from contradpp.learn.start import co_occurrences
+from contradpp.models.rows import Labour, Rows, Sums, indicator
 from contradpp.models.scores import Array, Baseline, LeftOut, write_blocks
 
 Numbers = NDArray[np.int64]

@@ -115,6 +115,7 @@ class Newcomers:
         fits = fits and alike.codes.ndim == 2 and theta.shape == (2, N_SIGNS) and 0 < n_known <= len(counts)
         fits = fits and steadying.shape == (2, len(STEADY)) and bool(np.isfinite(steadying).all())
         inside = not alike.codes.size or 0 <= alike.codes.min() <= alike.codes.max() < n_known
+        fits = fits and not (alike.weights < 0).any()
         if not fits or not inside or not (np.isfinite(theta).all() and np.isfinite(alike.weights).all()):
             raise ValueError("what it knows of new items does not fit its items")
         usual, log_shares = (counts / max(counts.sum(), 1.0))[:n_known], kin.log_shares[codes]

@@ -47,15 +47,7 @@ class Weights(NamedTuple):
 
 @dataclass
 class Relevance:
-    """Voices and their weights.
-
-    Parameters
-    ----------
-    voices : mapping of name to voice
-    features : mapping of name to the features of that voice
-    weights : Weights, optional
-        The kernel alone, if left out.
-    """
+    """Voices by name, the features of each, and their weights; the kernel alone counts if these are left out."""
 
     voices: Mapping[str, Voice]
     features: Mapping[str, tuple[Feature, ...]]

@@ -38,9 +38,8 @@ from contradpp.data.sets import Sets, runs, take_sets, without_each
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.rank import best_columns, without_blanks
 from contradpp.errors import DataError, NotFittedError, ParameterError
-from contradpp.models.labour import Labour
 from contradpp.models.queries import Suggests
-from contradpp.models.rows import Sums
+from contradpp.models.rows import Labour, Sums
 
 Array = NDArray[np.float64]
 SCORES_PER_BLOCK = 2**22

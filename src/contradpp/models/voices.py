@@ -21,9 +21,9 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import condition, persist
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ModelFileError, ParameterError
-from contradpp.models.baselines import EASE, BasketNeighbours, ItemKNN, Popularity, RidgeNeighbours
-from contradpp.models.labour import Labour
-from contradpp.models.rows import Rows
+from contradpp.models import baselines
+from contradpp.models.baselines import BasketNeighbours, ItemKNN, Popularity, RidgeNeighbours
+from contradpp.models.rows import Labour, Rows
 from contradpp.models.scores import Baseline
 
 Array = NDArray[np.float64]
@@ -169,9 +169,8 @@ def fit_voices(kinds: Mapping[str, Any], labour: Labour) -> dict[str, Any]:
 
 # -- Files ---------------------------------------------------------------------------------------------------
 
-_SAVED: dict[str, type[Baseline]] = {
-    kind.__name__: kind for kind in (Popularity, RidgeNeighbours, ItemKNN, BasketNeighbours, EASE)
-}
+# By name; not `Implicit`, which holds a model of another package.
+_SAVED: dict[str, type[Baseline]] = {name: getattr(baselines, name) for name in baselines.__all__ if name != "Implicit"}
 
 
 def voices_contents(voices: Mapping[str, Any]) -> tuple[persist.Tensors, list[dict[str, Any]]]:

@@ -20,6 +20,7 @@ from contradpp.metrics.breakdown import Breakdown, Row
 Array = NDArray[np.float64]
 WIDTH, HEIGHT = 500, 260
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 18, 38
+ROOM_FOR_A_DIGIT = 36  # the width of a bar whose value may have one after the point, in the letters of a phone
 MAP_WIDTH, MAP_HEIGHT = 760, 600
 ALWAYS_NAMED = 15
 CELL = 24.0
@@ -191,7 +192,8 @@ def _bar(left: float, width: float, y: Scale, value: float, place: int, what: st
         f"M{left:.1f},{foot:.1f} V{top + radius:.1f} q0,{-radius:.1f} {radius:.1f},{-radius:.1f} "
         f"H{left + width - radius:.1f} q{radius:.1f},0 {radius:.1f},{radius:.1f} V{foot:.1f} Z"
     )
-    words = text(f"{value:.1f}", left + width / 2, top - 5, class_="value", text_anchor="middle")
+    digits = 1 if width >= ROOM_FOR_A_DIGIT else 0
+    words = text(f"{value:.{digits}f}", left + width / 2, top - 5, class_="value", text_anchor="middle")
     return tag("path", hint(f"{what}: {value:.2f}"), d=shape, class_=f"bar s{place}") + words
 
 

@@ -25,31 +25,15 @@ N_COLOURS = 8
 
 @dataclass(frozen=True)
 class Survey:
-    """The most popular items, most popular first.
-
-    Attributes
-    ----------
-    names : list of str
-    ratios : array (n, n)
-        See `contradpp.atlas.pair_ratios`.
-    substitutes, complements : list of lists
-        Of each item: names with |cos|; and names with how many times more likely they come next, and in how many
-        baskets the two were together.
-    places : array (n, 2)
-        Where each is on the map.
-    shares : array (n,)
-        The share of baskets that hold each.
-    groups : list of int
-        The colour of each.
-    """
+    """The most popular items, most popular first."""
 
     names: list[str]
-    ratios: Array
-    substitutes: list[Named]
-    complements: list[list[tuple[str, float, int]]]
-    places: Array
-    shares: Array
-    groups: list[int]
+    ratios: Array  # (n, n): see `contradpp.atlas.pair_ratios`
+    substitutes: list[Named]  # names with |cos|
+    complements: list[list[tuple[str, float, int]]]  # how many times likelier next, and in how many baskets together
+    places: Array  # (n, 2): where each is on the map
+    shares: Array  # of baskets that hold each
+    groups: list[int]  # the colour of each
 
     @cached_property
     def attracts(self) -> bool:

@@ -22,12 +22,12 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.features import Given
 from contradpp.data.recipe import Matrix
 from contradpp.data.sets import Sets, pointers, take_sets
-from contradpp.metrics.bootstrap import mean_interval
+from contradpp.metrics.resampled import mean_interval
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.newcomers import basket_means
 from contradpp.research import experiments
 from contradpp.research.paper import Task
-from contradpp.research.tables import Chapter, Collected, Table
+from contradpp.research.tables import Chapter, Collected, Table, gained, side_of_zero
 
 Array = NDArray[np.float64]
 Result = dict[str, Any]
@@ -212,19 +212,11 @@ def _table(title: str, part: Result, ours: str) -> Table:
     for name, metrics in part["ways"].items():
         gains = part["gains"].get(name)
         cells = [f"{metrics[metric]:.2f}" for metric in ("MPR", "hit@10")]
-        cells += ["", ""] if gains is None else [_interval(gains[metric]) for metric in ("MPR", "hit@10")]
+        cells += ["", ""] if gains is None else [gained(gains[metric], 2) for metric in ("MPR", "hit@10")]
         rows.append((name, *cells))
     return Table(title, ("way", "MPR", "hit@10", f"{ours} less it: MPR", "hit@10"), tuple(rows))
 
 
 def _finding(data: str, what: str, part: Result, ours: str, way: str) -> str:
-    told = []
-    for metric, (gain, low, high) in part["gains"][way].items():
-        clear = "above" if low > 0 else "below" if high < 0 else "no difference"
-        told.append(f"{metric} {_interval((gain, low, high))}, {clear}")
+    told = [f"{metric} {gained(gain, 2)}, {side_of_zero(gain)}" for metric, gain in part["gains"][way].items()]
     return f"{data}, {what}: {ours} beside {way}: {'; '.join(told)}."
-
-
-def _interval(gain: Any) -> str:
-    value, low, high = (f"{bound:+.2f}".replace("-", "−") for bound in gain)
-    return f"{value} [{low}, {high}]"

@@ -21,11 +21,10 @@ from contradpp.data.sets import Sets
 from contradpp.errors import MissingExtraError
 from contradpp.models.baselines import EASE, BasketNeighbours, Implicit, ItemKNN, Popularity, RidgeNeighbours
 from contradpp.models.conditional import ConditionalDPP
-from contradpp.models.labour import Labour
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.models.relevance import Relevance
-from contradpp.models.rows import indicator
+from contradpp.models.rows import Labour, indicator
 from contradpp.models.scores import Array, Baseline
 from contradpp.models.voices import KERNEL
 
@@ -96,6 +95,7 @@ class Contestant:
     label: str
     tried: Callable[[Settings], list[Any]]
     package: str = "contradpp"
+    variant: bool = False  # made to tell what an ingredient brings: no row of the benchmark unless it is asked for
 
     @property
     def available(self) -> bool:
@@ -203,10 +203,10 @@ class WithoutKernel(ConditionalDPP):
         return relevance
 
 
-def _lowrank(objective: str) -> Callable[[Settings], list[Any]]:
+def _lowrank(objective: str, **how: Any) -> Callable[[Settings], list[Any]]:
     def tried(told: Settings) -> list[Any]:
         rank = min(MOST_RANK, int(told.train.sizes.max()))
-        return [LowRankDPP(rank, objective=objective, oversize="drop", **told.own)]
+        return [LowRankDPP(rank, objective=objective, oversize="drop", **how, **told.own)]
 
     return tried
 
@@ -239,6 +239,46 @@ MODELS: dict[str, Contestant] = {
     "nonsymmetric": Contestant("NonsymmetricDPP", lambda told: [NonsymmetricDPP(**told.own)]),
     WITHOUT_KERNEL: Contestant("ConditionalDPP, no kernel", lambda told: [WithoutKernel(**told.own)]),
     OURS: Contestant("ConditionalDPP", lambda told: [ConditionalDPP(**told.own)]),
+    "lowrank-mle-random": Contestant(
+        "LowRankDPP, mle, random start, no annealing", _lowrank("mle", init="uniform", anneal=False), variant=True
+    ),
+    "lowrank-mle-walls": Contestant("LowRankDPP, mle, no annealing", _lowrank("mle", anneal=False), variant=True),
+    "lowrank-dynamic-unscaled": Contestant(
+        "LowRankDPP, dynamic, scale as trained", _lowrank("dynamic", calibrate=None), variant=True
+    ),
+    "diagonal": Contestant(
+        "NonsymmetricDPP, no skew part", lambda told: [NonsymmetricDPP(n_skew=0, **told.own)], variant=True
+    ),
 }
+ROWS = tuple(name for name, model in MODELS.items() if not model.variant)
 BEYOND_MODELS = ("popularity", "itemknn-cosine", "itemknn", "ease", "ridge", "baskets", "lowrank-mle", "nonsymmetric",
                  WITHOUT_KERNEL, OURS)  # fmt: skip
+
+
+# -- Ingredients -----------------------------------------------------------------------------------------
+
+
+class Ingredient(NamedTuple):
+    """What a model has and another, which is like it otherwise, has not."""
+
+    label: str
+    with_it: str
+    without: str
+
+    @property
+    def pair(self) -> str:
+        """The two models in words."""
+        return f"{self.with_it} over {self.without}"
+
+
+GENERATED = ("product", "explicit", "nce", "dynamic", "exact")
+INGREDIENTS = (
+    Ingredient("a start from popularity", "lowrank-mle-walls", "lowrank-mle-random"),
+    Ingredient("annealing", "lowrank-mle", "lowrank-mle-walls"),
+    *(Ingredient(f"negatives: {name}", f"lowrank-{name}", "lowrank-mle") for name in GENERATED),
+    Ingredient("a scale set by likelihood", "lowrank-dynamic", "lowrank-dynamic-unscaled"),
+    Ingredient("a diagonal", "diagonal", "lowrank-exact"),
+    Ingredient("a skew part", "nonsymmetric", "diagonal"),
+    Ingredient("relevance: other voices", OURS, "nonsymmetric"),
+    Ingredient("the kernel among the voices", OURS, WITHOUT_KERNEL),
+)

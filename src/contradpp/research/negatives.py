@@ -23,14 +23,14 @@ from contradpp.errors import DataError
 from contradpp.learn.calibrate import calibrated
 from contradpp.learn.fit import rates
 from contradpp.learn.plan import TrainingData, Validation
-from contradpp.metrics.bootstrap import percentiles, resamples
 from contradpp.metrics.choices import evaluate_choices
+from contradpp.metrics.resampled import percentiles, resamples
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.research import experiments
 from contradpp.research.paper import CHOICE_LABELS, NEGATIVES, Task
-from contradpp.research.tables import Chapter, Collected, Selection, Table, name_of, number
+from contradpp.research.tables import Chapter, Collected, Selection, Table, name_of, number, side_of_zero
 
 Array = NDArray[np.float64]
 VALIDATION = 0.1  # of the training choices: when to stop, and the scale of kernels that do not learn it
@@ -245,5 +245,4 @@ def _sentences(collected: Collected, measured: dict[str, dict[str, float]]) -> t
 
 def _in_words(found: Gain, metric: str) -> str:
     value, low, high = (number(one, metric, sign=True) for one in found)
-    verdict = "above" if found.low > 0 else "below" if found.high < 0 else "no difference"
-    return f"{value} [{low}, {high}] ({verdict})"
+    return f"{value} [{low}, {high}] ({side_of_zero(found)})"

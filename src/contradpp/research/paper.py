@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from contradpp.errors import ParameterError
-from contradpp.research.contestants import AMAZON, BEYOND_MODELS, MODELS
+from contradpp.research.contestants import AMAZON, BEYOND_MODELS, INGREDIENTS, MODELS, ROWS
 from contradpp.research.contestants import DATA as BENCHMARK_DATA
 
 TEST_SHARE = 0.2
@@ -37,6 +37,12 @@ SINGLE = ("figure1", "table-runtimes", "table-uk", "table-belgian", "table-amazo
 PER_REGISTRY = tuple(f"table-{name}" for name in AMAZON)
 BENCHMARK = "benchmark"  # not of the paper, and so not among `all`
 BEYOND = "beyond"  # the part of the benchmark that docs/beyond.md shows
+LADDER = "ingredients"  # the part of the benchmark, and rows of its own, that tell what each ingredient brings
+VIEWS = {  # of the benchmark's results: the rows of each
+    BENCHMARK: ROWS,
+    BEYOND: BEYOND_MODELS,
+    LADDER: tuple(dict.fromkeys(name for one in INGREDIENTS for name in (one.without, one.with_it))),
+}
 SLATES = "slates"  # not of the paper either
 DEFAULTS = "defaults"  # nor this: which settings validation baskets choose
 COLD_START = "cold-start"  # nor this: items that never sold
@@ -50,7 +56,7 @@ CHOICE_LABELS = {
     "nonsymmetric-real": "nonsymmetric, real negatives", "nonsymmetric-choice": "nonsymmetric, choice sets",
 }  # fmt: skip
 SLATE_DATA = ("groceries", "uk", "belgian", "instacart")
-TARGETS = (*SINGLE, *PER_REGISTRY, BENCHMARK, BEYOND, SLATES, NEGATIVES, COLD_START, DEFAULTS, "all")
+TARGETS = (*SINGLE, *PER_REGISTRY, *VIEWS, SLATES, NEGATIVES, COLD_START, DEFAULTS, "all")
 ASKED = {"full": 5000, "quick": 2000}  # test baskets of the benchmark; of more, so many at random
 ROUND = 1  # of the benchmark: raise it when what it measures, or a model of it, changes
 
@@ -165,26 +171,13 @@ DATA = {
 
 @dataclass(frozen=True)
 class Protocol:
-    """What the caller chooses.
+    """What the caller chooses."""
 
-    Parameters
-    ----------
-    settings : {"default", "paper"}
-        How models are trained: the library's defaults, or the paper's start, optimiser and stopping rule.
-    trials : int
-        Seeds of split, start and evaluation: 0, 1, ...
-    quick : bool
-        One trial, three toy runs, ablations on two registries.
-    overrides : dict
-        Parameters of `LowRankDPP` that replace those of the protocol; a run that has any is no reproduction.
-    data, models, tasks : tuple of str
-        Of the benchmark: data sets or files, rows and tables; all where there are none.
-    """
-
-    settings: str = "default"
-    trials: int = 3
-    quick: bool = False
-    overrides: dict[str, Any] = field(default_factory=dict)
+    settings: str = "default"  # or "paper": its start, optimiser and stopping rule
+    trials: int = 3  # seeds of split, start and evaluation: 0, 1, ...
+    quick: bool = False  # one trial, three toy runs, ablations on two registries
+    overrides: dict[str, Any] = field(default_factory=dict)  # of `LowRankDPP`: a run that has any is no reproduction
+    # Of the benchmark: data sets or files, rows and tables; all where there are none.
     data: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
@@ -322,8 +315,8 @@ def _tasks(target: str, protocol: Protocol) -> Iterator[Task]:
             yield Task(kind, data, method, trial, settings, overrides=overrides, **fixed)
 
     n, own, both = protocol.n_trials, (protocol.settings,), ("default", "paper")
-    if target in (BENCHMARK, BEYOND):
-        models = protocol.models or (BEYOND_MODELS if target == BEYOND else tuple(MODELS))
+    if target in VIEWS:
+        models = protocol.models or VIEWS[target]
         size = "quick" if protocol.quick else "full"
         for trial, name, method in product(range(n), protocol.data or BENCHMARK_DATA, models):
             if MODELS[method].available:

@@ -140,7 +140,7 @@ def build(target: str, protocol: Protocol, store: Store) -> Chapter:
     own = {"figure1": studies.figure1, "table-runtimes": studies.runtimes, "scale": studies.scale,
            paper.SLATES: slates.chapter, paper.NEGATIVES: negatives.chapter,
            paper.COLD_START: coldstart.chapter, paper.BENCHMARK: pages.chapter,
-           paper.BEYOND: pages.beyond, paper.DEFAULTS: defaults.chapter}  # fmt: skip
+           paper.BEYOND: pages.beyond, paper.LADDER: pages.ladder, paper.DEFAULTS: defaults.chapter}  # fmt: skip
     if target in own:
         return own[target](collected)
     return studies.ablation(target, collected) if "ablation" in target else results_chapter(target, collected)
@@ -201,7 +201,7 @@ def _check_there(targets: Sequence[str], protocol: Protocol, store: Store) -> No
     """Raise `ParameterError` where there is nothing to write a chapter from; the paper's need all of their results."""
     for target in targets:
         left, whole = len(missing([target], protocol, store)), len(paper.tasks_of(target, protocol))
-        if left == whole or (left and target not in (paper.BENCHMARK, paper.BEYOND, paper.DEFAULTS)):
+        if left == whole or (left and target not in (*paper.VIEWS, paper.DEFAULTS)):
             raise ParameterError(
                 f"{left} of {whole} results of {target!r} are missing in {store.folder}: run them first"
             )

@@ -7,7 +7,7 @@ variety at 99 % of the recall of the ten most probable items. Test baskets are l
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.likeness import company_vectors
 from contradpp.research import experiments, figures
 from contradpp.research.paper import Task
-from contradpp.research.tables import Chapter, Collected, Plot, Table, name_of, number
+from contradpp.research.tables import Chapter, Collected, Plot, Table, gained, name_of, number, side_of_zero
 
 Array = NDArray[np.float64]
 Result = dict[str, Any]
@@ -201,11 +201,11 @@ def chapter(collected: Collected) -> Chapter:
         )
         title = f"{data}: {n:,} baskets of {result['least']} or more items, {result['n_items']:,} items"
         tables.append(Table(title, ("way", "diversity", *map(name_of, shown)), rows))
-        gained = [name for name in shown if name in ways["Top 10"]["gains"]]
+        beside = [name for name in shown if name in ways["Top 10"]["gains"]]
         differences = tuple(
-            (name, *(_interval(way["gains"][m]) for m in gained)) for name, way in ways.items() if name != "Top 10"
+            (name, *(gained(way["gains"][m]) for m in beside)) for name, way in ways.items() if name != "Top 10"
         )
-        tables.append(Table(f"{data}: difference from the top 10", ("way", *map(name_of, gained)), differences))
+        tables.append(Table(f"{data}: difference from the top 10", ("way", *map(name_of, beside)), differences))
         findings += _slate_findings(data, result)
     return Chapter(
         target="slates",
@@ -225,17 +225,12 @@ def _setting(way: dict[str, Any]) -> str:
     return "" if way["setting"] is None else f"{way['setting']:g}"
 
 
-def _interval(gain: Sequence[float]) -> str:
-    value, low, high = (f"{bound:+.4f}".replace("-", "−") for bound in gain)
-    return f"{value} [{low}, {high}]"
-
-
 def _slate_findings(data: str, result: dict[str, Any]) -> list[str]:
     """Against the goals: nothing lost, more reached; more than others at 99 % of the recall; a likelier hidden half."""
     ways, goal, law = result["ways"], result["goal"], result["likelihood"]
     learned, named = ways["ours, as learned"]["gains"], name_of(goal)
     parts = [
-        f"{name_of(metric)} {_interval(learned[metric])}: {_above(learned[metric])}"
+        f"{name_of(metric)} {gained(learned[metric])}: {side_of_zero(learned[metric])}"
         for metric in ("hit", "categories_hit")
         if learned[metric][0] is not None
     ]
@@ -243,19 +238,15 @@ def _slate_findings(data: str, result: dict[str, Any]) -> list[str]:
     others = {name: way["metrics"][goal] for name, way in ways.items() if way.get("kept") and REFERENCE in name}
     best, ours = max(others, key=lambda name: others[name]), ways["ours"]["metrics"][goal]
     beside = "more than" if ours > others[best] else "less than"
-    clear = "above" if law["low"] > 0 else "below" if law["high"] < 0 else "not told from"
+    gain = (law["gain"], law["low"], law["high"])
     return [
-        f"{data}, as learned ({_mix(result['settings'])}): recall {_interval(learned['recall'])}, {lost} the top 10; "
+        f"{data}, as learned ({_mix(result['settings'])}): recall {gained(learned['recall'])}, {lost} the top 10; "
         + "; ".join(parts) + ".",
         f"{data}, at 99 % of the recall on validation: {named} {ours:.4f}, {beside} the best of the references, "
         f"{best}, {others[best]:.4f}.",
         f"{data}: the hidden half's log-likelihood, learned for it ({_mix(law['settings'])}), is "
-        f"{_interval((law['gain'], law['low'], law['high']))} beside Φ = I ({law['n_baskets']} baskets): {clear} 0.",
+        f"{gained(gain)} beside Φ = I ({law['n_baskets']} baskets): {side_of_zero(gain, 'not told from')} 0.",
     ]  # fmt: skip
-
-
-def _above(gain: Sequence[float]) -> str:
-    return "above" if gain[1] > 0 else "below" if gain[2] < 0 else "no difference"
 
 
 def _mix(settings: dict[str, float] | None) -> str:

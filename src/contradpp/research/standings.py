@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.metrics.bootstrap import percentiles, resamples
+from contradpp.metrics.resampled import percentiles, resamples
 from contradpp.research.benchmark import METRICS
-from contradpp.research.contestants import MODELS, OURS, Group, groups_of
+from contradpp.research.contestants import INGREDIENTS, MODELS, OURS, Group, groups_of
 from contradpp.research.experiments import Result
 from contradpp.research.tables import Collected
 
@@ -26,29 +26,59 @@ COSTS = ("cpu_seconds", "memory_mb", "query_ms")
 
 def summarise(collected: Collected) -> Summary:
     """By column: how it was run, what the data are like, and every model's means, intervals, ranks and costs."""
-    found = {(task.data, task.method, task.trial): result for task, result in collected.results.items()}
     asked = {task.data: task.asked for task in collected.results}
-    columns = {}
-    for group in groups_of(list(asked)):
-        keys = sorted({(data, trial) for data, _, trial in found if data in group.data})
-        complete = {
-            model: [found[data, model, trial] for data, trial in keys]
-            for model in MODELS
-            if all((data, model, trial) in found for data, trial in keys)
-        }
-        columns[group.label] = {
+    columns = {
+        group.label: {
             "data": list(group.data),
-            "trials": 1 + max(trial for _, trial in keys),
+            "trials": 1 + max(task.trial for task in collected.results if task.data in group.data),
             "asked": asked[group.data[0]],
             **_column(group, complete),
         }
+        for group, complete in _complete(collected)
+    }
     summary: Summary = rounded(columns)
     return summary
 
 
+def gains(collected: Collected) -> Summary:
+    """By column, ingredient and metric: what the model with it has more than the one without, with its interval."""
+    found = {}
+    for group, complete in _complete(collected):
+        draws = _draws(_answered(complete))
+        found[group.label] = {
+            one.pair: {
+                metric: lead(by_model[one.with_it] - by_model[one.without])
+                for metric, by_model in draws.items()
+                if {one.with_it, one.without} <= by_model.keys()
+            }
+            for one in INGREDIENTS
+        }
+    return found
+
+
+def _complete(collected: Collected) -> Iterator[tuple[Group, dict[str, list[Result]]]]:
+    """Every column, and the results of the models that have one for all of its data sets and trials."""
+    found = {(task.data, task.method, task.trial): result for task, result in collected.results.items()}
+    for group in groups_of(list(dict.fromkeys(data for data, _, _ in found))):
+        keys = sorted({(data, trial) for data, _, trial in found if data in group.data})
+        yield (
+            group,
+            {
+                model: [found[data, model, trial] for data, trial in keys]
+                for model in MODELS
+                if all((data, model, trial) in found for data, trial in keys)
+            },
+        )
+
+
+def _answered(complete: Mapping[str, list[Result]]) -> dict[str, list[Result]]:
+    """The models that refused no data set."""
+    return {model: results for model, results in complete.items() if not any("refused" in told for told in results)}
+
+
 def _column(group: Group, complete: Mapping[str, list[Result]]) -> Summary:
     refused = {model: told["refused"] for model, results in complete.items() for told in results if "refused" in told}
-    there = {model: results for model, results in complete.items() if model not in refused}
+    there = _answered(complete)
     draws = _draws(there)
     profiles = [told["profile"] for told in there.get("popularity", [])]
     profile = {name: float(np.mean([one[name] for one in profiles])) for name in profiles[0]} if profiles else {}

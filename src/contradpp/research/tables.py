@@ -131,6 +131,17 @@ def number(value: Number | float | None, metric: str = "mpr", *, sign: bool = Fa
     return f"{text} ± {given.std:.1e}" if small else f"{text} ± {given.std:.{digits}f}"
 
 
+def gained(gain: Sequence[float], digits: int = 4) -> str:
+    """A difference and the bounds of its interval."""
+    value, low, high = (f"{bound:+.{digits}f}".replace("-", "−") for bound in gain)
+    return f"{value} [{low}, {high}]"
+
+
+def side_of_zero(gain: Sequence[float], neither: str = "no difference") -> str:
+    """On which side of zero a difference is, if its interval is clear of it."""
+    return "above" if gain[1] > 0 else "below" if gain[2] < 0 else neither
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of text."""
@@ -166,26 +177,16 @@ class Plot:
 
 @dataclass(frozen=True)
 class Chapter:
-    """What a target found.
-
-    Attributes
-    ----------
-    findings : tuple of str
-        Sentences on what is reached, what is not, and why.
-    claims : dict of str to str
-        Sentences on the claims that the index gathers, by claim.
-    data : dict
-        The numbers behind tables and plots, for JSON.
-    """
+    """What a target found."""
 
     target: str
     title: str
     setup: str
     tables: tuple[Table, ...]
-    findings: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()  # sentences on what is reached, what is not, and why
     plots: tuple[Plot, ...] = ()
-    claims: dict[str, str] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
+    claims: dict[str, str] = field(default_factory=dict)  # sentences that the index gathers, by claim
+    data: dict[str, Any] = field(default_factory=dict)  # the numbers behind tables and plots, for JSON
 
     @property
     def slug(self) -> str:

@@ -24,14 +24,7 @@ class Known(NamedTuple):
 
 
 class Ids:
-    """Finds items by their ids or names, and names them as JSON can.
-
-    Parameters
-    ----------
-    items : Vocabulary
-    counts : array (M,), optional
-        How often each was sold: of several items with one name, the most sold is meant.
-    """
+    """Finds items by their ids or names, of several with one name the most sold, and names them as JSON can."""
 
     def __init__(self, items: Vocabulary, counts: Array | None = None) -> None:
         lookup = Lookup(items, counts)
@@ -63,15 +56,7 @@ class Hits(NamedTuple):
 
 
 class Search:
-    """Finds items by the start of their names or ids, then by any part of them; the weightier ones first.
-
-    Parameters
-    ----------
-    labels : sequence of sequences of str
-        What each item is called: its name, and its id if that is another word.
-    weights : array (M,)
-        What decides between items that match equally well.
-    """
+    """Finds items by the start of what they are called, then by any part of it; the weightier ones first."""
 
     def __init__(self, labels: Sequence[Sequence[str]], weights: Array) -> None:
         self._rank = np.empty(len(weights), dtype=np.int64)

@@ -24,13 +24,7 @@ EVENTS = {
 
 
 class Counters:
-    """What one worker counts.
-
-    Parameters
-    ----------
-    routes : iterable of str
-        The paths to tell apart; all others count as one.
-    """
+    """What one worker counts, by path; paths that are no routes count as one."""
 
     def __init__(self, routes: Iterable[str]) -> None:
         self._routes = frozenset(routes)

@@ -86,14 +86,7 @@ def refusal(status: int, message: str, headers: dict[str, str] | None = None) ->
 
 
 class Gate:
-    """ASGI middleware: reads the body within limits, gives the app its time, and notes what came of it.
-
-    Parameters
-    ----------
-    app : ASGI application
-    settings : ServiceSettings
-    counters : Counters
-    """
+    """ASGI middleware: reads the body within limits, gives the app its time, and notes what came of it."""
 
     def __init__(self, app: App, settings: ServiceSettings, counters: Counters) -> None:
         self._app = app

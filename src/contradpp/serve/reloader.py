@@ -30,18 +30,9 @@ class Stamp(NamedTuple):
 class Reloader:
     """The present model and the story of its reloads.
 
-    `served` is replaced by one assignment: a request that has taken it goes on with the model it took.
-
-    Parameters
-    ----------
-    path : str
-        The model file.
-    n_jobs : int
-        Threads of one model call.
-    tell : callable
-        Told of "model_reloads" and "model_reload_failures".
-    spare : str, optional
-        A file for the last good model, for a worker that starts when the model file is bad.
+    `served` is replaced by one assignment: a request that has taken it goes on with the model it took. `tell` is told
+    of "model_reloads" and "model_reload_failures"; `spare` is a file for the last good model, for a worker that starts
+    when the model file is bad.
     """
 
     def __init__(self, path: str, *, n_jobs: int, tell: Callable[[str], None], spare: str | None = None) -> None:

@@ -46,19 +46,7 @@ class Reranked(NamedTuple):
 
 
 class Served:
-    """A model with what people and programs ask of it.
-
-    Parameters
-    ----------
-    model : BaseDPP
-    version : str
-        Tells this model from others.
-
-    Attributes
-    ----------
-    probabilities : array (M,)
-        P(i ∈ Y) of every item.
-    """
+    """A model with what people and programs ask of it; its version tells it from others."""
 
     def __init__(self, model: BaseDPP, version: str) -> None:
         self.model = model
@@ -66,7 +54,7 @@ class Served:
         self.loaded = datetime.now(UTC).isoformat(timespec="seconds")
         self.items: Vocabulary = model.items_
         self.ids = Ids(self.items, model.item_shares())
-        self.probabilities = np.clip(model.marginals(), 0.0, 1.0)
+        self.probabilities = np.clip(model.marginals(), 0.0, 1.0)  # P(i ∈ Y)
         self.search = Search([self._labels(item) for item in self.items], self.probabilities)
         self._drawing = threading.Lock()
 

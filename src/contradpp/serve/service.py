@@ -31,15 +31,9 @@ MOST_TOGETHER = 8
 
 
 class Lane:
-    """A few threads with a bounded queue; work whose request is given up before its turn is dropped.
+    """A few threads, and at most so many works that wait or run; the next one is refused with 503.
 
-    Parameters
-    ----------
-    threads : int
-    name : str
-        What the threads are called.
-    most : int
-        Works that may wait or run; the next one is refused with 503.
+    Work whose request is given up before its turn is dropped.
     """
 
     def __init__(self, threads: int, name: str, most: int) -> None:
@@ -64,13 +58,7 @@ class Lane:
 
 
 class Service:
-    """The parts of a worker, and how work is done on them.
-
-    Parameters
-    ----------
-    settings : ServiceSettings
-    counters : Counters
-    """
+    """The parts of a worker, and how work is done on them."""
 
     def __init__(self, settings: ServiceSettings, counters: Counters) -> None:
         self.settings = settings
@@ -149,11 +137,6 @@ class Batches:
 
     Questions about single baskets are collected while the ones before them are being answered; a question that is
     alone is answered at once, as if there were no batches. docs/serving.md has the measurement.
-
-    Parameters
-    ----------
-    service : Service
-        Does the work.
     """
 
     def __init__(self, service: Service) -> None:

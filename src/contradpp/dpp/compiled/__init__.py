@@ -13,18 +13,22 @@ if TYPE_CHECKING:
         gradients,
         kernels,
         neighbours,
+        orders,
         ranks,
         relevance,
+        rules,
         samples,
         slates,
         squares,
         steps,
+        sums,
+        terms,
         votes,
     )
 
 __all__ = [
-    "blocks", "chains", "draws", "gradients", "kernels", "neighbours", "ranks", "relevance", "samples", "slates",
-    "squares", "steps", "votes",
+    "blocks", "chains", "draws", "gradients", "kernels", "neighbours", "orders", "ranks", "relevance", "rules",
+    "samples", "slates", "squares", "steps", "sums", "terms", "votes",
 ]  # fmt: skip
 
 

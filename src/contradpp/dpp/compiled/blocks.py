@@ -42,6 +42,19 @@ def first_at_least(indices: Codes, start: int, stop: int, column: int) -> int:
 
 
 @helper
+def place_of(ascending: Array, first: int, last: int, u: float) -> int:
+    """The first place in first..last−1 whose value exceeds u, at most the last."""
+    start, stop = first, last - 1
+    while start < stop:
+        middle = (start + stop) // 2
+        if ascending[middle] > u:
+            stop = middle
+        else:
+            start = middle + 1
+    return start
+
+
+@helper
 def largest_set(indptr: Pointers, first: int, last: int) -> int:
     """The most items that one of the sets first..last−1 has, at least 1."""
     largest = 1

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import first_at_least, invert_scaled
+from contradpp.dpp.compiled.blocks import first_at_least, invert_scaled, place_of
 from contradpp.dpp.compiled.decorators import entry, helper
 
 Array = NDArray[np.float64]
@@ -48,19 +48,6 @@ class Proposals(NamedTuple):
 
 
 # -- Proposals -------------------------------------------------------------------------------------------
-
-
-@helper
-def place_of(ascending: Array, first: int, last: int, u: float) -> int:
-    """The first place in first..last−1 whose value exceeds u, at most the last."""
-    start, stop = first, last - 1
-    while start < stop:
-        middle = (start + stop) // 2
-        if ascending[middle] > u:
-            stop = middle
-        else:
-            start = middle + 1
-    return start
 
 
 @helper
@@ -147,11 +134,11 @@ def put_in(parts: Parts, Z: Codes, L: Array, items: Codes) -> tuple[Codes, Array
     """Z with these items behind it, and L of the whole from L_Z."""
     k, n = len(Z), len(Z) + len(items)
     Y, larger = np.empty(n, dtype=np.int32), np.empty((n, n))
-    Y[:k], Y[k:] = Z, items
-    larger[:k, :k] = L
     for a in range(n):
-        for b in range(k if a < k else 0, n):
-            larger[a, b] = entry_of(parts, Y[a], Y[b])
+        Y[a] = Z[a] if a < k else items[a - k]
+    for a in range(n):
+        for b in range(n):
+            larger[a, b] = L[a, b] if a < k and b < k else entry_of(parts, Y[a], Y[b])
     return Y, larger
 
 

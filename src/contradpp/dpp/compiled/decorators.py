@@ -3,6 +3,9 @@
 Numba links a kernel that others call into each of them as a weak symbol, and the copy that a process loads first serves
 all. With reassociation every copy rounds in its own way, so that results would depend on which kernel ran first. A
 helper is therefore inlined where it is called: no copy is shared. `tests/dpp/test_compiled.py` walks the syntax trees.
+
+A new user waits for all of this, so that a helper is compiled as far as its callers need it and no further: once for
+every kind of argument, not to machine code, and not optimised, as that is done where it is inlined.
 """
 
 from __future__ import annotations
@@ -12,26 +15,67 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import event
+from numba.core import event, types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 
 F = TypeVar("F", bound=Callable[..., object])
 log = logging.getLogger("contradpp")
 
 # Reassociation lets sums run in vector registers; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
+OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
-OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "fastmath": FAST, "error_model": "numpy"}
+class NoEnvironment:
+    """What stands for the code generator of a helper, which has no environment of its own."""
+
+    def set_env(self, name: str, environment: object) -> None:
+        """Numba would look the name up in machine code that there is none of."""
+
+
+class InlinedLibrary(JITCodeLibrary):
+    """The code of a helper: linked into that of its callers, and never run by itself."""
+
+    codegen = NoEnvironment()
+
+    def _optimize_final_module(self) -> None:
+        """Not here."""
+
+    def _finalize_final_module(self) -> None:
+        """Ready to be linked, without machine code."""
+        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
+        self._finalized = True
+
+
+class InliningCompiler(Compiler):
+    """Numba's compiler, but for where the code goes."""
+
+    def define_pipelines(self) -> Any:
+        """The usual ones."""
+        name = self.state.func_id.func_qualname
+        self.state.library = InlinedLibrary(self.state.targetctx.codegen(), name)  # type: ignore[no-untyped-call]
+        return super().define_pipelines()  # type: ignore[no-untyped-call]
 
 
 def entry(function: F) -> F:
     """Compile a kernel that Python calls: cached on disk and free of the GIL."""
-    return cast(F, numba.njit(**OPTIONS)(function))
+    return cast(F, numba.njit(cache=True, **OPTIONS)(function))
 
 
 def helper(function: F) -> F:
     """Compile a kernel that other kernels call, as a part of each of them."""
-    return cast(F, numba.njit(forceinline=True, **OPTIONS)(function))
+    inlined: dict[str, Any] = {"forceinline": True, "no_cpython_wrapper": True, "pipeline_class": InliningCompiler}
+    compiled: Any = numba.njit(**inlined, **OPTIONS)(function)
+    resolve = compiled.get_call_template
+
+    def resolve_by_type(args: Any, kwargs: Any) -> Any:
+        """A number that is known beforehand is not a type of its own: `k = 0` before a loop is not."""
+        unliteral: Any = types.unliteral
+        return resolve(map(unliteral, args), {name: unliteral(of) for name, of in kwargs.items()})
+
+    compiled.get_call_template = resolve_by_type
+    return cast(F, compiled)
 
 
 class Announcement(event.Listener):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.dpp.compiled.blocks import place_of
 from contradpp.dpp.compiled.decorators import entry, helper
 
 Array = NDArray[np.float64]
@@ -56,8 +57,7 @@ def update_norms(V: Array, rows: Rows, norms: Array, sums: Array, block: int) ->
 @helper
 def item_at(norms: Array, cumulative: Array, block: int, target: float) -> int:
     """The item in whose stretch of the line of squared norms `target` lies: its block by bisection, then a walk."""
-    last = len(cumulative) - 1
-    b = min(int(np.searchsorted(cumulative, target, side="right")), last)
+    b = place_of(cumulative, 0, len(cumulative), target)
     if b > 0:
         target -= cumulative[b - 1]
     j, end = b * block, min((b + 1) * block, len(norms))
@@ -200,7 +200,8 @@ def explicit_negatives(
         kept = weighted_position(popularity, items, -1, rng)
         replaced = weighted_position(popularity, items, kept, rng) if k > 1 else 0
         target_set = out[out_indptr[n] : out_indptr[n + 1]]
-        target_set[:] = items
+        for a in range(k):
+            target_set[a] = items[a]
         i = items[kept]
         for _ in range(10_000):  # a basket of nearly the whole catalogue may have nothing outside it
             j = min(int(rng.random() * M), M - 1)
@@ -245,7 +246,8 @@ def product_sets(
             if rng.random() * q < probabilities[item]:
                 if used == len(out):
                     grown = np.empty(2 * len(out), dtype=np.int32)
-                    grown[:used] = out
+                    for a in range(used):
+                        grown[a] = out[a]
                     out = grown
                 out[used] = item
                 used += 1

@@ -179,17 +179,33 @@ def invert_sets(
         codes = indices[indptr[s] : indptr[s + 1]]
         k = len(codes)
         A = W[offsets[s] : offsets[s] + k * k].reshape(k, k)
-        fill_kernel(left, X, d, S_indptr, S_indices, S_values, codes, A)
-        logs[s], worst[s] = invert_scaled(A, k, 0.0)
-        possible = logs[s] > -np.inf
-        if not possible and ridge > 0.0:
+        possible = False
+        for added in (0.0, ridge):
             fill_kernel(left, X, d, S_indptr, S_indices, S_values, codes, A)
-            possible = invert_scaled(A, k, ridge)[0] > -np.inf
+            log_det, largest = invert_scaled(A, k, added)
+            possible = log_det > -np.inf
+            if added == 0.0:
+                logs[s], worst[s] = log_det, largest
+            if possible or ridge == 0.0:
+                break
         if not possible:
-            A[:] = 0.0
+            for a in range(k):
+                for b in range(k):
+                    A[a, b] = 0.0
 
 
 # -- Scores of all items given a set -------------------------------------------------------------------
+
+
+@helper
+def combine(weights: Array, source: Array, codes: Codes, target: Array) -> None:
+    """target = Σ_b weights[b] source[codes[b]]."""
+    for c in range(len(target)):
+        target[c] = 0.0
+    for b in range(len(codes)):
+        weight, row = weights[b], source[codes[b]]
+        for c in range(len(target)):
+            target[c] += weight * row[c]
 
 
 @entry
@@ -199,27 +215,18 @@ def rows_of_sets(left: Array, right: Array, indptr: Pointers, indices: Codes, of
 
     rows[:n] = right_A, rows[n : 2n] = W left_A, rows[2n : 3n] = Wᵀ right_A, n the number of entries.
     """
-    n, r = len(indices), left.shape[1]
+    n, r = len(indices), right.shape[1]
     both = len(rows) == 3 * n
     for s in range(len(indptr) - 1):
-        start = indptr[s]
-        k = indptr[s + 1] - start
+        codes, start = indices[indptr[s] : indptr[s + 1]], indptr[s]
+        k = len(codes)
         inverse = W[offsets[s] : offsets[s] + k * k].reshape(k, k)
         for a in range(k):
-            rows[start + a] = right[indices[start + a]]
-            target = rows[n + start + a]
-            target[:] = 0.0
-            for b in range(k):
-                weight, source = inverse[a, b], left[indices[start + b]]
-                for c in range(r):
-                    target[c] += weight * source[c]
+            for c in range(r):
+                rows[start + a, c] = right[codes[a], c]
+            combine(inverse[a], left, codes, rows[n + start + a])
             if both:
-                target = rows[2 * n + start + a]
-                target[:] = 0.0
-                for b in range(k):
-                    weight, source = inverse[b, a], right[indices[start + b]]
-                    for c in range(r):
-                        target[c] += weight * source[c]
+                combine(inverse[:, a], right, codes, rows[2 * n + start + a])
 
 
 @entry
@@ -260,7 +267,8 @@ def scores_without_each(Y: Array, norms: Array, reciprocals: Array, indptr: Poin
     n, width = len(out), Y.shape[1]
     given = np.empty(width)
     for s in range(len(indptr) - 1):
-        given[:] = norms
+        for j in range(width):
+            given[j] = norms[j]
         for a in range(indptr[s], indptr[s + 1]):
             for j in range(width):
                 given[j] -= Y[a, j] * Y[n + a, j]

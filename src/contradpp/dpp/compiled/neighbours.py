@@ -29,7 +29,8 @@ NOTHING = 1e-12  # of what was subtracted: a smaller rest is rounding
 def mark_largest(values: Array, n: int, kept: Flags) -> None:
     """Mark the n largest values; of equal ones those that come first."""
     if len(values) <= n:
-        kept[:] = True
+        for k in range(len(values)):
+            kept[k] = True
         return
     least = nth_largest(values.copy(), n)
     left = n
@@ -164,7 +165,8 @@ def ridge_columns(
 def sum_rows(indptr: Pointers, columns: Codes, values: Array, which: Codes, sets: Pointers, out: Array) -> None:
     """out[s] = the sum of the rows of the entries of set s."""
     for s in range(len(sets) - 1):
-        out[s] = 0.0
+        for j in range(out.shape[1]):
+            out[s, j] = 0.0
         for e in range(sets[s], sets[s + 1]):
             for k in range(indptr[which[e]], indptr[which[e] + 1]):
                 out[s, columns[k]] += values[k]
@@ -179,7 +181,8 @@ def sum_other_rows(indptr: Pointers, columns: Codes, values: Array, which: Codes
             for k in range(indptr[which[e]], indptr[which[e] + 1]):
                 total[columns[k]] += values[k]
         for e in range(sets[s], sets[s + 1]):
-            out[e] = total
+            for j in range(len(total)):
+                out[e, j] = total[j]
             for k in range(indptr[which[e]], indptr[which[e] + 1]):
                 rest = total[columns[k]] - values[k]
                 out[e, columns[k]] = rest if abs(rest) > NOTHING * abs(values[k]) else 0.0

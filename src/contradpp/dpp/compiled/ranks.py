@@ -90,6 +90,17 @@ def tally(
                 offer(best, slacks, codes, score, delta[j], offset + j)
 
 
+@helper
+def take_away(norms: Array, Y: Array, shift: int, start: int, stop: int, given: Array) -> None:
+    """given_j = norms_j − Σ_a Y[a, j] Y[shift + a, j] over the rows of a set."""
+    for j in range(len(given)):
+        given[j] = norms[j]
+    for a in range(start, stop):
+        E, U = Y[a], Y[shift + a]
+        for j in range(len(given)):
+            given[j] -= E[j] * U[j]
+
+
 @entry
 def compare_directions(
     Y: Array, weights: Array, norms: Array, delta: Array, offset: int, indptr: Pointers, indices: Codes,
@@ -104,11 +115,7 @@ def compare_directions(
     given, above, below, x = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
     for s in range(len(indptr) - 1):
         start, stop = indptr[s], indptr[s + 1]
-        given[:] = norms
-        for a in range(start, stop):
-            y = Y[a]
-            for j in range(width):
-                given[j] -= y[j] * y[j]
+        take_away(norms, Y, 0, start, stop, given)
         start_tile(delta, offset, indices[start:stop], given, above, below)
         for i in range(start, stop):
             combine(Y, weights[i, i - start :], i, stop, x)
@@ -131,11 +138,7 @@ def compare_products(
     given, above, below, x = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
     for s in range(len(indptr) - 1):
         start, stop = indptr[s], indptr[s + 1]
-        given[:] = norms
-        for a in range(start, stop):
-            E, U = Y[a], Y[n + a]
-            for j in range(width):
-                given[j] -= E[j] * U[j]
+        take_away(norms, Y, n, start, stop, given)
         start_tile(delta, offset, indices[start:stop], given, above, below)
         for i in range(start, stop):
             U, Q, factor = Y[n + i], Y[2 * n + i], scores[i]
@@ -205,7 +208,9 @@ def compare_rows(
             for k in range(row_pointers[indices[a]], row_pointers[indices[a] + 1]):
                 total[columns[k]] += values[k]
                 delta[columns[k]] += tie * abs(values[k])
-        scores = total[indices[start:stop]]
+        scores = np.empty(stop - start)
+        for a in range(start, stop):
+            scores[a - start] = total[indices[a]]
         start_tile(delta, 0, indices[start:stop], total, above, below)
         for i in range(start, stop):
             own, slack = scores[i - start], delta[indices[i]]

@@ -48,8 +48,9 @@ def softmax(logits: Array) -> None:
     """Turn every row of logits, −inf for what is impossible, into probabilities; a row of nothing else into zeros."""
     for r in range(len(logits)):
         row = logits[r]
-        top = row.max() if len(row) else 0.0
-        total = 0.0
+        top, total = -np.inf, 0.0
+        for j in range(len(row)):
+            top = max(top, row[j]) if row[j] == row[j] else np.nan  # which no number exceeds
         for j in range(len(row)):
             row[j] = np.exp(row[j] - top) if row[j] > -np.inf else 0.0
             total += row[j]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import invert_scaled
+from contradpp.dpp.compiled.blocks import invert_scaled, place_of
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.compiled.kernels import project_off
 from contradpp.dpp.factor import SINGULAR
@@ -82,7 +82,7 @@ def sample_projection(
         column = chosen[min(int(uniforms[place] * k), k - 1)]
         target = uniforms[place + 1] * cumulative[column, M - 1]
         place += 2
-        i = min(np.searchsorted(cumulative[column], target, side="right"), M - 1)
+        i = place_of(cumulative[column], 0, M, target)
         norm = 0.0
         for e in range(k):
             residual[e] = Y[i, chosen[e]]
@@ -214,7 +214,17 @@ def leave_out(p: Array, q: Array, k: int, w: float, g: Array, h: Array, F: Array
 
 
 @helper
-def take_in(p: Array, q: Array, pivot: float, k: int, w: float, g: Array, h: Array, F: Array, inverse: Array) -> None:
+def copy_square(A: Array, k: int, out: Array) -> None:
+    """The first k rows and columns."""
+    for a in range(k):
+        for b in range(k):
+            out[a, b] = A[a, b]
+
+
+@helper
+def take_in(
+    p: Array, q: Array, pivot: float, k: int, w: float, g: Array, h: Array, F: Array, inverse: Array, fresh: Array
+) -> None:
     """[[F + p qᵀ, p d], [qᵀ, d − 1]] and its inverse, when an item enters.
 
     The matrix is [[I, p], [0, 1]] [[F, p], [qᵀ, d − 1]], and d − 1 − w, by which the inverse divides, is d times the
@@ -230,19 +240,20 @@ def take_in(p: Array, q: Array, pivot: float, k: int, w: float, g: Array, h: Arr
         inverse[a, k], inverse[k, a] = -g[a] * (1.0 + (1.0 + w) / rest), -h[a] / rest
     F[k, k], inverse[k, k] = pivot - 1.0, (1.0 + w) / rest
     if (k + 1) % RENEWED == 0:
-        fresh = F[: k + 1, : k + 1].copy()
+        copy_square(F, k + 1, fresh)
         if invert_scaled(fresh, k + 1, 0.0)[0] > -np.inf:
-            inverse[: k + 1, : k + 1] = fresh
+            copy_square(fresh, k + 1, inverse)
 
 
 @helper
 def draw_set(
     X: Array, lu: Array, columns: Array, rows: Array, pivots: Array, rng: np.random.Generator, most: int,
-    F: Array, inverse: Array, work: Array, out: Codes,
+    squares: Array, work: Array, out: Codes,
 ) -> int:  # fmt: skip
     """One set, as positions in X: those of `lu` last to first, then the others; −1 once it exceeds `most` items."""
     n_dense, k, r = len(lu), 0, X.shape[1]
-    p, q, g, h = work
+    F, inverse, fresh = squares[0], squares[1], squares[2]
+    p, q, g, h = work[0], work[1], work[2], work[3]
     for step in range(len(X)):
         t = n_dense - 1 - step if step < n_dense else n_dense + len(X) - 1 - step
         if step < n_dense:
@@ -266,7 +277,7 @@ def draw_set(
         elif k == most:
             return -1
         else:
-            take_in(p, q, pivot, k, w, g, h, F, inverse)
+            take_in(p, q, pivot, k, w, g, h, F, inverse, fresh)
             out[k] = t
             k += 1
     return k
@@ -283,12 +294,12 @@ def draw_sets(
     """
     items = np.empty(max(16 * n, most), dtype=np.int32)
     out = np.empty(most + 1, dtype=np.int32)
-    F, inverse, work = np.empty((most + 1, most + 1)), np.empty((most + 1, most + 1)), np.empty((4, most + 1))
+    squares, work = np.empty((3, most + 1, most + 1)), np.empty((4, most + 1))
     position = 0
     for s in range(n):
         sizes[s] = -1
         for _ in range(tries):
-            k = draw_set(X, lu, columns, rows, pivots, rng, most, F, inverse, work, out)
+            k = draw_set(X, lu, columns, rows, pivots, rng, most, squares, work, out)
             if k >= 0 and (size < 0 or k == size):
                 sizes[s] = k
                 break
@@ -296,8 +307,10 @@ def draw_sets(
             break
         if position + k > len(items):
             larger = np.empty(2 * len(items) + k, dtype=np.int32)
-            larger[:position] = items[:position]
+            for a in range(position):
+                larger[a] = items[a]
             items = larger
-        items[position : position + k] = out[:k]
+        for a in range(k):
+            items[position + a] = out[a]
         position += k
     return items[:position].copy()

@@ -19,6 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.dpp.compiled.decorators import entry, helper
+from contradpp.dpp.compiled.orders import (
+    MMR,
+    MSD,
+    WINDOW,
+    Order,
+    Trade,
+    additive,
+    next_in_order,
+    start_order,
+    start_worth,
+)
+from contradpp.dpp.compiled.rules import NEVER, Rules, Tally, free_ahead, free_here, press, start_tally
 
 Array = NDArray[np.float64]
 Vectors = NDArray[np.floating]
@@ -26,12 +38,7 @@ Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
 
 RIDGE = 1e-3  # on the diagonal of Φ: what is left of an exact copy is about twice this
-LOWEST = 1e-12  # with scale "log": scores below this share of the largest count as that
-TINY = 1e-290  # below, a number has no inverse
-DPP, MMR, MSD, WINDOW = 0, 1, 2, 3
-RANK, LINEAR, LOG, RAW = 0, 1, 2, 3
 FULL, FEW, RULED_OUT = 0, 1, 2  # how a list ended; below zero: −1 − the category of which there are too few
-NEVER = -(2**40)
 
 
 class Likeness(NamedTuple):
@@ -54,35 +61,10 @@ class Lists(NamedTuple):
     places: Pointers
 
 
-class Rules(NamedTuple):
-    """The category of each candidate (−1: none), how many a slate may and must have of each, and how far apart."""
-
-    groups: Codes
-    caps: Pointers
-    needs: Pointers
-    needed: Pointers  # the categories whose need is not 0
-    window: int
-
-
-class Trade(NamedTuple):
-    """How long a slate is, and how relevance is set against variety."""
-
-    k: int
-    delta: float
-    method: int
-    scale: int
-    reach: int
-    tie: float
-
-
 class Work(NamedTuple):
     """What is known of the candidates of one list, by falling score, and of what is shown."""
 
-    order: Pointers  # their positions in the list
-    ready: Pointers  # how many of those are known so far, and whether the list itself is in order
-    heap: Pointers
-    line: Array
-    worth: Array  # times 1 − δ
+    order: Order
     value: Array  # what `variety_of` gave when they were last looked at
     gain: Array  # and the gain, which bounds the present one
     seen: Pointers  # how many of the shown had been looked at
@@ -90,15 +72,6 @@ class Work(NamedTuple):
     close: Pointers
     shown: Pointers  # rows of the table
     basis: Vectors
-
-
-class Tally(NamedTuple):
-    """Of each category: how many are chosen or fixed, where the latest stands, how many are left, if it presses."""
-
-    used: Pointers
-    latest: Pointers
-    supply: Pointers
-    wanted: NDArray[np.bool_]
 
 
 class Chosen(NamedTuple):
@@ -129,108 +102,6 @@ def inverse_lengths(table: Vectors, first: int, last: int, scales: Array) -> Non
             for c in range(table.shape[1]):
                 whole += (float(table[j, c]) / largest) ** 2
             scales[j] = 1.0 / (largest * np.sqrt(whole))
-
-
-# -- Candidates by falling score -----------------------------------------------------------------------
-
-
-@helper
-def sift(heap: Pointers, size: int, scores: Array) -> None:
-    """Let the first entry of a heap sink to its place: the highest score comes first, of equals what stands first."""
-    sink, at = heap[0], 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        left = scores[heap[child]]
-        if child + 1 < size:
-            right = scores[heap[child + 1]]
-            if right > left or (right == left and heap[child + 1] < heap[child]):
-                child, left = child + 1, right
-        if scores[sink] > left or (scores[sink] == left and sink < heap[child]):
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = sink
-
-
-@helper
-def start_order(scores: Array, work: Work) -> None:
-    """Put the positions into a heap, from which `next_in_order` takes them: few are ever looked at."""
-    n = len(scores)
-    work.ready[0] = 0
-    falling = True
-    for a in range(1, n):
-        falling = falling and scores[a - 1] >= scores[a]
-    work.ready[1] = falling
-    if falling:  # as a recommender gives them
-        return
-    for a in range(n):  # each in turn rises to its place
-        at = a
-        while at > 0:
-            parent = (at - 1) // 2
-            if scores[work.heap[parent]] >= scores[a]:
-                break
-            work.heap[at] = work.heap[parent]
-            at = parent
-        work.heap[at] = a
-
-
-@helper
-def start_worth(scores: Array, trade: Trade, work: Work) -> None:
-    """What `next_in_order` needs to say what a score is worth: an origin and a factor."""
-    n = len(scores)
-    origin, factor = 0.0, 1.0
-    if trade.scale in (LINEAR, LOG):
-        top, low = -np.inf, np.inf
-        for a in range(n):
-            top, low = max(top, scores[a]), min(low, scores[a])
-        unit = max(abs(top), abs(low))
-        factor = 1.0 / top if top > TINY else 0.0
-        if trade.scale == LINEAR:
-            origin, factor = low, 0.0
-            mean, squares = 0.0, 0.0
-            for a in range(n):
-                mean += scores[a] / n
-            spread = top - low
-            if not additive(trade):
-                origin = mean
-                for a in range(n):
-                    squares += ((scores[a] - mean) / unit) ** 2 / n if unit > TINY else 0.0
-                spread = math.sqrt(squares) * unit
-            if spread > 1e-12 * unit and spread > TINY:
-                factor = 1.0 / spread
-    work.line[0], work.line[1] = origin, factor
-
-
-@helper
-def next_in_order(scores: Array, trade: Trade, work: Work) -> None:
-    """Bring the next candidate of the order in, with (1 − δ) times its worth."""
-    a, n = work.ready[0], len(scores)
-    position = a
-    if not work.ready[1]:
-        position = work.heap[0]
-        work.heap[0] = work.heap[n - 1 - a]
-        sift(work.heap, n - 1 - a, scores)
-    work.order[a] = position
-    work.ready[0] = a + 1
-    score = scores[position]
-    if a > 0 and scores[work.order[a - 1]] == score:
-        work.worth[a] = work.worth[a - 1]
-        return
-    if trade.scale == RANK:
-        worth = 1.0 / (a + 1)
-    elif trade.scale == LOG:
-        worth = max(score * work.line[1], LOWEST) if work.line[1] > 0 else 1.0
-    else:
-        worth = (score - work.line[0]) * work.line[1]
-    if trade.scale in (RANK, LOG) and not additive(trade):
-        worth = math.log(worth)
-    work.worth[a] = (1.0 - trade.delta) * worth
-
-
-@helper
-def additive(trade: Trade) -> bool:
-    """Whether variety is added to relevance, and not to its logarithm."""
-    return trade.method in (MMR, MSD)
 
 
 # -- What the shown items leave ------------------------------------------------------------------------
@@ -295,70 +166,6 @@ def variety_of(likeness: Likeness, row: int, method: int, basis: Vectors, seen: 
     return value
 
 
-# -- Rules -------------------------------------------------------------------------------------------
-
-
-@helper
-def free_here(group: int, place: int, rules: Rules, tally: Tally) -> bool:
-    """Whether an item of this category may stand at this place, for all that stands before it."""
-    return group < 0 or (tally.used[group] < rules.caps[group] and place - tally.latest[group] >= rules.window)
-
-
-@helper
-def free_ahead(group: int, place: int, rules: Rules, first: int, fixed: Pointers, places: Pointers, f: int) -> bool:
-    """Whether none of the items fixed from number f on is of this category and within the window."""
-    if group >= 0 and rules.window > 1:
-        for later in range(f, len(fixed)):
-            if rules.groups[first + fixed[later]] == group and places[later] - place < rules.window:
-                return False
-    return True
-
-
-@helper
-def press(place: int, n_open: int, k: int, rules: Rules, tally: Tally, early: bool) -> bool:
-    """Whether this place must go to one of the `wanted` categories, because too few of them would fit in later.
-
-    If `early`, that is so as long as something is missing, and what most is missing of comes first.
-    """
-    missing, most = 0, 0
-    for number in range(len(rules.needed)):
-        group = rules.needed[number]
-        lacks = max(rules.needs[group] - tally.used[group], 0)
-        missing += lacks
-        if lacks > most and tally.supply[group] > 0 and free_here(group, place, rules, tally):
-            most = lacks
-    pressed = False
-    for number in range(len(rules.needed)):
-        group = rules.needed[number]
-        lacks = max(rules.needs[group] - tally.used[group], 0)
-        fits = lacks > 0 and tally.supply[group] > 0 and free_here(group, place, rules, tally)
-        last_chance = place + 1 + (lacks - 1) * rules.window >= k
-        urgent = lacks == most if early else missing >= n_open or last_chance
-        tally.wanted[group] = fits and urgent
-        pressed = pressed or tally.wanted[group]
-    return pressed
-
-
-@helper
-def start_tally(rules: Rules, first: int, n: int, fixed: Pointers, tally: Tally) -> None:
-    """Count what the list offers of each category, and what is fixed in it."""
-    for number in range(len(rules.needed)):
-        tally.used[rules.needed[number]] = 0
-        tally.supply[rules.needed[number]] = 0
-    for a in range(first, first + n):
-        group = rules.groups[a]
-        if group >= 0:
-            tally.used[group], tally.latest[group], tally.supply[group] = 0, NEVER, 0
-    for a in range(first, first + n):
-        if rules.groups[a] >= 0:
-            tally.supply[rules.groups[a]] += 1
-    for f in range(len(fixed)):
-        group = rules.groups[first + fixed[f]]
-        if group >= 0:
-            tally.used[group] += 1
-            tally.supply[group] -= 1
-
-
 # -- Greedy selection --------------------------------------------------------------------------------
 
 
@@ -400,25 +207,25 @@ def best_candidate(
     best, found = -np.inf, 0
     ceiling = most_variety(trade, work.basis, depth, n_given)
     for a in range(len(scores)):
-        if a == work.ready[0]:
-            next_in_order(scores, trade, work)
-        if work.worth[a] + ceiling < best - trade.tie:
+        if a == work.order.ready[0]:
+            next_in_order(scores, trade, work.order)
+        if work.order.worth[a] + ceiling < best - trade.tie:
             break  # nor can any after it be the best
-        if work.taken[work.order[a]] or (trade.method != MSD and work.gain[a] < best - trade.tie):
+        if work.taken[work.order.positions[a]] or (trade.method != MSD and work.gain[a] < best - trade.tie):
             continue
-        group = rules.groups[first + work.order[a]]
+        group = rules.groups[first + work.order.positions[a]]
         if pressed and (group < 0 or not tally.wanted[group]):
             continue
         if not (free_here(group, place, rules, tally) and free_ahead(group, place, rules, first, fixed, places, f)):
             continue
-        row, before = likeness.rows[first + work.order[a]], work.value[a]
+        row, before = likeness.rows[first + work.order.positions[a]], work.value[a]
         work.value[a] = variety_of(likeness, row, trade.method, work.basis, work.seen[a], depth, before)
         work.seen[a] = depth
         if not additive(trade):  # a logarithm is below its tangent: often that bound will do
             work.gain[a] += trade.delta * (max(work.value[a], RIDGE) / max(before, RIDGE) - 1.0)
             if work.gain[a] < best - trade.tie:
                 continue
-        work.gain[a] = gain_of(trade, work.worth[a], work.value[a], depth, n_given)
+        work.gain[a] = gain_of(trade, work.order.worth[a], work.value[a], depth, n_given)
         best = max(best, work.gain[a])
         if work.gain[a] >= best - trade.tie:
             work.close[found] = a
@@ -446,11 +253,13 @@ def fill(
     k, method, n = trade.k, trade.method, len(scores)
     start_tally(rules, first, n, fixed, tally)
     forget(work, n, method)
-    work.taken[:n] = False
+    for a in range(n):
+        work.taken[a] = False
     for f in range(len(fixed)):
         work.taken[fixed[f]] = True
     m, built = len(given), 0
-    work.shown[:m] = given
+    for a in range(m):
+        work.shown[a] = given[a]
     for f in range(len(fixed) if method != WINDOW else 0):  # what will stand there repels from the start
         work.shown[m] = likeness.rows[first + fixed[f]]
         m += 1
@@ -479,7 +288,7 @@ def fill(
             position, gain = fixed[f], np.nan
             f += 1
         else:
-            position, gain = work.order[pick], work.gain[pick]
+            position, gain = work.order.positions[pick], work.gain[pick]
             work.taken[position] = True
         group = rules.groups[first + position]
         if pick < 0 and group >= 0 and place - tally.latest[group] < rules.window:
@@ -517,11 +326,13 @@ def choose(
         longest = max(longest, lists.indptr[number + 1] - lists.indptr[number])
         most = max(most, lists.given_ptr[number + 1] - lists.given_ptr[number])
     most += 2 * min(trade.k, longest)
+    order = Order(
+        np.empty(longest, np.int64), np.empty(2, np.int64), np.empty(longest, np.int64), np.empty(2), np.empty(longest)
+    )
     work = Work(
-        np.empty(longest, np.int64), np.empty(2, np.int64), np.empty(longest, np.int64), np.empty(2),
-        np.empty(longest), np.empty(longest), np.empty(longest),
-        np.empty(longest, np.int64), np.empty(longest, np.bool_), np.empty(longest, np.int64),
-        np.empty(most, np.int64), np.empty((most, likeness.table.shape[1]), likeness.table.dtype),
+        order, np.empty(longest), np.empty(longest), np.empty(longest, np.int64), np.empty(longest, np.bool_),
+        np.empty(longest, np.int64), np.empty(most, np.int64),
+        np.empty((most, likeness.table.shape[1]), likeness.table.dtype),
     )  # fmt: skip
     n_groups = len(rules.caps)
     tally = Tally(
@@ -535,8 +346,8 @@ def choose(
         fixed = lists.fixed[lists.fixed_ptr[number] : lists.fixed_ptr[number + 1]]
         places = lists.places[lists.fixed_ptr[number] : lists.fixed_ptr[number + 1]]
         scores = lists.scores[first : first + n]
-        start_order(scores, work)
-        start_worth(scores, trade, work)
+        start_order(scores, work.order)
+        start_worth(scores, trade, work.order)
         for attempt in range(attempts):  # the second looks first of all to what a slate must have
             count, end = fill(likeness, rules, trade, work, tally, first, scores, given, fixed, places, attempt == 1,
                               out.positions[number], out.gains[number])  # fmt: skip

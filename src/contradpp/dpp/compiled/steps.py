@@ -65,7 +65,8 @@ def adam_rows(
         row[0] = beta1 * row[0] + (1.0 - beta1) * dot
         row[1] = beta2 * row[1] + (1.0 - beta2) * pull * pull
         if tangential <= ROUNDING * max(pull * pull, row[1]):  # as for an item only ever bought alone
-            values[r] = 0.0
+            for c in range(K):
+                values[r, c] = 0.0
             tangential = 0.0
         row[2] = beta2 * row[2] + (1.0 - beta2) * tangential
         first, second = 1.0 - beta1**steps, 1.0 - beta2**steps
@@ -92,5 +93,7 @@ def settle_rows(
         for c in range(V.shape[1]):
             squared += V[i, c] * V[i, c]
         if squared > 0.0:
-            V[i] *= penalty_scale(squared, moments[i], penalty[i], clock, norm_step, beta2)
+            scale = penalty_scale(squared, moments[i], penalty[i], clock, norm_step, beta2)
+            for c in range(V.shape[1]):
+                V[i, c] *= scale
             moments[i, 4] = clock

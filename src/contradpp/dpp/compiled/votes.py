@@ -25,7 +25,9 @@ BINS = 512
 @helper
 def least_of_best(values: Array, n: int) -> float:
     """The n-th largest of at least n values ≥ 0: a histogram finds the few among which it is."""
-    top = values.max()
+    top = 0.0
+    for k in range(len(values)):
+        top = max(top, values[k])
     if top <= 0.0:
         return 0.0
     scale = (BINS - 1) / top
@@ -42,6 +44,15 @@ def least_of_best(values: Array, n: int) -> float:
             among[found] = values[k]
             found += 1
     return nth_largest(among, n - above)
+
+
+@helper
+def sum_of(weights: Array, codes: Codes) -> float:
+    """The sum of the weights of the codes."""
+    total = 0.0
+    for a in codes:
+        total += weights[a]
+    return total
 
 
 @helper
@@ -101,7 +112,8 @@ def weigh(
 @helper
 def hand_out(touched: Codes, votes: Array, indptr: Pointers, indices: Codes, out: Array) -> None:
     """out = the sum of the votes of the baskets that hold an item."""
-    out[:] = 0.0
+    for j in range(len(out)):
+        out[j] = 0.0
     for k in range(len(touched)):
         if votes[k] > 0.0:
             for e in range(indptr[touched[k]], indptr[touched[k] + 1]):
@@ -122,7 +134,7 @@ def count_votes(
     for s in range(len(sets) - 1):
         members = codes[sets[s] : sets[s + 1]]
         met = touched[: meet(pointers, postings, weights, members, own[s], overlap, touched)]
-        least = TIE * weights[members].sum()
+        least = TIE * sum_of(weights, members)
         for e in range(sets[s] if each else s, sets[s + 1] if each else s + 1):
             if each:
                 for p in range(pointers[codes[e]], pointers[codes[e] + 1]):
@@ -132,7 +144,8 @@ def count_votes(
             if each:
                 for p in range(pointers[codes[e]], pointers[codes[e] + 1]):
                     overlap[postings[p]] += weights[codes[e]]
-        overlap[met] = 0.0
+        for b in met:
+            overlap[b] = 0.0
         if own[s] >= 0:
             overlap[own[s]] = 0.0
 
@@ -146,11 +159,12 @@ def share_votes(
     overlap = np.zeros(len(indptr) - 1)
     touched, votes = np.empty(len(overlap), dtype=np.int32), np.empty(len(overlap))
     met = touched[: meet(pointers, postings, weights, codes, -1, overlap, touched)]
-    weigh(overlap, scale, met, TIE * weights[codes].sum(), n, power, shrinkage, votes[: len(met)])
+    weigh(overlap, scale, met, TIE * sum_of(weights, codes), n, power, shrinkage, votes[: len(met)])
     rates = np.zeros(len(overlap))
     for k in range(len(met)):
-        if votes[k] > 0.0 and item in indices[indptr[met[k]] : indptr[met[k] + 1]]:
-            rates[met[k]] = votes[k] / overlap[met[k]]
+        for e in range(indptr[met[k]], indptr[met[k] + 1]):
+            if votes[k] > 0.0 and indices[e] == item:
+                rates[met[k]] = votes[k] / overlap[met[k]]
     for a in range(len(codes)):
         out[a] = 0.0
         for p in range(pointers[codes[a]], pointers[codes[a] + 1]):
