@@ -266,3 +266,22 @@ def test_matrices_passed_for_baskets():
         cd.LowRankDPP(2).fit(np.array([[1, 0, 1], [0, 1, 0]]))
     with pytest.raises(DataError, match=r"to Baskets\.from_frame"):
         cd.LowRankDPP(2).fit(pd.DataFrame({"x": [1], "y": [2]}))
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(st.tuples(st.integers(-3, 9), st.integers(0, 4)), min_size=1, max_size=40), st.booleans(), st.data())
+def test_integers_are_numbered_as_any_other_ids(rows, rising, data):
+    """Those that only rise take another way than the rest, until one of them does not."""
+    if rising:
+        cut = data.draw(st.integers(0, len(rows)))
+        rows = [*sorted(rows[:cut]), *rows[cut:]]
+    size = data.draw(st.integers(1, len(rows)))
+    ids, items = zip(*rows, strict=True)
+    kinds = [(pa.int64(), int), (pa.int16(), int), (pa.string(), str)]
+    made = []
+    for kind, plain in kinds:
+        table = pa.table({"basket": pa.array(map(plain, ids), kind), "item": pa.array(map(plain, items), kind)})
+        made.append(Baskets.from_arrow(pa.RecordBatchReader.from_batches(table.schema, table.to_batches(size))))
+    assert [list(map(str, basket)) for basket in made[0]] == list(made[2])
+    assert list(made[0]) == list(made[1])
+    assert all(type(item) is int for item in made[0].items)

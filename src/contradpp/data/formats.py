@@ -31,6 +31,7 @@ logger = logging.getLogger("contradpp")
 
 _BLOCK = 8 << 20  # bytes of long CSV parsed at a time, hence also the longest row
 _BATCH_ROWS = 1 << 18  # lists and long texts can be wide; a quarter of a million rows amortises the overhead
+_NARROW_ROWS = 1 << 20  # where all columns are integers
 
 # Only ASCII white space separates: str.split would also cut at a no-break space inside an id.
 _tokens = re.compile(r"[^ \t\r\n\f\v]+").findall
@@ -306,10 +307,14 @@ def _explained(text: Text, separator: str, n_columns: int, error: Exception) -> 
 
 def read_parquet(source: Source, assembler: Assembler, told: Told) -> Layout:
     """Add the rows of a Parquet file, long or with a column of lists."""
+    import pyarrow as pa
+
     where = str(source.path)
     with _parquet_file(source) as file:
         layout = layout_of(file.schema_arrow, told, where=where)
-        batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=layout.columns)
+        narrow = all(pa.types.is_integer(file.schema_arrow.field(column).type) for column in layout.columns)
+        rows = _NARROW_ROWS if narrow else _BATCH_ROWS
+        batches = file.iter_batches(batch_size=rows, columns=layout.columns)
         add_batches(assembler, batches, layout, where=where)
     return layout
 

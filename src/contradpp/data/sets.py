@@ -49,7 +49,9 @@ class Sets(_CSR):
 
 def pointers(sizes: ArrayLike) -> NDArray[np.int64]:
     """The indptr of sets of these sizes."""
-    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+    indptr = np.zeros(np.size(sizes) + 1, dtype=np.int64)
+    np.cumsum(sizes, dtype=np.int64, out=indptr[1:])
+    return indptr
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
@@ -81,15 +83,14 @@ def without_duplicates(
     indptr: NDArray[np.int64], indices: NDArray[np.int32], n_items: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Drop the second and later occurrences of an item in a basket, keeping the order of the rest."""
-    n_baskets, sizes = len(indptr) - 1, np.diff(indptr)
+    n_baskets, left = len(indptr) - 1, np.diff(indptr)
     again = np.zeros(len(indices), dtype=bool)
-    left = sizes.copy()
     first = 0
     while first < n_baskets:  # in blocks of whole baskets: sorting takes many times the memory of the codes
         last = int(np.searchsorted(indptr, indptr[first] + _BLOCK, side="right")) - 1
         last = min(max(last, first + 1), n_baskets)
         block = slice(indptr[first], indptr[last])
-        owner = np.repeat(np.arange(last - first), sizes[first:last])
+        owner = np.repeat(np.arange(last - first), left[first:last])
         key = owner * max(n_items, 1) + indices[block]
         order = np.argsort(key, kind="stable")
         key = key[order]
@@ -98,7 +99,7 @@ def without_duplicates(
         first = last
     if not again.any():
         return indptr, indices
-    return pointers(left), indices[~again]
+    return pointers(left), indices[np.logical_not(again, out=again)]
 
 
 def take_sets(sets: Sets, which: NDArray[np.int64]) -> Sets:

@@ -120,6 +120,8 @@ class _Rows:
 
     def require_ids(self, column: str, role: str) -> None:
         """A row without an id is unusable."""
+        if self._integers(column) is not None:
+            return
         indices, values = self.distinct(column)
         if self.assembler.as_text:
             missing = [] if all(values) else [n for n, value in enumerate(values) if not value]
@@ -176,8 +178,21 @@ class _Rows:
 
     def encode(self, column: str, codebook: Codebook) -> Codes:
         """The codes of the ids in a column; Python sees only the distinct values."""
+        numbers = self._integers(column)
+        codes = None if numbers is None else codebook.encode_rising(numbers)
+        if codes is not None:
+            return codes
         indices, values = self.distinct(column)
         return np.array(codebook.encode(values), dtype=np.int32)[indices]
+
+    def _integers(self, column: str) -> NDArray[np.int64] | None:
+        """A column of integers without a gap, that 64 bits hold; None if it is another."""
+        import pyarrow as pa
+
+        values = self.columns[column]
+        if not pa.types.is_integer(values.type) or values.type == pa.uint64() or values.null_count:
+            return None
+        return values.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
 
     def require_quantities(self, column: str) -> None:
         """A row whose quantity is no number is unusable."""

@@ -6,9 +6,11 @@ Each is also a voice that a model of several can listen to: `models/scores.py` s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contradpp.data.sets import Sets
 from contradpp.dpp.linalg import cholesky_threads
@@ -16,7 +18,7 @@ from contradpp.errors import NumericalError, ParameterError
 from contradpp.models.neighbours import BasketNeighbours, ItemKNN, RidgeNeighbours, at_least, tie_break
 from contradpp.models.queries import as_queries
 from contradpp.models.rows import Labour, Rows, Sums, indicator
-from contradpp.models.scores import Array, Baseline
+from contradpp.models.scores import Array, Baseline, LeftOut, write_blocks
 
 __all__ = ["EASE", "BasketNeighbours", "Implicit", "ItemKNN", "Popularity", "RidgeNeighbours"]
 
@@ -48,9 +50,10 @@ class Popularity(Baseline):
         at_least(0, smoothing=self.smoothing)
         train = labour.train
         self.counts_ = train.item_counts
-        self.probabilities_: Array = (self.counts_.astype(np.float64) + self.smoothing) / (
-            train.n_baskets + 2 * self.smoothing
-        )
+        self.probabilities_ = self._smoothed(self.counts_, train.n_baskets)
+
+    def _smoothed(self, counts: NDArray[np.int64], n_baskets: int) -> Array:
+        return (counts.astype(np.float64) + self.smoothing) / (n_baskets + 2 * self.smoothing)
 
     def score_samples(self, baskets: Any, *, unknown: str = "error") -> Array:
         """log P(A) of every basket."""
@@ -79,6 +82,22 @@ class Popularity(Baseline):
     def write_scores_without_each(self, sets: Sets, out: Array) -> None:
         """Write p, whatever the basket holds."""
         self.write_scores(sets, out)
+
+    def leave_out(self, baskets: Any, *, n_folds: int = 5, random_state: int = 0) -> LeftOut:
+        """As `Baseline.leave_out`, exactly: a basket is taken out of the counts of its items."""
+        del n_folds, random_state
+        train = self._own(baskets)
+        counts, n = train.item_counts, train.n_baskets - 1
+        outside, inside = self._smoothed(counts, n), self._smoothed(counts - 1, n)
+
+        def write(part: Sets, numbers: NDArray[np.int64], out: Array) -> None:
+            del numbers
+            out[:] = outside
+            for first, last in pairwise(part.indptr.tolist()):
+                members = part.indices[first:last]
+                out[first:last, members] = inside[members]
+
+        return lambda numbers, out: write_blocks(write, train.sets, numbers, out, self.n_jobs)
 
     def sums(self) -> Sums:
         """The counts, whatever the basket holds."""

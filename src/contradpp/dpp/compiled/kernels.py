@@ -215,16 +215,15 @@ def rows_of_sets(left: Array, right: Array, indptr: Pointers, indices: Codes, of
 
     rows[:n] = right_A, rows[n : 2n] = W left_A, rows[2n : 3n] = Wᵀ right_A, n the number of entries.
     """
-    n = len(indices)
+    n, r = len(indices), right.shape[1]
     both = len(rows) == 3 * n
     for s in range(len(indptr) - 1):
         codes, start = indices[indptr[s] : indptr[s + 1]], indptr[s]
         k = len(codes)
         inverse = W[offsets[s] : offsets[s] + k * k].reshape(k, k)
         for a in range(k):
-            own, place = right[codes[a]], rows[start + a]
-            for c in range(len(own)):
-                place[c] = own[c]
+            for c in range(r):
+                rows[start + a, c] = right[codes[a], c]
             combine(inverse[a], left, codes, rows[n + start + a])
             if both:
                 combine(inverse[:, a], right, codes, rows[2 * n + start + a])

@@ -1,7 +1,7 @@
 """Numba kernels over sparse rows: the nearest items, regressions on them, sums of rows, and the rows of a square.
 
 A sparse matrix M × M is a CSR (indptr, columns, values) with ascending columns. `which` names the row that belongs to
-each entry of the sets: the code of its item.
+each entry of the sets: the code of its item, or its own number where every entry has a row of its own.
 """
 
 from __future__ import annotations
@@ -213,6 +213,39 @@ def sum_other_rows(indptr: Pointers, columns: Codes, values: Array, which: Codes
             for k in range(indptr[which[e]], indptr[which[e] + 1]):
                 rest = total[columns[k]] - values[k]
                 out[e, columns[k]] = rest if abs(rest) > NOTHING * abs(values[k]) else 0.0
+
+
+@entry
+def rows_without(
+    indptr: Pointers, columns: Codes, together: Array, column_norms: Array, fewer_row: Array, fewer_column: Array,
+    base: float, rates: Array, shrinkage: float, weights: Array, sets: Pointers, indices: Codes,
+    new_pointers: Pointers, new_columns: Codes, new_values: Array,
+) -> None:  # fmt: skip
+    """A row G_aj/((b + r p_a)(b + r q_j) + h) for every entry a of the sets, as if its own set had not been counted.
+
+    The set s gave `weights[s]` to every pair of its items, and has the rate r = `rates[s]`; `column_norms` is q, and
+    `fewer` is what p and q are for an item that is in one set less; b is `base`, h `shrinkage`.
+    """
+    inside = np.zeros(len(indptr) - 1, dtype=np.bool_)
+    for s in range(len(sets) - 1):
+        members = indices[sets[s] : sets[s + 1]]
+        for j in members:
+            inside[j] = True
+        for e in range(sets[s], sets[s + 1]):
+            a, place = indices[e], new_pointers[e]
+            p = base + rates[s] * fewer_row[a]
+            for k in range(indptr[a], indptr[a + 1]):
+                j, count = columns[k], together[k]
+                q = column_norms[j]
+                if inside[j]:
+                    count -= weights[s]
+                    q = fewer_column[j]
+                new_columns[place] = j
+                left = count > NOTHING * together[k]
+                new_values[place] = count / (p * (base + rates[s] * q) + shrinkage) if left else 0.0
+                place += 1
+        for j in members:
+            inside[j] = False
 
 
 # -- Squares -----------------------------------------------------------------------------------------------
