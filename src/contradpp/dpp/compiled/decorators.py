@@ -44,7 +44,7 @@ class InlinedLibrary(JITCodeLibrary):
 
     def _finalize_final_module(self) -> None:
         """Ready to be linked, without machine code."""
-        self._finalize_dynamic_globals()
+        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
         self._finalized = True
 
 
@@ -54,8 +54,8 @@ class InliningCompiler(Compiler):
     def define_pipelines(self) -> Any:
         """The usual ones."""
         name = self.state.func_id.func_qualname
-        self.state.library = InlinedLibrary(self.state.targetctx.codegen(), name)
-        return super().define_pipelines()
+        self.state.library = InlinedLibrary(self.state.targetctx.codegen(), name)  # type: ignore[no-untyped-call]
+        return super().define_pipelines()  # type: ignore[no-untyped-call]
 
 
 def entry(function: F) -> F:
@@ -65,14 +65,14 @@ def entry(function: F) -> F:
 
 def helper(function: F) -> F:
     """Compile a kernel that other kernels call, as a part of each of them."""
-    compiled: Any = numba.njit(forceinline=True, no_cpython_wrapper=True, pipeline_class=InliningCompiler, **OPTIONS)(
-        function
-    )
+    inlined: dict[str, Any] = {"forceinline": True, "no_cpython_wrapper": True, "pipeline_class": InliningCompiler}
+    compiled: Any = numba.njit(**inlined, **OPTIONS)(function)
     resolve = compiled.get_call_template
 
     def resolve_by_type(args: Any, kwargs: Any) -> Any:
         """A number that is known beforehand is not a type of its own: `k = 0` before a loop is not."""
-        return resolve(map(types.unliteral, args), {name: types.unliteral(of) for name, of in kwargs.items()})
+        unliteral: Any = types.unliteral
+        return resolve(map(unliteral, args), {name: unliteral(of) for name, of in kwargs.items()})
 
     compiled.get_call_template = resolve_by_type
     return cast(F, compiled)
