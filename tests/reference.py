@@ -7,7 +7,9 @@ C = Vᵀ V, and P(A) = det(L_A) / det(I + L).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -91,3 +93,14 @@ def greedy_completion(V: Array, A: Set, size: int) -> list[int]:
         scores[chosen] = -1
         chosen.append(int(np.argmax(scores)))
     return chosen
+
+
+@cache
+def as_entry(helper):
+    """A compiled helper as Python can call it: it has no machine code but in the kernels that it is a part of."""
+
+    @numba.njit
+    def call(*arguments):
+        return helper(*arguments)
+
+    return call
