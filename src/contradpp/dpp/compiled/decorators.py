@@ -62,7 +62,7 @@ class InliningCompiler(Compiler):
 class Helper(CPUDispatcher):  # type: ignore[misc, unused-ignore]
     """A kernel that other kernels call. It has no machine code of its own: a call from Python would end the process."""
 
-    def __call__(self, *args: object, **kwargs: object) -> object:
+    def __call__(self, *args: object, **kwargs: object) -> object:  # noqa: ARG002
         """Refuse."""
         raise TypeError(f"{self.py_func.__name__} is a part of other kernels, and cannot be called from Python")
 
