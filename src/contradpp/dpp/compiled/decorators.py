@@ -44,7 +44,6 @@ class InlinedLibrary(JITCodeLibrary):
 
     def _finalize_final_module(self) -> None:
         """Ready to be linked, without machine code."""
-        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
         self._finalized = True
 
 
