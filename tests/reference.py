@@ -6,8 +6,11 @@ C = Vᵀ V, and P(A) = det(L_A) / det(I + L).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -91,3 +94,10 @@ def greedy_completion(V: Array, A: Set, size: int) -> list[int]:
         scores[chosen] = -1
         chosen.append(int(np.argmax(scores)))
     return chosen
+
+
+@cache
+def from_python(helper: Callable[..., Any]) -> Callable[..., Any]:
+    """A helper of the kernels for Python to call: it has no machine code of its own, and would crash."""
+    called: Callable[..., Any] = numba.njit(lambda *args: helper(*args))
+    return called

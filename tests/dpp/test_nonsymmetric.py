@@ -10,6 +10,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import reference
 from contradpp.data.sets import Sets
 from contradpp.dpp import condition, whole
 from contradpp.dpp.compiled import blocks
@@ -283,7 +284,7 @@ def test_the_inverse_of_a_matrix(seed, n):
     A = np.random.default_rng(seed).normal(size=(n, n))
     sign, log = np.linalg.slogdet(A)
     ours = A.copy()
-    ours_log = blocks.invert_by_pivots(ours, n)[0]
+    ours_log = reference.from_python(blocks.invert_by_pivots)(ours, n)[0]
     assert ours_log == (pytest.approx(log, abs=1e-9) if sign > 0 else -np.inf)
     if sign > 0:
         np.testing.assert_allclose(ours @ A, np.eye(n), atol=1e-6)
