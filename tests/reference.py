@@ -6,9 +6,8 @@ C = Vᵀ V, and P(A) = det(L_A) / det(I + L).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import numba
 import numpy as np
@@ -97,7 +96,11 @@ def greedy_completion(V: Array, A: Set, size: int) -> list[int]:
 
 
 @cache
-def from_python(helper: Callable[..., Any]) -> Callable[..., Any]:
-    """A helper of the kernels for Python to call: it has no machine code of its own, and would crash."""
-    called: Callable[..., Any] = numba.njit(lambda *args: helper(*args))
-    return called
+def as_entry(helper):
+    """A compiled helper as Python can call it: it has no machine code but in the kernels that it is a part of."""
+
+    @numba.njit
+    def call(*arguments):
+        return helper(*arguments)
+
+    return call

@@ -5,7 +5,11 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 import contradpp
+from contradpp.dpp.compiled import blocks
 
 FOLDER = Path(contradpp.__file__).parent / "dpp" / "compiled"
 Kernel = tuple[str, str]  # module and name
@@ -60,3 +64,9 @@ def test_the_walk_sees_a_kernel_that_should_be_a_helper():
     assert wrong({"here": here}) == [("here", "f")]
     assert wrong({"here": here.replace("    f()", "    1"), "there": there}) == [("here", "f")]
     assert wrong({"here": here.replace("@entry\ndef f", "@helper\ndef f"), "there": there}) == []
+
+
+def test_python_cannot_call_a_helper():
+    """It has no machine code of its own, and the process would end."""
+    with pytest.raises(TypeError, match="place_of is a part of other kernels"):
+        blocks.place_of(np.array([0.1, 0.6]), 0, 2, 0.5)

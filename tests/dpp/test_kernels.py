@@ -14,7 +14,7 @@ import reference
 from contradpp.dpp.compiled import kernels, samples
 from contradpp.dpp.linalg import log_elementary_symmetric
 from exact import chi_square_p_value
-from reference import from_python
+from reference import as_entry
 
 NO_DIAGONAL = np.empty(0)
 
@@ -137,7 +137,7 @@ def test_project_off():
     basis = np.linalg.qr(rng.normal(size=(5, 5)))[0]
     residual = rng.normal(size=5)
     expected = residual - basis[:3].T @ (basis[:3] @ residual)
-    from_python(kernels.project_off)(residual, basis, 3)
+    as_entry(kernels.project_off)(residual, basis, 3)
     np.testing.assert_allclose(residual, expected)
 
 
@@ -145,7 +145,7 @@ def test_each_eigenvector_enters_on_its_own():
     inclusion = np.array([0.0, 0.2, 0.7, 1.0])
     rng, chosen, counts = np.random.default_rng(0), np.empty(4, dtype=np.int64), Counter()
     for _ in range(4000):
-        count = from_python(samples.choose_eigenvectors)(inclusion, rng.random(4), 0, chosen)
+        count = as_entry(samples.choose_eigenvectors)(inclusion, rng.random(4), 0, chosen)
         counts[tuple(chosen[:count])] += 1
     law = {(3,): 0.8 * 0.3, (1, 3): 0.2 * 0.3, (2, 3): 0.8 * 0.7, (1, 2, 3): 0.2 * 0.7}
     assert set(counts) <= set(law)
@@ -159,9 +159,7 @@ def test_k_eigenvectors_in_proportion_to_their_product(k, scale):
     table = log_elementary_symmetric(values * scale, k)
     rng, chosen, counts = np.random.default_rng(k), np.empty(k, dtype=np.int64), Counter()
     for _ in range(4000):
-        assert (
-            from_python(samples.choose_k_eigenvectors)(np.log(values * scale), table, k, rng.random(5), 0, chosen) <= 5
-        )
+        assert as_entry(samples.choose_k_eigenvectors)(np.log(values * scale), table, k, rng.random(5), 0, chosen) <= 5
         counts[tuple(sorted(chosen))] += 1
     sets = list(itertools.combinations(range(5), k))
     weights = np.array([np.prod(values[list(s)]) for s in sets])
@@ -176,7 +174,7 @@ def test_as_many_eigenvectors_as_there_are_must_all_enter():
     table += 0.1 * np.arange(51)[:, None]  # far more than rounding: each would enter with probability 0.9
     chosen = np.full(50, -1, dtype=np.int64)
     for seed in range(20):
-        from_python(samples.choose_k_eigenvectors)(
+        as_entry(samples.choose_k_eigenvectors)(
             np.log(values), table, 50, np.random.default_rng(seed).random(50), 0, chosen
         )
         assert chosen.tolist() == list(range(50))
@@ -189,7 +187,7 @@ def test_items_of_a_projection_dpp():
     cumulative = np.cumsum(np.ascontiguousarray(Y.T) ** 2, axis=1)
     rng, out, counts = np.random.default_rng(0), np.empty(3, dtype=np.int32), Counter()
     for _ in range(6000):
-        assert from_python(samples.sample_projection)(Y, cumulative, chosen, 3, rng.random(300), 0, out) > 0
+        assert as_entry(samples.sample_projection)(Y, cumulative, chosen, 3, rng.random(300), 0, out) > 0
         counts[tuple(sorted(out))] += 1
     sets = list(itertools.combinations(range(6), 3))
     law = np.array([np.linalg.det(Y[np.ix_(s, chosen)]) ** 2 for s in sets])
@@ -205,6 +203,6 @@ def test_items_of_weight_zero_are_never_drawn():
     out, chosen, rng = np.empty(1, dtype=np.int32), np.array([0]), np.random.default_rng(0)
     drawn = set()
     for _ in range(200):
-        assert from_python(samples.sample_projection)(Y, cumulative, chosen, 1, rng.random(30), 0, out) > 0
+        assert as_entry(samples.sample_projection)(Y, cumulative, chosen, 1, rng.random(30), 0, out) > 0
         drawn.add(int(out[0]))
     assert drawn == {1, 3}

@@ -8,6 +8,7 @@ of our own. The caller holds BLAS to one thread.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from scipy.linalg import lapack
 from contradpp._threads import blas_threads, run_blocks
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.integer[Any]]
 ROWS_PER_BLOCK = 2048
 
 # Above the second size LAPACK's Cholesky may use one thread only: with two, that of OpenBLAS crashes from some 15,600
@@ -53,15 +55,47 @@ def gram(A: Array, B: Array, n_jobs: int) -> Array:
     return total
 
 
-def times(A: Array, right: Array, n_jobs: int) -> Array:
-    """A (tall) times a small matrix."""
-    out = np.empty((len(A), right.shape[1]))
+def gram_change(V: Array, rows: Rows, old: Array, n_jobs: int) -> Array:
+    """By how much VᵀV changes when these rows, which were `old`, become what they are now.
+
+    It is V_newᵀ V_new − V_oldᵀ V_old, half of DᵀS + SᵀD with D and S the difference and the sum.
+    """
+    n_blocks = max(-(-len(rows) // ROWS_PER_BLOCK), 1)
+    parts = np.empty((n_blocks, V.shape[1], V.shape[1]))
 
     def work(block: int) -> None:
         part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
-        np.matmul(A[part], right, out=out[part])
+        new, before = V[rows[part]], old[part]
+        np.matmul((new - before).T, new + before, out=parts[block])
 
-    run_blocks(work, -(-len(A) // ROWS_PER_BLOCK), n_jobs)
+    run_blocks(work, n_blocks, n_jobs)
+    half: Array = parts[0] if n_blocks == 1 else parts.sum(axis=0)
+    change: Array = 0.5 * (half + half.T)
+    return change
+
+
+def take_rows(V: Array, rows: Rows, n_jobs: int) -> Array:
+    """These rows of V, in an array of their own."""
+    out = np.empty((len(rows), V.shape[1]))
+
+    def work(block: int) -> None:
+        part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+        np.take(V, rows[part], axis=0, out=out[part], mode="clip")  # which none needs, but it spares a copy
+
+    run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), n_jobs)
+    return out
+
+
+def times(A: Array, right: Array, n_jobs: int, rows: Rows | None = None) -> Array:
+    """A (tall), or some of its rows, times a small matrix."""
+    n = len(A) if rows is None else len(rows)
+    out = np.empty((n, right.shape[1]))
+
+    def work(block: int) -> None:
+        part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+        np.matmul(A[part if rows is None else rows[part]], right, out=out[part])
+
+    run_blocks(work, -(-n // ROWS_PER_BLOCK), n_jobs)
     return out
 
 

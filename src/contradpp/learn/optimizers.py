@@ -39,10 +39,9 @@ class Optimizer(ABC):
 
 def shared_part(state: State, gradient: Gradient, rows: Any = None) -> Array:
     """The part of a gradient that all rows have, scale_i v_i `right`, for some rows or all."""
-    which = slice(None) if rows is None else rows
-    shared = times(state.V[which], gradient.right, state.n_jobs)  # type: ignore[arg-type]  # the caller has looked
+    shared = times(state.V, gradient.right, state.n_jobs, rows)  # type: ignore[arg-type]  # the caller has looked
     if gradient.scale is not None:
-        shared *= gradient.scale[which, None]
+        shared *= gradient.scale[slice(None) if rows is None else rows, None]
     return shared
 
 
@@ -208,10 +207,16 @@ class Adam(Optimizer):
             return np.arange(len(state.V), dtype=np.int32), everything, None
         old = state.before(rows)
         if gradient.right is not None:
-            shared = shared_part(state, gradient, rows)
-            shared *= (self.t - self.touched[rows])[:, None]
-            values = np.add(values, shared, out=shared)
+            shared, late = shared_part(state, gradient, rows), self.t - self.touched[rows]
+
+            def work(block: int) -> None:
+                part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+                shared[part] *= late[part, None]
+                shared[part] += values[part]
+
+            run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), state.n_jobs)
             self.touched[rows] = self.t
+            return rows, shared, old
         return rows, values, old
 
     def _move_rows(self, state: State, rows: NDArray[np.int32], values: Array, rate: float) -> None:

@@ -14,7 +14,7 @@ from contradpp._threads import run_blocks
 from contradpp.data.sets import Sets
 from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.linalg import gram, times
+from contradpp.dpp.linalg import gram, gram_change, take_rows, times
 from contradpp.learn.checkpoint import kept
 from contradpp.learn.start import NO_PARTNERS, Partners
 
@@ -146,17 +146,12 @@ class State:
 
     def before(self, rows: Rows) -> Array | None:
         """These rows of V, if `rows_changed` will want to know what they were."""
-        return self.V[rows] if self._dual is not None and self._dual_wanted else None
+        return take_rows(self.V, rows, self.n_jobs) if self._dual is not None and self._dual_wanted else None
 
     def rows_changed(self, rows: Rows, old: Array | None) -> None:
-        """Say that these rows of V have new values, and what the old ones were (see `before`); and log d and pairs.
-
-        C changes by V_newᵀ V_new − V_oldᵀ V_old, half of DᵀS + SᵀD with D and S the difference and the sum.
-        """
+        """Say that these rows of V have new values, and what the old ones were (see `before`); and log d and pairs."""
         if old is not None and self._dual is not None and self._dual_wanted:
-            new = self.V[rows]
-            half = gram(new - old, new + old, self.n_jobs)
-            self._dual = self._dual + 0.5 * (half + half.T)
+            self._dual = self._dual + gram_change(self.V, rows, old, self.n_jobs)
         else:
             self._dual = None
         self._dual_wanted = False
@@ -200,7 +195,7 @@ class State:
 
     def terms(self, rows: NDArray[np.int32]) -> Any:
         """What the conditional likelihood needs of these items: rows of V C and S V, and tr L."""
-        VC = times(self.V[rows], self.dual, self.n_jobs)
+        VC = times(self.V, self.dual, self.n_jobs, rows)
         VS = np.empty((0 if self.symmetric else len(rows), self.V.shape[1]))
         if not self.symmetric:
             compiled.sums.partner_sums(self.parameters, rows, VS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,18 +31,22 @@ class GrowingBasket:
     def __init__(self, kernel: Kernel, items: Vocabulary, basket: Iterable[Any]) -> None:
         self._items = items
         self._set = kernel.grow(as_codes(basket, items))
+        self._codes = self._set.codes
 
     @property
     def items(self) -> list[Hashable]:
         """The items of the basket, in the order in which they came."""
-        return [self._items[code] for code in self._set.codes]
+        return [self._items[code] for code in self._codes]
 
-    def add(self, item: Any) -> GrowingBasket:
+    def add(self, item: Any) -> Self:
         """Put an item into the basket; one that is there already changes nothing."""
         code = self._items.code(item)
-        if code not in self._set.codes:
-            self._set.add(code)
+        if code not in self._codes:
+            self._put(code)
         return self
+
+    def _put(self, code: int) -> None:
+        self._set.add(code)
 
     def probabilities(self) -> Array:
         """P(next = i | basket) for every item, 0 for those in it."""
@@ -64,24 +68,15 @@ class GrowingBasket:
         return self._items.take(best.tolist()), shares[best]
 
 
-class ListeningBasket:
+class ListeningBasket(GrowingBasket):
     """What `ConditionalDPP.grow` returns: add items, ask for suggestions; each is a new question to the model."""
 
     def __init__(self, model: Suggests, basket: Iterable[Any]) -> None:
-        self._model = model
-        self._codes = as_codes(basket, model.known_items).tolist()
+        self._model, self._items = model, model.known_items
+        self._codes = as_codes(basket, self._items).tolist()
 
-    @property
-    def items(self) -> list[Hashable]:
-        """The items of the basket, in the order in which they came."""
-        return [self._model.known_items[code] for code in self._codes]
-
-    def add(self, item: Any) -> ListeningBasket:
-        """Put an item into the basket; one that is there already changes nothing."""
-        code = self._model.known_items.code(item)
-        if code not in self._codes:
-            self._codes.append(code)
-        return self
+    def _put(self, code: int) -> None:
+        self._codes.append(code)
 
     def probabilities(self) -> Array:
         """P(next = i | basket) for every item, 0 for those in it."""

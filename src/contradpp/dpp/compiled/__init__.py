@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         rules,
         samples,
         slates,
-        squares,
         steps,
         sums,
         terms,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "blocks", "chains", "draws", "gradients", "kernels", "neighbours", "orders", "ranks", "relevance", "rules",
-    "samples", "slates", "squares", "steps", "sums", "terms", "votes",
+    "samples", "slates", "steps", "sums", "terms", "votes",
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ import numba
 from numba.core import event, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.registry import CPUDispatcher
 
 F = TypeVar("F", bound=Callable[..., object])
 log = logging.getLogger("contradpp")
@@ -57,6 +58,14 @@ class InliningCompiler(Compiler):
         return super().define_pipelines()  # type: ignore[no-untyped-call]
 
 
+class Helper(CPUDispatcher):  # type: ignore[misc, unused-ignore]
+    """A kernel that other kernels call. It has no machine code of its own: a call from Python would end the process."""
+
+    def __call__(self, *args: object, **kwargs: object) -> object:  # noqa: ARG002
+        """Refuse."""
+        raise TypeError(f"{self.py_func.__name__} is a part of other kernels, and cannot be called from Python")
+
+
 def entry(function: F) -> F:
     """Compile a kernel that Python calls: cached on disk and free of the GIL."""
     return cast(F, numba.njit(cache=True, **OPTIONS)(function))
@@ -74,6 +83,7 @@ def helper(function: F) -> F:
         return resolve(map(unliteral, args), {name: unliteral(of) for name, of in kwargs.items()})
 
     compiled.get_call_template = resolve_by_type
+    compiled.__class__ = Helper
     return cast(F, compiled)
 
 

@@ -1,4 +1,4 @@
-"""Numba kernels for models of neighbouring items: the nearest items, regressions on them, sums of sparse rows.
+"""Numba kernels over sparse rows: the nearest items, regressions on them, sums of rows, and the rows of a square.
 
 A sparse matrix M × M is a CSR (indptr, columns, values) with ascending columns. `which` names the row that belongs to
 each entry of the sets: the code of its item, or its own number where every entry has a row of its own.
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from contradpp.dpp.compiled.blocks import first_at_least
 from contradpp.dpp.compiled.decorators import entry, helper
-from contradpp.dpp.compiled.select import nth_largest
 
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
@@ -23,6 +22,34 @@ NOTHING = 1e-12  # of what was subtracted: a smaller rest is rounding
 
 
 # -- The largest of a row ------------------------------------------------------------------------------
+
+
+@helper
+def nth_largest(values: Array, n: int) -> float:
+    """The n-th largest of at least n values, whose order is changed: quickselect, equal values set apart."""
+    low, high, rank = 0, len(values), n - 1  # the value wanted is at `rank` when the largest come first
+    while True:
+        middle = (low + high) // 2
+        a, b, c = values[low], values[middle], values[high - 1]
+        pivot = max(min(a, b), min(max(a, b), c))
+        first, last, k = low, high, low  # larger: low..first−1, equal: first..k−1, smaller: last..high−1
+        while k < last:
+            x = values[k]
+            if x > pivot:
+                values[k], values[first] = values[first], x
+                first += 1
+                k += 1
+            elif x < pivot:
+                last -= 1
+                values[k], values[last] = values[last], x
+            else:
+                k += 1
+        if rank < first:
+            high = first
+        elif rank >= last:
+            low = last
+        else:
+            return float(pivot)
 
 
 @helper
@@ -219,3 +246,29 @@ def rows_without(
                 place += 1
         for j in members:
             inside[j] = False
+
+
+# -- Squares -----------------------------------------------------------------------------------------------
+
+
+@entry
+def square_row_lengths(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], values: Array, first: int, last: int, out: Array
+) -> None:
+    """Σ_j (S²)_ij² for rows first..last−1 of a CSR matrix S, written to their places in `out`."""
+    n = len(indptr) - 1
+    row, owner, touched = np.zeros(n), np.full(n, -1), np.empty(n, dtype=np.int32)
+    for i in range(first, last):
+        count = 0
+        for a in range(indptr[i], indptr[i + 1]):
+            k = indices[a]
+            for b in range(indptr[k], indptr[k + 1]):
+                j = indices[b]
+                if owner[j] != i:
+                    owner[j], row[j], touched[count] = i, 0.0, j
+                    count += 1
+                row[j] += values[a] * values[b]
+        total = 0.0
+        for t in range(count):
+            total += row[touched[t]] * row[touched[t]]
+        out[i] = total

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.dpp.compiled.decorators import entry, helper
-from contradpp.dpp.compiled.select import nth_largest
+from contradpp.dpp.compiled.neighbours import nth_largest
 
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
