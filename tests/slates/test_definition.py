@@ -7,6 +7,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.dpp import slates
+from contradpp.dpp.compiled import orders
 from contradpp.dpp.compiled import slates as compiled
 from slates.cases import RIDGE, TIE, correlations, define
 
@@ -197,9 +198,9 @@ def test_scores_of_extreme_size_are_no_trouble():
 
 
 def test_words_and_numbers_agree():
-    named = [compiled.DPP, compiled.MMR, compiled.MSD, compiled.WINDOW]
+    named = [orders.DPP, orders.MMR, orders.MSD, orders.WINDOW]
     assert named == list(range(len(METHODS)))
-    named = [compiled.RANK, compiled.LINEAR, compiled.LOG, compiled.RAW]
+    named = [orders.RANK, orders.LINEAR, orders.LOG, orders.RAW]
     assert named == list(range(len(SCALES)))
     assert (compiled.RIDGE, slates.TIES[np.dtype(np.float64)]) == (RIDGE, TIE)
 

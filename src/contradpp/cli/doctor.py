@@ -111,8 +111,8 @@ def threads() -> list[Check]:
 
 def compile_cache() -> list[Check]:
     """Where Numba keeps compiled kernels, whether it can, and whether they are there already."""
-    overloads = [value for value in vars(compiled.kernels).values() if hasattr(value, "stats")]
-    folder = Path(overloads[0].stats.cache_path)
+    kernel: Any = compiled.kernels.bases_of_sets
+    folder = Path(kernel.stats.cache_path)
     writable = folder.is_dir() and os.access(folder, os.W_OK)
     files = len(list(folder.glob("*.nbc"))) if folder.is_dir() else 0
     found = f"{folder}, {files} kernels compiled" if files else f"{folder}, empty: the first use compiles"
