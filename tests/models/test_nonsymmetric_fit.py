@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.errors import ParameterError
+from contradpp.errors import DataError, ParameterError
 
 
 def pairs_shop(seed: int = 0, n: int = 1500) -> cd.Baskets:
@@ -182,3 +182,30 @@ def test_the_users_own_validation_may_have_an_enormous_basket():
         for held in (with_excess(), with_excess().draw(500))
     )
     assert large.history_[-1]["validation"] == cut.history_[-1]["validation"]
+
+
+# -- Data that say next to nothing -----------------------------------------------------------------------
+
+
+def test_labels_may_be_as_far_apart_as_numbers_can_be():
+    """Pairs of items that weigh next to nothing: the product of their weights is zero to rounding."""
+    shop = pairs_shop(n=20)
+    label = np.where([("tea" in basket) for basket in shop], 1.0, 1e-280)
+    model = cd.NonsymmetricDPP(2, max_iter=1, random_state=0).fit(shop, sample_weight=label)
+    assert np.isfinite(model.item_factors_).all()
+    assert np.isfinite(model.skew_.data).all()
+
+
+@pytest.mark.parametrize("objective", ["mle", "nce", "product", "exact"])
+def test_baskets_without_any_item(objective: str):
+    with pytest.raises(DataError, match="learn from"):
+        cd.NonsymmetricDPP(2, objective=objective).fit([[], [], []])
+
+
+def test_a_conditional_model_says_before_any_work_that_all_baskets_are_disliked():
+    class Watching(cd.callbacks.Callback):
+        def on_start(self, *_: object) -> None:
+            raise AssertionError("training has begun")
+
+    with pytest.raises(DataError, match="above zero"):
+        cd.ConditionalDPP().fit([["a", "b"]] * 9, sample_weight=-np.ones(9), callbacks=[Watching()])

@@ -90,6 +90,8 @@ def problem_of(given: Given, params: Params, seed: int, known: Known | None = No
     positives, weights = usable_positives(as_baskets(given.baskets, empty=False), given.sample_weight, params)
     negatives, negative_weights = usable_negatives(given, params)
     items = positives.items.merge(negatives.items)
+    if not len(items):
+        raise DataError("there is no item to learn from: every basket is empty")
     if known is not None:
         K = known.kernel.n_components
         if params.n_components != K:

@@ -172,7 +172,8 @@ def find_partners(
     counts = together.diagonal()
     upper = sparse.triu(together, k=1).tocoo()
     i, j, both = upper.row.astype(np.int64), upper.col.astype(np.int64), upper.data
-    squares = STRENGTH * 0.3 * both / n * np.maximum(np.log(both * n / (counts[i] * counts[j])), 0.0)
+    chance = np.where(both > 1.0, counts[i] * counts[j], both * n)  # others are not kept, and may weigh next to nothing
+    squares = STRENGTH * 0.3 * both / n * np.maximum(np.log(both * n / chance), 0.0)
     if not len(i):
         return Partners.from_pairs(i, j, squares, M, seed)
     if M <= INVERTIBLE:

@@ -161,6 +161,10 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         seen, held = self._divided(train, validation)
         estimator = self.new_kernel()
         label = checked_weights(sample_weight, train.n_baskets, "sample_weight")
+        if not (label[seen] > 0).any():
+            raise DataError(
+                "ConditionalDPP needs a basket whose sample_weight is above zero: voices learn from no other"
+            )
         weights = None if sample_weight is None else label[seen]
         everything = train.subset(np.flatnonzero(label > 0))
         if not (validation is None or np.isscalar(validation)):
