@@ -2,7 +2,12 @@
 
 Numba links a kernel that others call into each of them as a weak symbol, and the copy that a process loads first serves
 all. With reassociation every copy rounds in its own way, so that results would depend on which kernel ran first. A
-helper is therefore inlined where it is called: no copy is shared. `tests/dpp/test_compiled.py` walks the syntax trees.
+helper is therefore inlined where it is called: no copy is shared.
+
+A loop that adds up numbers writes none. A loop that does both looks, as it begins, whether what it writes could lie in
+what it reads, and runs in vector registers only if the arrays lie far enough apart: the sum would be rounded in
+another way wherever memory happens to be laid out in another way. `tests/dpp/test_compiled.py` walks the syntax trees
+for both rules.
 
 A new user waits for all of this, so that a helper is compiled as far as its callers need it and no further: once for
 every kind of argument, not to machine code, and not optimised, as that is done where it is inlined.

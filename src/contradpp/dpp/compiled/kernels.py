@@ -47,9 +47,10 @@ def orthonormalise(V: NDArray[np.floating], d: Array, codes: Codes, Q: Array, mo
     k, K = len(codes), V.shape[1]
     extra = k if len(d) > 0 else 0
     for a in range(k):
-        norm = 0.0
         for c in range(K):
             Q[a, c] = V[codes[a], c]  # float64 from here on, whatever V is
+        norm = 0.0
+        for c in range(K):
             norm += Q[a, c] * Q[a, c]
         for c in range(extra):
             more[a, c] = 0.0
