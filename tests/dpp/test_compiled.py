@@ -1,4 +1,4 @@
-"""Two rules that keep bytes the same, told in `dpp/compiled/decorators.py`: of helpers, and of loops that add up."""
+"""What `dpp/compiled/decorators.py` promises: rules of helpers and of loops that add up, and a cache that is shared."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import contradpp
 from contradpp.data.sets import EMPTY, Sets, pointers
 from contradpp.dpp.compiled import blocks
+from contradpp.dpp.compiled.decorators import STAMP, SharedCache
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, ConditionalLikelihood
 from contradpp.learn.state import State
@@ -140,3 +141,23 @@ def test_a_gradient_is_the_same_wherever_memory_is_free():
             held.pop(int(rng.integers(len(held))))
         seen.add(objective.gradient(state, Batch(sets, batch, Negatives(EMPTY, np.empty(0)))).values.tobytes())
     assert len(seen) == 1
+
+
+def test_processes_that_fill_the_cache_at_a_time_do_not_find_each_others_code(tmp_path):
+    one, other = (SharedCache(str(tmp_path), "kernel", STAMP) for _ in range(2))
+    one._load_index = dict  # it has looked at the index before the other wrote to it
+    other.save("float64", "the code for float64")
+    one.save("float32", "the code for float32")
+    assert other.load("float32") == "the code for float32"
+    assert other.load("float64") in (None, "the code for float64")  # None: it is compiled once more
+    other.save("float64", "the code for float64")
+    assert other.load("float64") == "the code for float64"
+    assert other.load("float32") == "the code for float32"
+
+
+def test_what_is_cached_is_out_of_date_when_any_file_of_kernels_has_changed(tmp_path):
+    assert {name for name, _, _ in STAMP} == {path.name for path in FOLDER.glob("*.py")}
+    SharedCache(str(tmp_path), "kernel", STAMP).save("float64", "the code for float64")
+    name, changed, size = STAMP[3]
+    later = (*STAMP[:3], (name, changed + 1.0, size), *STAMP[4:])
+    assert SharedCache(str(tmp_path), "kernel", later).load("float64") is None
