@@ -43,14 +43,18 @@ def first_at_least(indices: Codes, start: int, stop: int, column: int) -> int:
 
 @helper
 def place_of(ascending: Array, first: int, last: int, u: float) -> int:
-    """The first place in first..last−1 whose value exceeds u, at most the last."""
+    """The first place in first..last−1 whose value exceeds u, at most the last.
+
+    Asked in this order it compiles to a jump, which a processor guesses, and so reads ahead. With `> u` first it is a
+    conditional move, which waits for every number: bulk samples from a million items take nearly twice as long.
+    """
     start, stop = first, last - 1
     while start < stop:
         middle = (start + stop) // 2
-        if ascending[middle] > u:
-            stop = middle
-        else:
+        if ascending[middle] <= u:
             start = middle + 1
+        else:
+            stop = middle
     return start
 
 
