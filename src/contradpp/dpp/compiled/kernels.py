@@ -199,7 +199,7 @@ def invert_sets(
 
 
 @helper
-def combine(weights: Array, source: Array, codes: Codes, target: Array) -> None:
+def combine_chosen(weights: Array, source: Array, codes: Codes, target: Array) -> None:
     """target = Σ_b weights[b] source[codes[b]]."""
     for c in range(len(target)):
         target[c] = 0.0
@@ -225,9 +225,9 @@ def rows_of_sets(left: Array, right: Array, indptr: Pointers, indices: Codes, of
         for a in range(k):
             for c in range(r):
                 rows[start + a, c] = right[codes[a], c]
-            combine(inverse[a], left, codes, rows[n + start + a])
+            combine_chosen(inverse[a], left, codes, rows[n + start + a])
             if both:
-                combine(inverse[:, a], right, codes, rows[2 * n + start + a])
+                combine_chosen(inverse[:, a], right, codes, rows[2 * n + start + a])
 
 
 @entry
