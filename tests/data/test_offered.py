@@ -190,3 +190,13 @@ def test_tables_that_are_wrong(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("1 2\n3 4\n")
     with pytest.raises(ParameterError, match="chosen cannot be given"):
         read_baskets(tmp_path / "a.txt", "fimi", chosen="x")
+
+
+def test_what_is_not_drawn_of_a_large_basket_was_not_refused() -> None:
+    baskets = Baskets.from_lists([range(9), range(3)], offered=[range(12), range(4)])
+    drawn = baskets.draw(4)
+    assert drawn.sizes.tolist() == [4, 3]
+    assert drawn.refused.sizes.tolist() == [3, 1]
+    assert set(drawn[0]) < set(range(9))
+    assert drawn[0] == sorted(drawn[0]) != [0, 1, 2, 3]
+    assert drawn[0] == baskets.subset([0]).draw(4)[0]

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import contradpp as cd
+from contradpp.data.sets import first_entries
 from contradpp.distributed.crew import Worker
 from contradpp.distributed.shards import NO_COLUMNS, FileOf, Shard, assign, list_files, read_file
 from contradpp.errors import ContradppError, DataError, MissingExtraError
@@ -38,7 +39,7 @@ def test_every_worker_finds_every_basket(folder, n):
         shard = Shard.build(read, exchange)
         taken, digests = shard.take(numbers), shard.digests()
         own = shard.own_among(np.sort(numbers))
-        return taken, digests, own.count, shard.clipped(3).take(numbers[:5]), shard.items
+        return taken, digests, own.count, shard.cut(3, first_entries).take(numbers[:5]), shard.items
 
     found = in_threads(n, work)
     expected = whole.subset(numbers)

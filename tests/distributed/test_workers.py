@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import contradpp as cd
@@ -74,6 +76,18 @@ def test_kernels_that_attract(folder, tmp_path, n, objective):
     np.testing.assert_allclose(first.skew_.toarray(), whole.skew_.toarray(), rtol=0, atol=1e-9)
     basket = list(whole.items_)[:3]
     assert first.recommend(basket, N=5)[0].tolist() == whole.recommend(basket, N=5)[0].tolist()
+
+
+def test_of_an_enormous_basket_workers_learn_from_the_same_items(tmp_path):
+    baskets = [*cd.datasets.load("grocer", n_baskets=90, random_state=0), [f"item {i}" for i in range(600)]]
+    (tmp_path / "files").mkdir()
+    for number, part in enumerate((baskets[:50], baskets[50:])):
+        pq.write_table(pa.table({"items": part}), tmp_path / "files" / f"{number}.parquet")
+    workers = [Worker(), Worker()]
+    task = task_of(tmp_path / "files", tmp_path, PAIRS, kind=cd.NonsymmetricDPP, every="1000s")
+    first, _ = together(tmp_path / "files", 2, task, workers=workers)
+    compare(first, one_machine(tmp_path / "files", PAIRS, kind=cd.NonsymmetricDPP))
+    assert max(worker.baskets()[1].sizes.max() for worker in workers) == 500
 
 
 @pytest.mark.parametrize("kind", [cd.LowRankDPP, cd.NonsymmetricDPP])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -136,3 +138,47 @@ def test_edges_of_a_catalogue(objective, n_skew, baskets, items):
     assert model.score_samples(baskets[:1])[0] > logs[0]
     whole = model.recommend(list(items), N=3)[0]
     assert len(whole) == 0
+
+
+# -- Baskets of very many items --------------------------------------------------------------------------
+
+
+def with_excess() -> cd.Baskets:
+    """The shop, and a basket of 700 items that no other basket has."""
+    return cd.Baskets.from_lists([*pairs_shop(n=60), [*range(700)]])
+
+
+@pytest.mark.parametrize("kind", [cd.NonsymmetricDPP, cd.ConditionalDPP])
+def test_of_an_enormous_basket_500_items_are_learned_from(kind: type, caplog: pytest.LogCaptureFixture):
+    baskets = with_excess()
+    kernel = cd.NonsymmetricDPP(2, max_iter=1, random_state=0)
+    model = kernel if kind is cd.NonsymmetricDPP else cd.ConditionalDPP(kernel, random_state=0)
+    whole, cut = (copy.deepcopy(model).fit(data) for data in (baskets, baskets.draw(500)))
+    assert caplog.text.count("1 of 61 baskets have more than 500 items (the largest has 700)") == 1
+    np.testing.assert_allclose(whole.item_factors_, cut.item_factors_, rtol=0, atol=1e-9)
+    assert whole.item_counts_.sum() == cut.item_counts_.sum() <= 120 * 2 + 500
+    caplog.clear()
+    whole.partial_fit([[*range(600)]])
+    assert caplog.text.count("have more than 500 items (the largest has 600)") == 1
+
+
+def test_enormous_sets_that_should_become_unlikely_are_left_out(caplog: pytest.LogCaptureFixture):
+    """A part of one may well be liked."""
+    shop, large, quick = pairs_shop(n=60), [*range(600)], {"max_iter": 1, "random_state": 0}
+    plain = cd.NonsymmetricDPP(2, **quick).fit(shop.recode(with_excess().items))
+    told = cd.NonsymmetricDPP(2, **quick).fit(shop.recode(with_excess().items), negatives=[large])
+    assert caplog.text.count("1 sets that should become unlikely have more than 500 items") == 1
+    np.testing.assert_array_equal(told.item_factors_, plain.item_factors_)
+    label = np.append(np.ones(60), -1.0)
+    caplog.clear()
+    cd.NonsymmetricDPP(2, **quick).fit(with_excess(), sample_weight=label)
+    assert caplog.text.count("1 sets that should become unlikely have more than 500 items") == 1
+
+
+def test_the_users_own_validation_may_have_an_enormous_basket():
+    shop = pairs_shop(n=60).recode(with_excess().items)
+    large, cut = (
+        cd.NonsymmetricDPP(2, max_iter=1, random_state=0).fit(shop, validation=held)
+        for held in (with_excess(), with_excess().draw(500))
+    )
+    assert large.history_[-1]["validation"] == cut.history_[-1]["validation"]

@@ -16,6 +16,8 @@ from contradpp.data.sets import (
     Sets,
     checked_csr,
     difference,
+    drawn_entries,
+    first_entries,
     frozen,
     joined,
     kept_entries,
@@ -361,11 +363,17 @@ class Baskets(Sequence[list[Hashable]]):
 
     def clip(self, size: int) -> Baskets:
         """The baskets, each cut to its first `size` items; the others were not refused, and count as not offered."""
-        position = np.arange(len(self.indices)) - np.repeat(self.indptr[:-1], self.sizes)
+        return self._cut(first_entries(self.sets, size))
+
+    def draw(self, size: int) -> Baskets:
+        """As `clip`, but with `size` items of a larger basket drawn at random, the same ones every time."""
+        return self._cut(drawn_entries(self.sets, size))
+
+    def _cut(self, kept: NDArray[np.bool_]) -> Baskets:
         offered = self.offered
         if offered is not None:
-            offered = difference(offered, kept_entries(self.sets, position >= size), self.n_items)
-        return Baskets.trusted(*kept_entries(self.sets, position < size), self.items, offered)
+            offered = difference(offered, kept_entries(self.sets, ~kept), self.n_items)
+        return Baskets.trusted(*kept_entries(self.sets, kept), self.items, offered)
 
     def compact(self) -> Baskets:
         """The same baskets with a vocabulary of only the items that occur."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from contradpp._random import stream
 from contradpp.errors import DataError
 
 _BLOCK = 1 << 22  # entries searched for duplicates at a time
@@ -122,6 +123,25 @@ def kept_entries(sets: Sets, kept: NDArray[np.bool_]) -> Sets:
         return sets
     owner = np.repeat(np.arange(sets.count), sets.sizes)[kept]
     return Sets(pointers(np.bincount(owner, minlength=sets.count)), sets.indices[kept])
+
+
+def first_entries(sets: Sets, size: int) -> NDArray[np.bool_]:
+    """Which entries are among the first `size` of their set."""
+    first: NDArray[np.bool_] = np.arange(len(sets.indices)) - np.repeat(sets.indptr[:-1], sets.sizes) < size
+    return first
+
+
+def drawn_entries(sets: Sets, size: int) -> NDArray[np.bool_]:
+    """Which entries are among `size` of their set that are drawn at random, or all of a set that has no more.
+
+    Which places are drawn depends on the two sizes alone, so that all that learn from a set learn from the same items,
+    on one machine or many.
+    """
+    drawn = np.ones(len(sets.indices), dtype=bool)
+    for large in np.flatnonzero(sets.sizes > size).tolist():
+        first, last = sets.indptr[large : large + 2].tolist()
+        drawn[first + stream(size, last - first).permutation(last - first)[size:]] = False
+    return drawn
 
 
 def difference(sets: Sets, others: Sets, n_items: int) -> Sets:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import root_seed
-from contradpp.data.sets import EMPTY, Sets, take_sets
+from contradpp.data.sets import EMPTY, Sets, drawn_entries, first_entries, take_sets
 from contradpp.distributed.exchange import Exchange
 from contradpp.distributed.shards import Shard
 from contradpp.errors import CheckpointError, ClusterError, DataError, ParameterError
@@ -30,7 +30,7 @@ from contradpp.learn.checkpoint import Keeper, damaged, fingerprint
 from contradpp.learn.loop import Sharing
 from contradpp.learn.objectives import Batch, Gradient
 from contradpp.learn.plan import TrainingData, Validation
-from contradpp.learn.problem import Problem, refuse_or_note_oversize, set_aside, usable_sizes
+from contradpp.learn.problem import MOST_LEARNED, Problem, note_excess, refuse_or_note_oversize, set_aside, usable_sizes
 from contradpp.learn.start import co_occurrences, regress_on_neighbours
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP
@@ -76,8 +76,10 @@ def learn(
     if not len(shard.sizes):
         raise DataError("there is no basket in any of the files")
     if refuse_or_note_oversize(shard.sizes, params, quiet=exchange.rank > 0) and params.oversize == "clip":
-        shard = shard.clipped(params.n_components)
+        shard = shard.cut(params.n_components, first_entries)
     usable = np.flatnonzero(usable_sizes(shard.sizes, params))
+    if note_excess(shard.sizes[usable], quiet=exchange.rank > 0):
+        shard = shard.cut(MOST_LEARNED, drawn_entries)
     if not len(usable):
         raise DataError("there is no basket to learn from")
     aside: Positions | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib import import_module
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from contradpp.data.assemble import Assembler
 from contradpp.data.baskets import Baskets
-from contradpp.data.sets import Sets, pointers, take_sets
+from contradpp.data.sets import Sets, kept_entries, pointers, take_sets
 from contradpp.data.tables import add_batches, layout_of
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.distributed.exchange import Exchange
@@ -165,10 +165,9 @@ class Shard:
         """The worker's own baskets among those of these numbers, which rise."""
         return take_sets(self.own, np.flatnonzero(np.isin(self.numbers, numbers, assume_unique=True)))
 
-    def clipped(self, size: int) -> Shard:
-        """The same baskets, each cut to its first `size` items."""
-        kept = np.arange(len(self.own.indices)) - np.repeat(self.own.indptr[:-1], self.own.sizes) < size
-        own = Sets(pointers(np.minimum(self.own.sizes, size)), self.own.indices[kept])
+    def cut(self, size: int, entries: Callable[[Sets, int], NDArray[np.bool_]]) -> Shard:
+        """The same baskets, each cut to `size` items: `first_entries` or `drawn_entries` of `data.sets` says which."""
+        own = kept_entries(self.own, entries(self.own, size))
         return replace(self, own=own, sizes=np.minimum(self.sizes, np.int32(size)))
 
     def digests(self) -> list[str]:

@@ -26,6 +26,7 @@ Array = NDArray[np.float64]
 VALIDATION_SHARE = 0.05
 MOST_VALIDATION = 5000
 FEWEST_TO_SPLIT = 40
+MOST_LEARNED = 500  # items of one basket: what a set costs grows with the cube of its size
 START, SPLIT, TRAIN, UNIFORM, UPDATE, PARTNERS = range(6)  # keys of the random streams
 
 
@@ -139,11 +140,36 @@ def usable_positives(given: Baskets, sample_weight: Any, params: Params) -> tupl
     if refuse_or_note_oversize(given.sizes, params) and params.oversize == "clip":
         given = given.clip(params.n_components)
     usable = usable_sizes(given.sizes, params) & (weights != 0) & usable_choices(given, params)
+    disliked = usable & (given.sizes > MOST_LEARNED) & (weights < 0)
+    note_disliked(int(disliked.sum()))
+    usable &= ~disliked
     if params.objective == "explicit" and given.offered is not None:
         usable |= (given.sizes == 0) & (given.offered.sizes > 0) & (weights != 0)  # all was refused
     if not usable.any():
         raise DataError("there is no basket to learn from")
-    return given.subset(usable), weights[usable] / np.abs(weights[usable]).mean()
+    return without_excess(given.subset(usable)), weights[usable] / np.abs(weights[usable]).mean()
+
+
+def without_excess(given: Baskets) -> Baskets:
+    """The baskets, of which none has more items than can be learned from at once."""
+    return given.draw(MOST_LEARNED) if note_excess(given.sizes) else given
+
+
+def note_excess(sizes: NDArray[np.integer[Any]], *, quiet: bool = False) -> bool:
+    """Whether some baskets have more items than can be learned from at once, which is logged."""
+    count = int((sizes > MOST_LEARNED).sum())
+    if count and not quiet:
+        log.warning(
+            "%s of %s baskets have more than %s items (the largest has %s): of each, %s drawn at random are learned",
+            f"{count:,}", f"{len(sizes):,}", MOST_LEARNED, f"{int(sizes.max()):,}", MOST_LEARNED,
+        )  # fmt: skip
+    return count > 0
+
+
+def note_disliked(count: int) -> None:
+    """Log that so many large sets with negative labels are not learned from: a part of one may well be liked."""
+    if count:
+        log.warning("%s sets that should become unlikely have more than %s items: left out", f"{count:,}", MOST_LEARNED)
 
 
 def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params, *, quiet: bool = False) -> bool:
@@ -199,7 +225,9 @@ def usable_negatives(given: Given, params: Params) -> tuple[Baskets, Array]:
     weights = checked_weights(given.negative_weight, negatives.n_baskets, "negative_weight")
     if np.abs(weights).max(initial=0.0) > np.finfo(np.float64).max / max(len(weights), 1):
         raise ParameterError("negative_weight holds numbers too large for a sum of them")
-    usable = (negatives.sizes > 0) & (negatives.sizes <= params.largest)
+    usable, excess = (negatives.sizes > 0) & (negatives.sizes <= params.largest), negatives.sizes > MOST_LEARNED
+    note_disliked(int((usable & excess).sum()))
+    usable &= ~excess
     return negatives.subset(usable), weights[usable]
 
 
@@ -230,7 +258,7 @@ def usable_validation(validation: Any, items: Vocabulary, params: Params) -> Val
     fits &= usable_choices(held_out, params)
     if not fits.any():
         raise DataError("no validation basket has known items and at most n_components of them")
-    chosen = held_out.subset(fits)
+    chosen = held_out.subset(fits).draw(MOST_LEARNED)
     return Validation(chosen.sets, np.ones(chosen.n_baskets), chosen.offered)
 
 

@@ -21,7 +21,7 @@ from contradpp.dpp import compiled, persist
 from contradpp.dpp.kernel import Array
 from contradpp.errors import ConvergenceError, DataError, ModelFileError, ParameterError
 from contradpp.learn.callbacks import Callback
-from contradpp.learn.problem import Given, checked_weights
+from contradpp.learn.problem import MOST_LEARNED, Given, checked_weights, without_excess
 from contradpp.models.base import BaseDPP
 from contradpp.models.explain import Explanation, divide
 from contradpp.models.growing import ListeningBasket
@@ -66,7 +66,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     items and baskets that were bought together, and log det L_{A∪j}/det L_A of the kernel. θ is learned on a tenth of
     the baskets that no voice has seen; then the voices learn from all. What is alike in a slate is learned from the
     same tenth, half of each basket hidden. Probabilities of sets, samples, completion and the likeness of items are
-    those of the kernel.
+    those of the kernel. Of a basket with more than 500 items, 500 drawn at random are learned from, with a warning.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             given = Given(baskets, sample_weight, negatives, how.pop("negative_weight", None), validation)
             fit_on(engine, self, given, callbacks, item_features, **how)
             return self
-        train = as_baskets(baskets)
+        train = without_excess(as_baskets(baskets))
         if negatives is not None:  # what was only ever refused belongs to the catalogue, too
             negatives = as_baskets(negatives, "negatives")
             train = train.recode(train.items.merge(negatives.items))
@@ -218,8 +218,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         _ = self.kernel_  # raises NotFittedError before fit
         estimator = deepcopy(self.estimator_)
         estimator.n_jobs = self.n_jobs
-        news = as_baskets(baskets)
-        estimator.partial_fit(baskets, None, sample_weight, negatives, callbacks, **how)
+        news = without_excess(as_baskets(baskets))
+        estimator.partial_fit(news, None, sample_weight, negatives, callbacks, **how)
         known = news.recode(self._voiced_items, unknown="ignore")
         weights = self.relevance_.weights
         if (known.sizes >= 2).any():
@@ -258,8 +258,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     def _divided(self, train: Baskets, validation: Any) -> tuple[NDArray[np.int64], Baskets]:
         """Which baskets the voices see, and those that are held out."""
         if validation is not None and not np.isscalar(validation):
-            held = as_baskets(validation, "validation")
-            return np.arange(train.n_baskets), held.recode(train.items, unknown="ignore")
+            held = as_baskets(validation, "validation").recode(train.items, unknown="ignore")
+            return np.arange(train.n_baskets), held.draw(MOST_LEARNED)
         held_out = self.held_out(validation)
         if not train.n_baskets or not train.n_items:
             raise DataError("ConditionalDPP needs at least one basket and one item to learn from")
