@@ -1,4 +1,4 @@
-"""Kernels that other kernels call are helpers, inlined into each of them: see `dpp/compiled/decorators.py`."""
+"""What `dpp/compiled/decorators.py` promises: rules of helpers and of loops that add up, and a cache that is shared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 import contradpp
+from contradpp.data.sets import EMPTY, Sets, pointers
 from contradpp.dpp.compiled import blocks
+from contradpp.dpp.compiled.decorators import STAMP, SharedCache
+from contradpp.learn.negatives import Negatives
+from contradpp.learn.objectives import Batch, ConditionalLikelihood
+from contradpp.learn.state import State
 
 FOLDER = Path(contradpp.__file__).parent / "dpp" / "compiled"
 Kernel = tuple[str, str]  # module and name
@@ -70,3 +75,89 @@ def test_python_cannot_call_a_helper():
     """It has no machine code of its own, and the process would end."""
     with pytest.raises(TypeError, match="place_of is a part of other kernels"):
         blocks.place_of(np.array([0.1, 0.6]), 0, 2, 0.5)
+
+
+def loops_that_add_and_write(source: str) -> list[str]:
+    """The sums of innermost loops that write to an array, too, or that add up in an array: function and statement."""
+    found = []
+    for function in [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]:
+        for loop in [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)]:
+            inside = [inner for statement in loop.body for inner in ast.walk(statement)]
+            if not any(isinstance(inner, ast.For | ast.While) for inner in inside):
+                changing = names_in([*inside, *ast.walk(loop.target)] if isinstance(loop, ast.For) else inside)
+                found += [f"{function.name}: {ast.unparse(of)}" for of in sums_of(inside, changing)]
+    return found
+
+
+def names_in(nodes: list[ast.AST]) -> set[str]:
+    """The names that these nodes set."""
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def sums_of(inside: list[ast.AST], changing: set[str]) -> list[ast.AugAssign]:
+    """The sums of a loop whose rounding would depend on where arrays lie."""
+    writes = any(isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) for node in inside)
+    found = []
+    for node in inside:
+        if isinstance(node, ast.AugAssign) and not is_count(node.value):
+            used = {inner.id for inner in ast.walk(node.target) if isinstance(inner, ast.Name)}
+            in_array = isinstance(node.target, ast.Subscript)
+            if not used & changing if in_array else writes:
+                found.append(node)
+    return found
+
+
+def is_count(value: ast.expr) -> bool:
+    """Whether this is a whole number: such sums are exact."""
+    ends = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+    return all(isinstance(end, ast.Constant) and isinstance(end.value, int) for end in ends)
+
+
+def test_no_loop_adds_up_and_writes():
+    for path in sorted(FOLDER.glob("*.py")):
+        assert loops_that_add_and_write(path.read_text(encoding="utf-8")) == [], path.name
+
+
+def test_the_walk_sees_a_loop_that_adds_up_and_writes():
+    source = "def f(x, y):\n    t = 0.0\n    for i in range(9):\n        {}\n        {}\n    return t\n"
+    assert loops_that_add_and_write(source.format("t += x[i]", "y[i] = t")) == ["f: t += x[i]"]
+    assert loops_that_add_and_write(source.format("y[0] += x[i]", "pass")) == ["f: y[0] += x[i]"]
+    for good in (("t += x[i]", "pass"), ("y[i] += x[i]", "y[i] *= 2"), ("t += 1", "y[i] = t")):
+        assert loops_that_add_and_write(source.format(*good)) == []
+
+
+def test_a_gradient_is_the_same_wherever_memory_is_free():
+    """Arrays of all sizes come and go between the calls, so that the workspace lies elsewhere each time."""
+    rng = np.random.default_rng(4)
+    sizes = rng.integers(2, 13, size=100)
+    items = np.concatenate([rng.choice(150, size=k, replace=False) for k in sizes]).astype(np.int32)
+    sets, batch = Sets(pointers(sizes), items), np.full(100, 0.01)
+    state, objective = State(rng.normal(size=(150, 24))), ConditionalLikelihood(np.ones(150))
+    held: list[np.ndarray] = []
+    seen = set()
+    for _ in range(3000):
+        held.append(np.empty(int(rng.choice([3, 17, 50, 200, 1000, 4000, 9000])) + int(rng.integers(64))))
+        while len(held) > rng.integers(20, 60):
+            held.pop(int(rng.integers(len(held))))
+        seen.add(objective.gradient(state, Batch(sets, batch, Negatives(EMPTY, np.empty(0)))).values.tobytes())
+    assert len(seen) == 1
+
+
+def test_processes_that_fill_the_cache_at_a_time_do_not_find_each_others_code(tmp_path):
+    one, other = (SharedCache(str(tmp_path), "kernel", STAMP) for _ in range(2))
+    one._load_index = dict  # it has looked at the index before the other wrote to it
+    other.save("float64", "the code for float64")
+    one.save("float32", "the code for float32")
+    assert other.load("float32") == "the code for float32"
+    assert other.load("float64") in (None, "the code for float64")  # None: it is compiled once more
+    other.save("float64", "the code for float64")
+    assert other.load("float64") == "the code for float64"
+    assert other.load("float32") == "the code for float32"
+
+
+def test_what_is_cached_is_out_of_date_when_any_file_of_kernels_has_changed(tmp_path):
+    assert {name for name, _, _ in STAMP} == {path.name for path in FOLDER.glob("*.py")}
+    SharedCache(str(tmp_path), "kernel", STAMP).save("float64", "the code for float64")
+    name, changed, size = STAMP[3]
+    later = (*STAMP[:3], (name, changed + 1.0, size), *STAMP[4:])
+    assert SharedCache(str(tmp_path), "kernel", later).load("float64") is None

@@ -31,6 +31,17 @@ def test_top_n_is_a_stable_sort_cut_short(scores, n):
     np.testing.assert_array_equal(top_n(scores, n), expected)
 
 
+@pytest.mark.parametrize("n", [1, 10, rank.FEW, rank.FEW + 1, 999])
+def test_top_n_of_long_rows(n):
+    scores = np.random.default_rng(2).integers(0, 400, size=(30, 1000)).astype(np.float64)  # with ties
+    scores[::3, ::2] = -np.inf
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :n]
+    np.testing.assert_array_equal(top_n(scores, n), expected)
+    np.testing.assert_array_equal(
+        top_n(scores.astype(np.float32)[:, ::-1], n), np.argsort(-scores[:, ::-1], axis=1, kind="stable")[:, :n]
+    )
+
+
 def test_best_next_by_definition(factors):
     kernel, sets = Kernel(factors), [[2], [0, 5], []]
     packed = Sets(np.array([0, 1, 3, 3]), np.array([2, 0, 5], dtype=np.int32))

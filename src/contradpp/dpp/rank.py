@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.data.sets import Sets, pointers, take_sets
-from contradpp.dpp import condition, factor, slates
+from contradpp.dpp import compiled, condition, factor, slates
 from contradpp.errors import RankError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ Codes = NDArray[np.int64]
 
 BOUNDED_FROM = 20_000  # candidates from which on bounds are worth their trouble
 FIRST_LOOK, MOST_AT_ONCE = 1024, 2**16  # how many are scored at first, then twice as many, up to these
+FEW = 100  # up to which the best of a row are kept in order while it is read
 _ROUNDING = 1e-14  # of a score by way of an inverse, over its bound and the square of |A| and of the worst entry
 
 
@@ -175,6 +176,10 @@ def top_n(scores: Array, n: int) -> NDArray[np.int64]:
         return np.empty((len(scores), 0), dtype=np.int64)
     if n == scores.shape[1]:
         return np.argsort(-scores, axis=1, kind="stable")
+    if n <= FEW:
+        best = np.empty((len(scores), n), dtype=np.int64)
+        compiled.ranks.best_of_rows(np.ascontiguousarray(scores, dtype=np.float64), best)
+        return best
     columns = np.argpartition(scores, scores.shape[1] - n, axis=1)[:, -n:]
     lowest = np.take_along_axis(scores, columns, axis=1).min(axis=1)
     for row in np.flatnonzero((scores >= lowest[:, None]).sum(axis=1) > n):  # a tie at the cut

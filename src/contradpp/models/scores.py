@@ -42,7 +42,7 @@ from contradpp.models.queries import Suggests
 from contradpp.models.rows import Labour, Sums
 
 Array = NDArray[np.float64]
-SCORES_PER_BLOCK = 2**22
+SCORES_PER_BLOCK = 2**20  # eight megabytes: larger blocks do not stay in the cache
 
 # Writes the scores of the training baskets of these numbers, each without its entries in turn and left out of the data.
 LeftOut = Callable[[NDArray[np.int64], Array], None]

@@ -2,7 +2,12 @@
 
 Numba links a kernel that others call into each of them as a weak symbol, and the copy that a process loads first serves
 all. With reassociation every copy rounds in its own way, so that results would depend on which kernel ran first. A
-helper is therefore inlined where it is called: no copy is shared. `tests/dpp/test_compiled.py` walks the syntax trees.
+helper is therefore inlined where it is called: no copy is shared.
+
+A loop that adds up numbers writes none. A loop that does both looks, as it begins, whether what it writes could lie in
+what it reads, and runs in vector registers only if the arrays lie far enough apart: the sum would be rounded in
+another way wherever memory happens to be laid out in another way. `tests/dpp/test_compiled.py` walks the syntax trees
+for both rules.
 
 A new user waits for all of this, so that a helper is compiled as far as its callers need it and no further: once for
 every kind of argument, not to machine code, and not optimised, as that is done where it is inlined.
@@ -10,12 +15,15 @@ every kind of argument, not to machine code, and not optimised, as that is done 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import event, types
+from numba.core.caching import IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
@@ -66,9 +74,35 @@ class Helper(CPUDispatcher):  # type: ignore[misc, unused-ignore]
         raise TypeError(f"{self.py_func.__name__} is a part of other kernels, and cannot be called from Python")
 
 
+class SharedCache(IndexDataCacheFile):  # type: ignore[misc, unused-ignore]
+    """The compiled forms of an entry on disk, which several processes may add to at a time.
+
+    Numba would number their files by how many the index lists: two processes that add one each would take the same
+    number, and then find each other's code.
+    """
+
+    def save(self, key: object, data: object) -> None:
+        """Write one in a file named after what it is compiled for, and then list it."""
+        name = self._data_name_pattern.format(number=int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16))
+        own: Any = self
+        own._save_data(name, data)
+        listed = own._load_index()
+        if listed.get(key) != name:
+            own._save_index(listed | {key: name})
+
+
+# An entry holds the code of helpers in other files, so that it is out of date when any file of this folder has changed.
+STAMP = tuple(
+    (path.name, path.stat().st_mtime, path.stat().st_size) for path in sorted(Path(__file__).parent.glob("*.py"))
+)
+
+
 def entry(function: F) -> F:
     """Compile a kernel that Python calls: cached on disk and free of the GIL."""
-    return cast(F, numba.njit(cache=True, **OPTIONS)(function))
+    compiled: Any = numba.njit(cache=True, **OPTIONS)(function)
+    cache = compiled._cache._cache_file
+    cache.__class__, cache._source_stamp = SharedCache, STAMP
+    return cast(F, compiled)
 
 
 def helper(function: F) -> F:

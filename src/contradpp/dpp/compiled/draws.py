@@ -102,9 +102,10 @@ def span_of(V: Array, d: Array, items: Codes, skip: int, basis: Array) -> int:
         if a == skip:
             continue
         row = basis[t]
-        whole = 0.0
         for c in range(K):
             row[c] = V[items[a], c]
+        whole = 0.0
+        for c in range(K):
             whole += row[c] * row[c]
         pivot = 0.0
         if len(d):

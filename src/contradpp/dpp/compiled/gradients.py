@@ -182,8 +182,9 @@ def adjoints(
     """σ; then T holds T̄ᵀ, and R holds L̄, or where there is an S, L̄ᵀ."""
     sigma = 0.0
     for a in range(k):
+        sigma += g[start + a] / S[a]
+    for a in range(k):
         weight = g[start + a]
-        sigma += weight / S[a]
         q[a] = weight / (S[a] * W[a, a])
         x[a] = (q[a] * P[a, a] - weight) / W[a, a]
         if symmetric:
@@ -249,6 +250,7 @@ def diagonal_shares(p: Parameters, indices: Codes, start: int, k: int, room: Roo
         own = -2.0 * da * T[a, a]
         for b in range(k):
             own += T[b, a] * L[a, b] + T[a, b] * L[b, a]
+        for b in range(k):
             R[a, b] += (da + p.d[indices[start + b]]) * T[a, b]
         diagonal[start + a] = own + R[a, a]
 
@@ -267,11 +269,8 @@ def pair_shares(p: Parameters, indices: Codes, start: int, k: int, room: Room, l
             for e in range(p.starts[j], p.starts[j + 1]):
                 dense[p.partners[e]] += h * p.skew[e]
         for e in range(p.starts[i], p.starts[i + 1]):
-            share = -dense[p.partners[e]]
             b = place[p.partners[e]]
-            if b >= 0:
-                share += room.R[b, a]
-            pairs[at] = p.skew[e] * share
+            pairs[at] = p.skew[e] * ((room.R[b, a] if b >= 0 else 0.0) - dense[p.partners[e]])
             at += 1
         for b in range(k):
             j = indices[start + b]

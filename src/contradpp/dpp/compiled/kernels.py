@@ -47,9 +47,10 @@ def orthonormalise(V: NDArray[np.floating], d: Array, codes: Codes, Q: Array, mo
     k, K = len(codes), V.shape[1]
     extra = k if len(d) > 0 else 0
     for a in range(k):
-        norm = 0.0
         for c in range(K):
             Q[a, c] = V[codes[a], c]  # float64 from here on, whatever V is
+        norm = 0.0
+        for c in range(K):
             norm += Q[a, c] * Q[a, c]
         for c in range(extra):
             more[a, c] = 0.0
@@ -198,7 +199,7 @@ def invert_sets(
 
 
 @helper
-def combine(weights: Array, source: Array, codes: Codes, target: Array) -> None:
+def combine_chosen(weights: Array, source: Array, codes: Codes, target: Array) -> None:
     """target = Σ_b weights[b] source[codes[b]]."""
     for c in range(len(target)):
         target[c] = 0.0
@@ -224,9 +225,9 @@ def rows_of_sets(left: Array, right: Array, indptr: Pointers, indices: Codes, of
         for a in range(k):
             for c in range(r):
                 rows[start + a, c] = right[codes[a], c]
-            combine(inverse[a], left, codes, rows[n + start + a])
+            combine_chosen(inverse[a], left, codes, rows[n + start + a])
             if both:
-                combine(inverse[:, a], right, codes, rows[2 * n + start + a])
+                combine_chosen(inverse[:, a], right, codes, rows[2 * n + start + a])
 
 
 @entry

@@ -235,11 +235,9 @@ def rows_without(
             a, place = indices[e], new_pointers[e]
             p = base + rates[s] * fewer_row[a]
             for k in range(indptr[a], indptr[a + 1]):
-                j, count = columns[k], together[k]
-                q = column_norms[j]
-                if inside[j]:
-                    count -= weights[s]
-                    q = fewer_column[j]
+                j = columns[k]
+                count = together[k] - (weights[s] if inside[j] else 0.0)
+                q = fewer_column[j] if inside[j] else column_norms[j]
                 new_columns[place] = j
                 left = count > NOTHING * together[k]
                 new_values[place] = count / (p * (base + rates[s] * q) + shrinkage) if left else 0.0

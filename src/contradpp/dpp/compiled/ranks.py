@@ -251,3 +251,24 @@ def count_rows(scores: Array, codes: Codes, tie: float, rounding: Array, counts:
             better += 1 if gap > width else 0
             at_least += 1 if gap >= -width else 0
         counts[r, 0], counts[r, 1] = better, at_least
+
+
+@entry
+def best_of_rows(scores: Array, codes: NDArray[np.int64]) -> None:
+    """codes[r] = the columns of the largest scores of row r, as many as fit, best first; of equal ones the first."""
+    n = codes.shape[1]
+    best, slacks = np.empty(n), np.zeros(n)
+    for r in range(len(scores)):
+        for place in range(n):
+            best[place] = -np.inf
+        found = 0
+        for j in range(scores.shape[1]):
+            if scores[r, j] > best[n - 1]:
+                offer(best, slacks, codes[r], scores[r, j], 0.0, j)
+                found += 1
+        for j in range(scores.shape[1]):  # columns of −inf fill what is left
+            if found >= n:
+                break
+            if scores[r, j] == -np.inf:
+                codes[r, found] = j
+                found += 1

@@ -53,6 +53,7 @@ def softmax(logits: Array) -> None:
             top = max(top, row[j]) if row[j] == row[j] else np.nan  # which no number exceeds
         for j in range(len(row)):
             row[j] = np.exp(row[j] - top) if row[j] > -np.inf else 0.0
+        for j in range(len(row)):
             total += row[j]
         if total > 0.0:
             for j in range(len(row)):

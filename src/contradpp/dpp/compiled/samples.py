@@ -83,9 +83,10 @@ def sample_projection(
         target = uniforms[place + 1] * cumulative[column, M - 1]
         place += 2
         i = place_of(cumulative[column], 0, M, target)
-        norm = 0.0
         for e in range(k):
             residual[e] = Y[i, chosen[e]]
+        norm = 0.0
+        for e in range(k):
             norm += residual[e] * residual[e]
         project_off(residual, basis, t)
         left = 0.0

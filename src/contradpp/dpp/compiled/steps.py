@@ -55,11 +55,11 @@ def adam_rows(
         steps = row[3]
         # Tangential part of the gradient with respect to the unit direction: ‖v‖ g − (g·v) v/‖v‖.
         length = np.sqrt(squared)
+        for c in range(K):
+            values[r, c] = length * values[r, c] - dot * V[i, c] / length
         tangential = 0.0
         for c in range(K):
-            t = length * values[r, c] - dot * V[i, c] / length
-            values[r, c] = t
-            tangential += t * t
+            tangential += values[r, c] * values[r, c]
         # The penalty counts in the second moment, too: where the data's part is zero, its own step stays bounded.
         pull = max(abs(dot), 2.0 * penalty[i] * squared)
         row[0] = beta1 * row[0] + (1.0 - beta1) * dot
@@ -72,10 +72,11 @@ def adam_rows(
         first, second = 1.0 - beta1**steps, 1.0 - beta2**steps
         by_norm = norm_rate * (row[0] / first) / (np.sqrt(row[1] / second) + 1e-12)
         by_direction = direction_rate / (first * (np.sqrt(row[2] / second) + 1e-12))
-        moved = 0.0
         for c in range(K):
             momentum[i, c] = beta1 * momentum[i, c] + (1.0 - beta1) * values[r, c]
             V[i, c] = V[i, c] / length + by_direction * momentum[i, c]
+        moved = 0.0
+        for c in range(K):
             moved += V[i, c] * V[i, c]
         scale = length * shrink * np.exp(by_norm) / np.sqrt(moved)
         for c in range(K):

@@ -99,5 +99,6 @@ def spread_to_partners(
             dot = 0.0
             for c in range(K):
                 dot += adjoint[r, c] * p.V[j, c]
+            for c in range(K):
                 out[row, c] += value * adjoint[r, c]
             pairs[pair[e]] += value * dot

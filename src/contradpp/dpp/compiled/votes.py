@@ -102,6 +102,7 @@ def weigh(
             votes[k] = 0.0
         else:
             votes[k] = votes[k] ** power * (1.0 if votes[k] > high else share)
+    for k in range(len(touched)):
         total += votes[k]
         strongest = max(strongest, votes[k])
     total += shrinkage * strongest
@@ -166,6 +167,7 @@ def share_votes(
             if votes[k] > 0.0 and indices[e] == item:
                 rates[met[k]] = votes[k] / overlap[met[k]]
     for a in range(len(codes)):
-        out[a] = 0.0
+        total = 0.0
         for p in range(pointers[codes[a]], pointers[codes[a] + 1]):
-            out[a] += weights[codes[a]] * rates[postings[p]]
+            total += rates[postings[p]]
+        out[a] = weights[codes[a]] * total
