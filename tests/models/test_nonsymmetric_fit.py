@@ -155,7 +155,7 @@ def test_of_an_enormous_basket_500_items_are_learned_from(kind: type, caplog: py
     model = kernel if kind is cd.NonsymmetricDPP else cd.ConditionalDPP(kernel, random_state=0)
     whole, cut = (copy.deepcopy(model).fit(data) for data in (baskets, baskets.draw(500)))
     assert caplog.text.count("1 of 61 baskets have more than 500 items (the largest has 700)") == 1
-    np.testing.assert_allclose(whole.item_factors_, cut.item_factors_, rtol=0, atol=1e-9)
+    assert whole.item_factors_.tobytes() == cut.item_factors_.tobytes()
     assert whole.item_counts_.sum() == cut.item_counts_.sum() <= 120 * 2 + 500
     caplog.clear()
     whole.partial_fit([[*range(600)]])
