@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core.caching import FunctionCache
 
 import contradpp
 from contradpp.data.sets import EMPTY, Sets, pointers
-from contradpp.dpp.compiled import blocks
+from contradpp.dpp.compiled import blocks, decorators, sums
 from contradpp.dpp.compiled.decorators import STAMP, SharedCache
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, ConditionalLikelihood
@@ -143,21 +146,28 @@ def test_a_gradient_is_the_same_wherever_memory_is_free():
     assert len(seen) == 1
 
 
-def test_processes_that_fill_the_cache_at_a_time_do_not_find_each_others_code(tmp_path):
-    one, other = (SharedCache(str(tmp_path), "kernel", STAMP) for _ in range(2))
-    one._load_index = dict  # it has looked at the index before the other wrote to it
-    other.save("float64", "the code for float64")
-    one.save("float32", "the code for float32")
-    assert other.load("float32") == "the code for float32"
-    assert other.load("float64") in (None, "the code for float64")  # None: it is compiled once more
-    other.save("float64", "the code for float64")
-    assert other.load("float64") == "the code for float64"
-    assert other.load("float32") == "the code for float32"
+def test_only_one_process_at_a_time_writes_to_the_cache(tmp_path, monkeypatch):
+    inside, most = [], []
+
+    def save(self: object, sig: str, data: str) -> None:
+        inside.append(sig)
+        most.append(len(inside))
+        time.sleep(0.02)
+        inside.remove(sig)
+
+    monkeypatch.setattr(FunctionCache, "save_overload", save)
+    monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path / "kernels"))
+    cache = SharedCache(blocks.padded.py_func)
+    with ThreadPoolExecutor(4) as pool:  # locks hold threads off as they do processes
+        list(pool.map(lambda number: cache.save_overload(str(number), ""), range(8)))
+    assert most == [1] * 8
 
 
-def test_what_is_cached_is_out_of_date_when_any_file_of_kernels_has_changed(tmp_path):
+def test_what_is_cached_is_out_of_date_when_any_file_of_kernels_has_changed(monkeypatch):
     assert {name for name, _, _ in STAMP} == {path.name for path in FOLDER.glob("*.py")}
-    SharedCache(str(tmp_path), "kernel", STAMP).save("float64", "the code for float64")
+    cache, codegen = sums.number_rows._cache, sums.number_rows.targetctx.codegen()
+    key = cache._index_key((), codegen)
+    assert key == cache._index_key((), codegen)
     name, changed, size = STAMP[3]
-    later = (*STAMP[:3], (name, changed + 1.0, size), *STAMP[4:])
-    assert SharedCache(str(tmp_path), "kernel", later).load("float64") is None
+    monkeypatch.setattr(decorators, "STAMP", (*STAMP[:3], (name, changed + 1.0, size), *STAMP[4:]))
+    assert key != cache._index_key((), codegen)

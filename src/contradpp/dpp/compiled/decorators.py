@@ -15,18 +15,22 @@ every kind of argument, not to machine code, and not optimised, as that is done 
 
 from __future__ import annotations
 
-import hashlib
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import event, types
-from numba.core.caching import IndexDataCacheFile
+from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
+
+fcntl: Any = None
+if os.name == "posix":
+    import fcntl
 
 F = TypeVar("F", bound=Callable[..., object])
 log = logging.getLogger("contradpp")
@@ -74,34 +78,46 @@ class Helper(CPUDispatcher):  # type: ignore[misc, unused-ignore]
         raise TypeError(f"{self.py_func.__name__} is a part of other kernels, and cannot be called from Python")
 
 
-class SharedCache(IndexDataCacheFile):  # type: ignore[misc, unused-ignore]
-    """The compiled forms of an entry on disk, which several processes may add to at a time.
-
-    Numba would number their files by how many the index lists: two processes that add one each would take the same
-    number, and then find each other's code.
-    """
-
-    def save(self, key: object, data: object) -> None:
-        """Write one in a file named after what it is compiled for, and then list it."""
-        name = self._data_name_pattern.format(number=int(hashlib.sha256(repr(key).encode()).hexdigest()[:12], 16))
-        own: Any = self
-        own._save_data(name, data)
-        listed = own._load_index()
-        if listed.get(key) != name:
-            own._save_index(listed | {key: name})
-
-
 # An entry holds the code of helpers in other files, so that it is out of date when any file of this folder has changed.
 STAMP = tuple(
     (path.name, path.stat().st_mtime, path.stat().st_size) for path in sorted(Path(__file__).parent.glob("*.py"))
 )
 
 
+class SharedCache(FunctionCache):  # type: ignore[misc, unused-ignore]
+    """The compiled forms of an entry on disk, which several processes may add to.
+
+    Numba numbers their files by what the index lists: two processes that add one each at the same time would take the
+    same number, and then find each other's code.
+    """
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Write one, alone."""
+        folder = Path(self.cache_path)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "contradpp.lock").open("w") as lock:
+            if fcntl is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+
+    def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
+        key: Any = super()._index_key
+        return (*key(sig, codegen), STAMP)
+
+
+class Entry(CPUDispatcher):  # type: ignore[misc, unused-ignore]
+    """A kernel that Python calls."""
+
+    def enable_caching(self) -> None:
+        """Keep what is compiled on disk."""
+        self._cache = SharedCache(self.py_func)  # type: ignore[no-untyped-call]
+
+
 def entry(function: F) -> F:
     """Compile a kernel that Python calls: cached on disk and free of the GIL."""
-    compiled: Any = numba.njit(cache=True, **OPTIONS)(function)
-    cache = compiled._cache._cache_file
-    cache.__class__, cache._source_stamp = SharedCache, STAMP
+    compiled: Any = numba.njit(**OPTIONS)(function)
+    compiled.__class__ = Entry
+    compiled.enable_caching()
     return cast(F, compiled)
 
 
