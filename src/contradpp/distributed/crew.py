@@ -13,12 +13,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from contradpp.data.sets import Sets, drawn_entries
+from contradpp.data.sets import Sets
 from contradpp.distributed.exchange import Alone, Exchange, Meeting, RemoteMeeting
-from contradpp.distributed.learning import Held, Keeping, Model, Progress, learn, own_together, some_regressions
+from contradpp.distributed.learning import (
+    Held,
+    Keeping,
+    Model,
+    Progress,
+    learn,
+    own_together,
+    some_regressions,
+    without_excess,
+)
 from contradpp.distributed.shards import Columns, FileOf, Positions, Read, Shard, assign, read_file, refuse_divided
 from contradpp.errors import ClusterError, ContradppError
-from contradpp.learn.problem import MOST_LEARNED
 
 log = logging.getLogger("contradpp")
 SECONDS_TO_START = 60.0  # that a worker gets at least, if the cluster is large enough for it
@@ -94,7 +102,7 @@ class Worker:
             refuse_divided({file.number: read for file, read in self._read.items()}, task.paths, exchange)
             shard = Shard.build({file.number: read.baskets for file, read in self._read.items()}, exchange)
             learn(model, shard, task.validation, task.keeping, [self._progress])
-            self._shard = shard.cut(MOST_LEARNED, drawn_entries)  # for the voices
+            self._shard = without_excess(shard)  # for the voices
         except BaseException as error:
             exchange.leave(f"failed: {error}")
             raise

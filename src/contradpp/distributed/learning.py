@@ -79,7 +79,7 @@ def learn(
         shard = shard.cut(params.n_components, first_entries)
     usable = np.flatnonzero(usable_sizes(shard.sizes, params))
     if note_excess(shard.sizes[usable], quiet=exchange.rank > 0):
-        shard = shard.cut(MOST_LEARNED, drawn_entries)
+        shard = without_excess(shard)
     if not len(usable):
         raise DataError("there is no basket to learn from")
     aside: Positions | None
@@ -155,6 +155,11 @@ class ShardedData(TrainingData):
     def take(self, chosen: Positions) -> tuple[Sets, Array]:
         """See `TrainingData`; a gathering."""
         return self.shard.take(self.numbers[chosen]), np.ones(len(chosen))
+
+
+def without_excess(shard: Shard) -> Shard:
+    """The baskets, of which none has more items than can be learned from at once."""
+    return shard.cut(MOST_LEARNED, drawn_entries)
 
 
 def counted_together(own: Sets, n_items: int, exchange: Exchange) -> Any:
