@@ -14,6 +14,8 @@ import contradpp as cd
 from contradpp.dpp.compiled.decorators import Announcement
 from exact import ExactDPP
 
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # tests send nothing to anybody
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 Announcement.said = True  # whether kernels are in the cache is no business of a test
 
 # The same examples at every run: what fails today failed yesterday. HYPOTHESIS_PROFILE=default looks for new ones.

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -40,8 +41,12 @@ def launched(tmp_path, shop_model):
 
 def children(pid: int) -> list[int]:
     """The workers of a server: its children, without multiprocessing's own helper."""
-    numbers = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(number) for number in numbers if b"spawn_main" in Path(f"/proc/{number}/cmdline").read_bytes()]
+    found = []
+    for number in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            if b"spawn_main" in Path(f"/proc/{number}/cmdline").read_bytes():
+                found.append(int(number))
+    return found
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc"), reason="finds the workers in /proc")
