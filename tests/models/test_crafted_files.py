@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import contradpp as cd
@@ -108,3 +109,46 @@ def test_a_device_without_an_end_is_no_model_file(monkeypatch):
     monkeypatch.setattr("pathlib.Path.read_bytes", lambda _: pytest.fail("it was read"))
     with pytest.raises(ModelFileError, match="it is a pipe or a device"):
         cd.load("/dev/zero")
+
+
+@pytest.fixture
+def featured(tmp_path) -> Callable[[Callable[[dict[str, Any], dict[str, Any]], None]], Any]:
+    features = {
+        "brand": dict.fromkeys(["tea", "milk", "sugar"], "x") | dict.fromkeys(["pasta", "sauce", "cheese"], "y")
+    }
+    model = cd.NonsymmetricDPP(n_components=2, max_iter=1).fit(BASKETS, item_features=pd.DataFrame(features))
+    model.save(tmp_path / "features.safetensors")
+    tensors, info = persist.read_model(tmp_path / "features.safetensors")
+
+    def load(change: Callable[[dict[str, Any], dict[str, Any]], None]) -> Any:
+        change(tensors, info)
+        persist.write_model(tmp_path / "crafted.safetensors", tensors, info)
+        return cd.load(tmp_path / "crafted.safetensors")
+
+    return load
+
+
+def test_features_that_would_overflow_are_refused(featured):
+    def change(tensors, info):
+        tensors["features.values"] = np.full_like(tensors["features.values"], 1e30)
+
+    with pytest.raises(ModelFileError, match="features are damaged"):
+        featured(change)
+
+
+@pytest.mark.parametrize("width", [2**70, 1e308])
+def test_a_width_that_no_number_can_hold(featured, width):
+    def change(tensors, info):
+        info["features"]["blocks"][0]["width"] = width
+
+    with pytest.raises(ModelFileError):
+        featured(change)
+
+
+def test_a_new_item_is_not_promised_more_than_a_kernel_holds(featured):
+    def change(tensors, info):
+        info["features"]["centre"] = 1e6
+
+    model = featured(change)
+    with pytest.raises(ParameterError, match="more sales than a kernel can hold"):
+        model.add_items(["rice"], pd.DataFrame({"brand": {"rice": "y"}}))

@@ -19,6 +19,7 @@ _ITEM = "(item|product|article|track|song|book|good|material)"
 _NUMBER = "(id|ids|no|nr|num|number|code|key)"
 
 MOST_COLUMNS = 10_000  # a line of more fields is no header: it is a basket, and its items are not looked at as names
+LONGEST_NAME = 1_000  # characters: the same of a field
 
 # Best first: an explicit identifier before a bare noun before a name.
 _TIERS = {
@@ -116,7 +117,7 @@ def matches(columns: Sequence[str], role: str) -> list[str]:
     if len(columns) > MOST_COLUMNS:
         return []
     for tier in _TIERS[role]:
-        found = [column for column in columns if re.fullmatch(tier, _normal(column))]
+        found = [name for name in columns if len(name) <= LONGEST_NAME and re.fullmatch(tier, _normal(name))]
         if found:
             return found
     return []
