@@ -55,6 +55,16 @@ def test_weights_that_would_overflow_are_refused(crafted):
         crafted(change)
 
 
+def test_weights_in_single_precision_are_read(crafted):
+    def change(tensors, info):
+        tensors["theta"] = tensors["theta"].astype(np.float32)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shares = crafted(change).predict_next(["tea"])
+    assert shares.sum() == pytest.approx(1)
+
+
 def test_counts_that_would_overflow_are_refused(crafted):
     def change(tensors, info):
         tensors["item_counts"] = np.full_like(tensors["item_counts"], 1e307)

@@ -125,7 +125,7 @@ def restored_features(tensors: Mapping[str, NDArray[Any]], told: Mapping[str, An
     if not whole or (np.diff(indptr) < 0).any() or dense.shape != (n_items, dense_width):
         raise ValueError("its features do not fit its items")
     inside = not len(columns) or (columns.min() >= 0 and columns.max() < width)
-    if not inside or not all(np.abs(values).max(initial=0.0) <= _LARGEST for values in (data, dense)):
+    if not inside or not all(float(np.abs(values).max(initial=0.0)) <= _LARGEST for values in (data, dense)):
         raise ValueError("its features are damaged")
     sparse = csr_matrix((data.astype(np.float32), columns, indptr), shape=(n_items, width))
     return ItemFeatures(recipe, Matrix(sparse, dense.astype(np.float32)))

@@ -527,7 +527,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             model = cls(kernel, relevance, **params)
             theta, precision = tensors["theta"], tensors["theta.precision"]
             F = sum(len(features_of(name)) for name in voices) + 1
-            numbers = theta.dtype.kind == precision.dtype.kind == "f" and np.abs(theta).max(initial=0.0) <= MOST_WEIGHT
+            numbers = (
+                theta.dtype.kind == precision.dtype.kind == "f" and float(np.abs(theta).max(initial=0.0)) <= MOST_WEIGHT
+            )
             if theta.shape != (2, F) or precision.shape != (2 * F, 2 * F) or not numbers:
                 raise ParameterError("its weights do not fit its voices")
             everything = baskets if late is None else Baskets(baskets.indptr, baskets.indices, items)
