@@ -123,3 +123,30 @@ def test_bounds_are_not_sought_for_a_large_set(monkeypatch):
     np.testing.assert_array_equal(found[0], expected[0])
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-10)
     assert sorted(size for size in counted if size > 12) == [13, 20, 25]  # once each
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_given_the_first_codes_of_many(monkeypatch, kind):
+    kernel, rng = kernel_of(kind), np.random.default_rng(4)
+    order = rng.permutation(M)
+    codes, items = order[:25].astype(np.int32), order[30:].astype(np.int64)
+    expected = condition.scores_given_prefixes(kernel, codes, items)
+    monkeypatch.setattr(factor, "LARGE", 12)
+    monkeypatch.setattr(condition, "ROWS_PER_BLOCK", 4 * 7)
+    monkeypatch.setattr(condition, "scores_given", None)  # which would factorise every one of them
+    found = condition.scores_given_prefixes(kernel, codes, items)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_of_many_codes_those_that_add_nothing_are_passed_over(monkeypatch):
+    rng = np.random.default_rng(3)
+    V, d = rng.normal(size=(M, 3)), rng.uniform(0.2, 1.0, M)
+    V[5], d[2], d[5] = V[2], 0.0, 0.0
+    kernel = Kernel(V, skew=np.zeros((M, M)), diagonal=d, n_jobs=1)
+    codes, items = np.arange(20, dtype=np.int32), np.arange(20, M)
+    expected = condition.scores_given_prefixes(kernel, codes, items)
+    monkeypatch.setattr(factor, "LARGE", 12)
+    monkeypatch.setattr(condition, "ROWS_PER_BLOCK", 4 * 7)
+    found = condition.scores_given_prefixes(kernel, codes, items)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found[6], found[5], rtol=1e-12)  # the sixth is like the third

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, qr
+from scipy.linalg import eigh, qr, solve_triangular
 from scipy.sparse import csr_array
 
 from contradpp._threads import blas_threads
@@ -211,8 +211,11 @@ def scores_given_prefixes(kernel: Kernel, codes: NDArray[np.int32], items: NDArr
     """`scores_given` of some items, given the first 0, 1, ..., n of these codes (n + 1, m).
 
     Elimination of one code after the other leaves the kernel given those before it: one pass for all prefixes. Where
-    one of them is nearly dependent on those before it, each is looked at on its own.
+    one of them is nearly dependent on those before it, each is looked at on its own; of many codes it is passed over.
     """
+    if len(codes) > factor.LARGE:
+        with blas_threads(1):
+            return _eliminated_in_blocks(kernel, codes, items)
     kept = np.unique(np.append(codes, items).astype(np.int64))
     small, asked, order = kernel.take(kept), np.searchsorted(kept, items), np.searchsorted(kept, codes)
     one_by_one = len(kept) > MOST_ELIMINATED
@@ -227,6 +230,43 @@ def scores_given_prefixes(kernel: Kernel, codes: NDArray[np.int32], items: NDArr
             L -= np.outer(L[:, code] / L[code, code], L[code])
             scores.append(L[asked, asked])
     return scores_given(small, prefixes(order.astype(np.int32)))[:, asked] if one_by_one else np.array(scores)
+
+
+def _eliminated_in_blocks(kernel: Kernel, codes: NDArray[np.int32], items: NDArray[np.int64]) -> Array:
+    """The scores of `scores_given_prefixes` of many codes by L U, a block of rows at a time.
+
+    With L_AA = N U, N with a unit diagonal, the score of j given the first t codes is L_jj − Σ_{s≤t} (L_jA U⁻¹)_s
+    (N⁻¹ L_Aj)_s.
+    """
+    n, both = len(codes), np.concatenate([codes, items]).astype(np.int32)
+    L = factor.submatrix(kernel, both)  # the codes first, in their order
+    scores, least = np.empty((n + 1, len(items))), NEARLY_DEPENDENT * np.diagonal(L)
+    scores[0] = np.diagonal(L)[n:]
+    for first in range(0, n, ROWS_PER_BLOCK // 4):
+        last = min(first + ROWS_PER_BLOCK // 4, n)
+        block, rest = slice(first, last), slice(last, None)
+        D, none = _eliminated(L[block, block], least[block])
+        L[block, rest] = solve_triangular(D, L[block, rest], lower=True, unit_diagonal=True)
+        L[rest, block] = solve_triangular(D, L[rest, block].T, trans="T").T
+        L[first + none, last:], L[last:, first + none] = 0.0, 0.0
+        terms = L[n:, block].T * L[block, n:]
+        scores[first + 1 : last + 1] = scores[first] - np.cumsum(terms, axis=0)
+        L[rest, rest] -= L[rest, block] @ L[block, rest]
+    return scores
+
+
+def _eliminated(A: Array, least: Array) -> tuple[Array, NDArray[np.int64]]:
+    """N and U of a small matrix in one, and the rows that were passed over: their pivots were at most `least`."""
+    A, none = A.copy(), []
+    for k in range(len(A)):
+        if not A[k, k] > least[k]:
+            none.append(k)
+            A[k, k:], A[k + 1 :, k] = 0.0, 0.0
+            A[k, k] = 1.0
+            continue
+        A[k + 1 :, k] /= A[k, k]
+        A[k + 1 :, k + 1 :] -= np.outer(A[k + 1 :, k], A[k, k + 1 :])
+    return A, np.array(none, dtype=np.int64)
 
 
 def write_scores_without_each(kernel: Kernel, sets: Sets, out: Array) -> None:

@@ -169,7 +169,7 @@ def _in_blocks(work: Callable[[int, int], None], sets: Sets, n_jobs: int, large:
 
 def _invert_large(kernel: Kernel, codes: NDArray[np.int32], ridge: float, W: Array) -> tuple[float, float]:
     """Write L_A⁻¹ as `compiled.kernels.invert_sets` does; log det L_A and the largest entry of the scaled inverse."""
-    L, scales = _scaled(_filled(kernel, codes))
+    L, scales = _scaled(submatrix(kernel, codes))
     log_det, largest = _inverted(L.copy(), W)
     if log_det == -np.inf:
         W[:] = 0.0
@@ -185,7 +185,7 @@ def _invert_large(kernel: Kernel, codes: NDArray[np.int32], ridge: float, W: Arr
 def _log_det_large(kernel: Kernel, one: Sets) -> float:
     """log det L_A of one set, without its inverse where an estimate shows that no entry of that is large."""
     with blas_threads(1):
-        L, scales = _scaled(_filled(kernel, one.indices))
+        L, scales = _scaled(submatrix(kernel, one.indices))
         size = float(np.abs(L).sum(axis=1).max())
         factors, swaps, zero = lapack.dgetrf(L.T, overwrite_a=1)
         reciprocal = lapack.dgecon(factors, size)[0]
@@ -201,7 +201,7 @@ def _log_of_pivots(factors: Array, swaps: NDArray[np.integer]) -> float:
     return -np.inf if negative else float(np.log(np.abs(pivots)).sum())
 
 
-def _filled(kernel: Kernel, codes: NDArray[np.int32]) -> Array:
+def submatrix(kernel: Kernel, codes: NDArray[np.int32]) -> Array:
     """L_A, item by item in the order of the codes."""
     L: Array = kernel.left[codes] @ kernel.wide[codes].T
     place = np.full(kernel.n_items, -1)
