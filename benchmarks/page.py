@@ -1,7 +1,7 @@
 """Publish the benchmark: `python benchmarks/page.py reproduction` puts what was found into docs/ and README.md.
 
-Takes the chapters that `contradpp benchmark` and `contradpp reproduce ingredients` wrote to the folder, those that are
-there; a test compares the pages with docs/benchmark.json and docs/ingredients.json.
+Takes the chapters that `contradpp benchmark`, `contradpp reproduce beyond` and `contradpp reproduce ingredients` wrote
+to the folder, those that are there; a test compares the pages with the numbers in docs/.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ def publish(folder: Path) -> None:
         for figure in (folder / "figures").glob("benchmark-*.png"):
             shutil.copy(figure, ROOT / "docs" / "figures" / figure.name)
         put(pages.blocks(summary))
+    if (folder / "beyond.json").is_file():
+        summary = standings.rounded(results(folder / "beyond.json"))
+        (ROOT / "docs" / "beyond.json").write_text(standings.dump(summary), encoding="utf-8")
+        put(pages.beyond_blocks(summary))
     if (folder / "ingredients.json").is_file():
         told = results(folder / "ingredients.json")
         text = json.dumps(told, indent=1, ensure_ascii=False)
