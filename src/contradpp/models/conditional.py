@@ -232,8 +232,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         label = checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_)
-        kinds = {name: kind for name, kind in kinds_of(self.relevance).items() if name in self.voices_}  # of old files
-        voices = fit_voices(kinds, Labour(everything))
+        voices = fit_voices(kinds_of(self.relevance), Labour(everything))
         judgement = None if self.newcomers_ is None else self.newcomers_.judgement
         self._take(estimator, voices, weights, everything, self.n_updates_ + 1, judgement)
         return self

@@ -39,7 +39,7 @@ class Rows(NamedTuple):
         """Rows over n items from a file, or ValueError if they are none."""
         if not all(np.issubdtype(array.dtype, np.integer) for array in (indptr, columns)):
             raise ValueError("its rows of weights are not numbered")
-        rows = cls(indptr.astype(np.int64), columns.astype(np.int32, copy=False), values.astype(np.float64))
+        rows = cls(indptr.astype(np.int64), columns.astype(np.int32), values.astype(np.float64))
         whole = len(indptr) == n_items + 1 and indptr[0] == 0 and indptr[-1] == len(columns) == len(values)
         if not whole or (np.diff(indptr) < 0).any() or not np.isfinite(rows.values).all():
             raise ValueError("its rows of weights are damaged")
@@ -72,10 +72,6 @@ class Rows(NamedTuple):
         kept = np.empty(len(self.values), dtype=bool)
         compiled.neighbours.mark_largest_of_rows(self.indptr, self.values, n, kept)
         return self.where(kept)
-
-    def same_places(self, other: Rows) -> bool:
-        """Whether these rows and others have entries at the same places."""
-        return np.array_equal(self.indptr, other.indptr) and np.array_equal(self.columns, other.columns)
 
     def at(self, row: int, column: int) -> float:
         """One entry, 0 where there is none."""

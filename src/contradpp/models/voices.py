@@ -6,7 +6,6 @@ shapes.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
@@ -62,7 +61,6 @@ class Kind(NamedTuple):
 KINDS = {
     "popularity": Kind(Popularity, (Feature(LOG),), "popularity"),
     "ridge": Kind(lambda: RidgeNeighbours(ridge=20.0), (Feature(PLAIN), Feature(ROOT)), "ridge"),
-    "strong ridge": Kind(lambda: RidgeNeighbours(ridge=500.0), (Feature(PLAIN), Feature(ROOT)), "ridge"),
     "share": Kind(lambda: ItemKNN(weights="share"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
     "cosine": Kind(lambda: ItemKNN(weights="cosine"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
     "baskets": Kind(lambda: BasketNeighbours(shrinkage=3.0), (Feature(LOG, 1e-4),), "baskets"),
@@ -166,18 +164,7 @@ def fit_voices(kinds: Mapping[str, Any], labour: Labour) -> dict[str, Any]:
         if isinstance(voices[name], RidgeNeighbours):  # a file holds float32: no other answers after loading
             rows = voices[name].rows_
             voices[name].rows_ = rows._replace(values=rows.values.astype(np.float32).astype(np.float64))
-            if (twin := _twin(voices, name)) is not None:
-                voices[name].rows_ = voices[twin].rows_._replace(values=voices[name].rows_.values)
     return voices
-
-
-def _twin(voices: Mapping[str, Any], name: str) -> str | None:
-    """An earlier voice whose rows differ by their values alone: a regression on the same neighbours."""
-    rows = voices[name].rows_
-    for other in itertools.takewhile(lambda other: other != name, voices):
-        if isinstance(voices[other], RidgeNeighbours) and voices[other].rows_.same_places(rows):
-            return other
-    return None
 
 
 # -- Files ---------------------------------------------------------------------------------------------------
@@ -195,11 +182,8 @@ def voices_contents(voices: Mapping[str, Any]) -> tuple[persist.Tensors, list[di
             raise ModelFileError(f"the voice {name!r} ({type(voice).__name__}) cannot be written to a model file")
         told.append({"name": name, "model": type(voice).__name__, "params": persist.plain_params(asdict(voice))})
         if isinstance(voice, RidgeNeighbours):
+            tensors |= {f"voice.{name}.{part}": values for part, values in voice.rows_._asdict().items()}
             tensors[f"voice.{name}.values"] = voice.rows_.values.astype(np.float32)
-            if (twin := _twin(voices, name)) is not None:
-                told[-1]["places_of"] = twin
-            else:
-                tensors |= {f"voice.{name}.{part}": getattr(voice.rows_, part) for part in ("indptr", "columns")}
     return tensors, told
 
 
@@ -211,10 +195,9 @@ def restored_voices(
     labour = Labour(baskets)  # pairs are counted once for all
     for one in told:
         name, voice = str(one["name"]), _SAVED[one["model"]](**one["params"])
-        if isinstance(voice, RidgeNeighbours):
-            indptr, columns = (tensors[f"voice.{one.get('places_of', name)}.{part}"] for part in ("indptr", "columns"))
-            rows = Rows.checked(baskets.n_items, indptr, columns, tensors[f"voice.{name}.values"])
-            voice.take_rows(baskets, rows)
+        if f"voice.{name}.values" in tensors:
+            parts = (tensors[f"voice.{name}.{part}"] for part in Rows._fields)
+            voice.take_rows(baskets, Rows.checked(baskets.n_items, *parts))  # type: ignore[attr-defined]
         else:
             voice.fit_by(labour)
         voices[name] = voice
