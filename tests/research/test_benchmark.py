@@ -165,6 +165,17 @@ def test_a_model_that_is_not_there_for_all_is_left_out_of_the_mean():
     assert list(column["models"]) == ["popularity"]
 
 
+def test_models_learn_from_what_was_bought_alone(monkeypatch):
+    """A conditional DPP weighs its voices by choices where it knows them: it was asked about all items all the same."""
+    bought = cd.Baskets.from_lists(
+        [["a"], ["b"], ["a", "b"]] * 5, offered=[["a", "b"], ["b", "c"], ["a", "b", "c"]] * 5
+    )
+    monkeypatch.setattr(experiments, "load", lambda name: bought)
+    task = Task("benchmark", "yoochoose", "popularity", 0, "quick")
+    assert [part.offered for part in experiments.split(task)] == [None, None]
+    assert all(part.offered is not None for part in experiments.split(task, choices=True))
+
+
 def test_beyond_is_a_part_of_the_benchmark():
     part, whole = (set(tasks_of(target, Protocol())) for target in ("beyond", "benchmark"))
     assert part < whole
