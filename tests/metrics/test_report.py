@@ -292,3 +292,19 @@ def test_a_log_likelihood_that_rests_on_an_estimate_says_so(monkeypatch):
     assert f"{report.log_likelihood:.2f} ± {report.log_likelihood_error:.1g}" in str(cd.compare({"one": model}, test))
     unasked = cd.evaluate(model, test, likelihood=False)
     assert unasked.log_likelihood_error == 0
+
+
+def test_of_a_large_basket_some_items_are_ranked(monkeypatch):
+    monkeypatch.setattr("contradpp.metrics.report.MOST_LEARNED", 4)
+    model, small = normal_model(), random_baskets(12, 30, 4, seed=1)
+    large = cd.Baskets.from_lists([[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]], items=range(12))
+    both = cd.Baskets.from_lists([*map(list, small), *map(list, large)], items=range(12))
+    alone, report = cd.evaluate(model, small, train=small), cd.evaluate(model, both, train=small)
+    assert (alone.n_shortened, report.n_shortened, report.as_dict()["n_shortened"]) == (0, 2, 2)
+    assert "2 baskets of more than 4 items, of which 4 drawn at random are ranked" in str(report)
+    assert report.by_size.as_dict() != alone.by_size.as_dict()
+    for name, values in alone.by_basket.items():
+        if not name.startswith("auc"):
+            np.testing.assert_array_equal(report.by_basket[name][:30], values, err_msg=name)
+    whole = model.score_samples(large)
+    np.testing.assert_array_equal(report.by_basket["log_likelihood"][30:], whole)

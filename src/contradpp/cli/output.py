@@ -38,7 +38,8 @@ _HINTS = {
     errno.EROFS: "That file system is read-only: choose another place.",
 }
 # Control characters as JSON writes them: in an item's id they could move the cursor or recolour a terminal.
-_CONTROL = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_CONTROL = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000))}
+_HALVES = {code: text for code, text in _CONTROL.items() if code >= 0xD800}  # of pairs, which UTF-8 cannot hold
 _LATE_CONTROL = {code: text for code, text in _CONTROL.items() if code >= 0x7F}  # what `json` lets through
 _BUT_NEW_LINES = {code: text for code, text in _CONTROL.items() if chr(code) != "\n"}
 
@@ -104,7 +105,7 @@ def _show_plain(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> No
             cell.rjust(width) if column.right else cell.ljust(width)
             for cell, width, column in zip(cells, widths, columns, strict=True)
         ]
-        click.echo("  ".join(aligned).rstrip())
+        click.echo("  ".join(aligned).rstrip().translate(_HALVES))
 
 
 def heading(text: str) -> None:

@@ -18,6 +18,9 @@ _BASKET = "(basket|order|invoice|transaction|trans|txn|cart|session|receipt|tick
 _ITEM = "(item|product|article|track|song|book|good|material)"
 _NUMBER = "(id|ids|no|nr|num|number|code|key)"
 
+MOST_COLUMNS = 10_000  # a line of more fields is no header: it is a basket, and its items are not looked at as names
+LONGEST_NAME = 1_000  # characters: the same of a field
+
 # Best first: an explicit identifier before a bare noun before a name.
 _TIERS = {
     "basket": [f"{_BASKET}{_NUMBER}|tid", f"{_BASKET}s?"],
@@ -111,8 +114,10 @@ def find_layout(
 
 def matches(columns: Sequence[str], role: str) -> list[str]:
     """The columns whose names fit a role best; several if they fit equally well."""
+    if len(columns) > MOST_COLUMNS:
+        return []
     for tier in _TIERS[role]:
-        found = [column for column in columns if re.fullmatch(tier, _normal(column))]
+        found = [name for name in columns if len(name) <= LONGEST_NAME and re.fullmatch(tier, _normal(name))]
         if found:
             return found
     return []
@@ -253,12 +258,13 @@ def fields(line: str, separator: str) -> list[str]:
 
 
 def _is_json(line: str, suffix: str) -> bool:
-    if not line.lstrip().startswith(("[", "{")):
+    named, opened = suffix in (".json", ".jsonl", ".ndjson"), line.lstrip().startswith(("[", "{"))
+    if not (named or opened):
         return False
     try:
         json.loads(line)
     except (ValueError, RecursionError):
-        return suffix in (".json", ".jsonl", ".ndjson")  # the reader will say what is wrong with it
+        return named and opened  # the reader will say what is wrong with it
     return True
 
 

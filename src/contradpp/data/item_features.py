@@ -14,6 +14,8 @@ from contradpp.data.recipe import N_HASHED, Block, Matrix, Recipe, learn_recipe
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
 
+_LARGEST = 1e15  # of a feature in a file: squares of more overflow in single precision
+
 
 @dataclass(frozen=True)
 class ItemFeatures:
@@ -123,7 +125,7 @@ def restored_features(tensors: Mapping[str, NDArray[Any]], told: Mapping[str, An
     if not whole or (np.diff(indptr) < 0).any() or dense.shape != (n_items, dense_width):
         raise ValueError("its features do not fit its items")
     inside = not len(columns) or (columns.min() >= 0 and columns.max() < width)
-    if not inside or not (np.isfinite(data).all() and np.isfinite(dense).all()):
+    if not inside or not all(np.abs(values).max(initial=0.0) <= _LARGEST for values in (data, dense)):
         raise ValueError("its features are damaged")
     sparse = csr_matrix((data.astype(np.float32), columns, indptr), shape=(n_items, width))
     return ItemFeatures(recipe, Matrix(sparse, dense.astype(np.float32)))

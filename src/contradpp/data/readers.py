@@ -162,8 +162,11 @@ def _files(path: Path, format: str) -> Iterator[Path]:
         raise ParameterError(f"{path} is a folder, which can only be read as Parquet, not as {format!r}")
     with reading(path):
         parts = sorted(part for part in path.iterdir() if part.name.lower().endswith((".parquet", ".parquet.gz")))
+        others = [part.name for part in path.iterdir() if part not in parts and not part.name.startswith((".", "_"))]
     if not parts:
         raise DataError(f"{path}: a folder without .parquet files")
+    if others:
+        logger.warning("%s: only .parquet files are read, not %s (%s in all)", path, min(others), f"{len(others):,}")
     yield from parts
 
 

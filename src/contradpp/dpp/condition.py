@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh, qr
+from scipy.sparse import csr_array
 
 from contradpp._threads import blas_threads
 from contradpp.data.sets import Sets, prefixes, runs, sums_over_sets, take_sets, without_each
@@ -99,14 +100,36 @@ def _scores(kernel: Kernel, part: Sets, numbers: NDArray[np.int64], candidates: 
             f"basket {numbers[np.argmin(given.logs)]} has probability zero: its items are linearly dependent, or more "
             "than the kernel's components and not linked; pass fewer items, or train with more components"
         )
-    if scores.shape[1]:
+    limits = factor.score_limits(kernel, given.worst)
+    if sizes.max() > factor.LARGE:
+        _subtract_large(kernel, part, given, candidates, scores, limits[0])
+    elif scores.shape[1]:
         E, U = products(kernel, part, given, candidates)
-        if compiled.kernels.subtract_products(scores, E, U, part.indptr, *factor.score_limits(kernel, given.worst)):
+        if compiled.kernels.subtract_products(scores, E, U, part.indptr, *limits):
             rows, columns = np.nonzero(np.isnan(scores))
             items = columns if candidates is None else candidates[columns]
             unclear = take_sets(part, rows)
             scores[rows, columns] = factor.scores_by_definition(kernel, unclear, given.logs[rows], items)
     return scores
+
+
+def _subtract_large(
+    kernel: Kernel, part: Sets, given: factor.Bases | factor.Inverses, candidates: Candidates, scores: Array,
+    zero: Array,
+) -> None:  # fmt: skip
+    """Subtract from the scores of one large set, a few columns at a time; what may be rounding is as it is.
+
+    By definition, each such score would take a factorisation of its own.
+    """
+    columns = np.arange(kernel.n_items) if candidates is None else candidates
+    for these, E, U in _tiles(kernel, part, given):
+        mine = slice(*np.searchsorted(columns, [these.start, these.stop]))
+        chosen, tile = columns[mine] - these.start, np.ascontiguousarray(scores[:, mine])
+        if len(chosen):
+            compiled.kernels.subtract_products(
+                tile, np.ascontiguousarray(E[:, chosen]), np.ascontiguousarray(U[:, chosen]), part.indptr, zero, zero
+            )
+            scores[:, mine] = np.where(np.isneginf(tile), tile, np.maximum(tile, 0.0))
 
 
 def products(
@@ -130,7 +153,15 @@ def products(
 
 def _rows(kernel: Kernel, sets: Sets, given: factor.Inverses, parts: int = 2) -> Array:
     """What a product with Xᵀ turns into E, U and, as a third part, Wᵀ L_:Aᵀ, but for S."""
-    rows = np.empty((parts * len(sets.indices), kernel.wide.shape[1]))
+    n = len(sets.indices)
+    rows = np.empty((parts * n, kernel.wide.shape[1]))
+    if sets.count == 1 and n > factor.LARGE:
+        left, right, W = kernel.left[sets.indices], kernel.right[sets.indices], given.of(0)
+        with blas_threads(1):
+            rows[:n], rows[n : 2 * n] = right, W @ left
+            if parts == 3:
+                rows[2 * n :] = W.T @ right
+        return rows
     compiled.kernels.rows_of_sets(kernel.left, kernel.right, *sets, given.offsets, given.W, rows)
     return rows
 
@@ -267,8 +298,8 @@ def _total(kernel: Kernel, codes: NDArray[np.int32], W: Array) -> tuple[float, f
     a, b, d = kernel.left[codes], kernel.right[codes], kernel.diagonal[codes]
     owner, columns, values = kernel.skew.entries(codes)
     partners, place = np.unique(columns, return_inverse=True)
-    S = np.zeros((len(codes), len(partners)))
-    S[owner, place] = values
+    S: Any = csr_array((values, (owner, place)), shape=(len(codes), len(partners)))
+    S = S.toarray() if len(codes) <= factor.LARGE else S
     Z = S @ kernel.wide[partners]
     square = a @ kernel.dual @ b.T - a @ Z.T + Z @ b.T - S @ S.T
     terms = np.concatenate([[kernel.trace], -2.0 * d, np.diagonal(W) * d**2, -(W * square.T).ravel()])

@@ -227,6 +227,7 @@ class Kernel:
         K = len(lengths)
         positive = lengths > 16 * K * _EPS * lengths.max(initial=0.0)
         positive[self.n_items :] = False  # the rank is at most M
+        positive &= np.square(lengths) > 0  # nor is what underflows an eigenvalue
         return np.square(lengths[positive])[::-1].copy(), vectors[positive][::-1].T.copy()
 
     @cached_property

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ def read_model(path: str | os.PathLike[str]) -> tuple[Tensors, dict[str, Any]]:
     from safetensors.numpy import load
 
     try:
+        if stat.S_IFMT(os.stat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):  # of a folder, reading says so
+            raise OSError("it is a pipe or a device, not a file")
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a path that no file can have
         why = getattr(error, "strerror", None) or error

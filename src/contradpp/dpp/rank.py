@@ -64,11 +64,29 @@ def _best_by_bounds(
         allowed[banned] = False
     n = min(n, kernel.n_items if candidates is None else len(candidates))
     codes, scores = np.full((sets.count, n), -1, dtype=np.int64), np.zeros((sets.count, n))
+    totals, large = np.empty((sets.count, 1)), sets.sizes > factor.LARGE
     for s in range(sets.count if n else 0):
-        found, values = _best_of_order(kernel, take_sets(sets, np.array([s])), s, n, allowed)
+        A = take_sets(sets, np.array([s]))
+        if large[s]:
+            found, values, totals[s] = _best_of_all(kernel, A, s, n, allowed)
+        else:
+            found, values = _best_of_order(kernel, A, s, n, allowed)
         codes[s, : len(found)], scores[s, : len(found)] = found, values
-    totals = kernel.next_totals(sets)[:, None]
+    totals[~large, 0] = kernel.next_totals(take_sets(sets, np.flatnonzero(~large)))
     return without_blanks(codes, np.divide(scores, totals, out=np.zeros_like(scores), where=totals > 0))
+
+
+def _best_of_all(
+    kernel: Kernel, A: Sets, number: int, n: int, allowed: NDArray[np.bool_] | None
+) -> tuple[Codes, Array, float]:
+    """The n best next items of one large basket, their scores, and the sum of all, by one factorisation."""
+    scores = condition.score_block(kernel, A, np.array([number]), None)
+    total = float(np.maximum(scores, 0.0).sum())
+    if allowed is not None:
+        scores[:, ~allowed] = -np.inf
+    best = top_n(scores, n)[0]
+    best = best[scores[0, best] >= 0]
+    return best, scores[0, best], total
 
 
 def _best_of_order(

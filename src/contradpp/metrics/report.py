@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from contradpp._random import RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import as_baskets
-from contradpp.data.sets import Sets, take_sets
+from contradpp.data.sets import Sets, drawn_entries, kept_entries, take_sets
 from contradpp.errors import DataError, ParameterError
+from contradpp.learn.problem import MOST_LEARNED
 from contradpp.metrics import breakdown, metrics
 from contradpp.metrics.metrics import N_TOP, Samples
 from contradpp.metrics.resampled import Resampled, plain
@@ -33,6 +34,9 @@ def evaluate(
     likelihood: bool = True,
 ) -> Report:
     """Measure a model on held-out baskets.
+
+    Of a basket with more than 500 items, 500 drawn at random are ranked, each given the others of the 500, as in
+    learning; `n_shortened` counts such baskets. Their log-likelihood is that of all their items.
 
     Parameters
     ----------
@@ -74,7 +78,9 @@ def evaluate(
     baskets = given.recode(scorer.items, unknown="ignore")
     sets = Sets(baskets.indptr, baskets.indices)
     ranked = np.flatnonzero(scorer.rankable(sets.sizes))
+    large = int((sets.sizes[ranked] > MOST_LEARNED).sum())
     part = take_sets(sets, ranked)
+    part = kept_entries(part, drawn_entries(part, MOST_LEARNED)) if large else part
     chosen = np.floor(stream(seed, 0).random(sets.count)[ranked] * part.sizes).astype(np.int64)
     held = part.indptr[:-1] + chosen
     outcome = scorer.leave_one_out(part, held, N_TOP, threads)
@@ -92,6 +98,7 @@ def evaluate(
         n_items=baskets.n_items,
         n_skipped=sets.count - part.count,
         n_unknown=int((given.sizes != sets.sizes).sum()),
+        n_shortened=large,
         by_size=breakdown.by_size(entries, ks),
         by_popularity=breakdown.by_popularity(entries, part.indices, reference.item_counts, ks),
         by_basket=samples,
@@ -126,9 +133,9 @@ class Report(Resampled):
         Mean over these lists of 1 − Jaccard index of the baskets of two of their items.
     personalization : float
         The expected share of a list that is not in the list of another basket.
-    n_baskets, n_items, n_skipped, n_unknown : int
+    n_baskets, n_items, n_skipped, n_unknown, n_shortened : int
         Test baskets and catalogue; baskets that could not be ranked (empty, or larger than the model's rank);
-        baskets with items that the model does not know.
+        baskets with items that the model does not know; baskets of which only some items were ranked.
     by_size, by_popularity : Breakdown
     by_basket : dict of str to array
         The metrics test basket by test basket, NaN where there is no value: `compare` pairs them.
@@ -154,6 +161,7 @@ class Report(Resampled):
     by_basket: Samples = field(repr=False, compare=False)
     seed: int = field(repr=False)
     log_likelihood_error: float = 0.0
+    n_shortened: int = 0
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -196,6 +204,10 @@ class Report(Resampled):
             (self.n_skipped, "not ranked (empty, or larger than the model's rank)"),
             (self.n_impossible, "impossible under the model, left out of the log-likelihood"),
             (self.n_unknown, "with unknown items, which were ignored"),
+            (
+                self.n_shortened,
+                f"of more than {MOST_LEARNED} items, of which {MOST_LEARNED} drawn at random are ranked",
+            ),
         ):
             notes += [f"{count:,} baskets {what}"] if count else []
         lines = ["\n".join(notes), "", *self.table()]

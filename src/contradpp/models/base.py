@@ -571,7 +571,7 @@ class BaseDPP(Suggests):
             model._adopt(cls._kernel_of(tensors), persist.decode_items(tensors, path))
             model._take_extras(tensors, info)
             model._take_slates(tensors, info)
-        except (KeyError, TypeError, AttributeError, ValueError, ParameterError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, ParameterError) as error:
             raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
         return model
 

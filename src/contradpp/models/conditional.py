@@ -32,6 +32,7 @@ from contradpp.models.newcomers import Judgement, Newcomers, learn_judgement
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.models.queries import as_codes
 from contradpp.models.relevance import (
+    MOST_WEIGHT,
     N_QUESTIONS,
     PRIOR,
     Questions,
@@ -453,7 +454,11 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         parts = divide(self.relevance_, self.newcomers_, codes, asked, len(self._voiced_items))
         if not len(codes):
             parts.alone[:, parts.names.index(KERNEL)] = logits[0, asked]
-        normalizers = parts.totals - np.log(shares[0, asked])
+        logits[0, codes] = -np.inf
+        told, top = shares[0, asked], logits.max()
+        with np.errstate(divide="ignore"):  # a share may be less than the least number that there is
+            logs = np.where(told > 0, np.log(told), logits[0, asked] - top - np.log(np.exp(logits - top).sum()))
+        normalizers = parts.totals - logs
         ids, counts = [self.items_[c] for c in codes.tolist()], self.item_counts_
         few = max(POPULAR * len(self.items_), 3)
         popular = [int((counts > counts[code]).sum()) < few for code in asked]
@@ -523,7 +528,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             model = cls(kernel, relevance, **params)
             theta, precision = tensors["theta"], tensors["theta.precision"]
             F = sum(len(features_of(name)) for name in voices) + 1
-            numbers = theta.dtype.kind == precision.dtype.kind == "f" and np.isfinite(theta).all()
+            numbers = theta.dtype.kind == precision.dtype.kind == "f" and np.abs(theta).max(initial=0.0) <= MOST_WEIGHT
             if theta.shape != (2, F) or precision.shape != (2 * F, 2 * F) or not numbers:
                 raise ParameterError("its weights do not fit its voices")
             everything = baskets if late is None else Baskets(baskets.indptr, baskets.indices, items)
@@ -534,7 +539,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
                 model.relevance_ = model._relevance(estimator, voices, voiced, model.relevance_.weights)
                 model.newcomers_ = Newcomers.restored(tensors, late, estimator.kin_, model.item_counts_)
             model._take_slates(tensors, info)
-        except (KeyError, TypeError, AttributeError, ValueError, DataError, ParameterError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, DataError, ParameterError) as error:
             raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
         return model
 

@@ -39,6 +39,7 @@ RIDGES = (1.0, 3.0, 10.0, 30.0)
 N_FOLDS = 5
 SPREAD = 1.0  # the variance of log popularity that features cannot explain, beside 1/n of a count n
 KIN_PER_BLOCK = 500  # items
+_HEAVIEST = 200.0  # log L_jj of a new item: kernels hold up to 1e100
 
 
 class Alike(NamedTuple):
@@ -259,7 +260,10 @@ def enlarged_kernel(kernel: Kernel, alike: Alike, log_shares: Array, counts: Arr
     ratios = np.log(norms) - np.log((counts + 0.5) / max(counts.sum(), 1.0))
     usual = float(ratios[sold].mean()) if sold.any() else 0.0
     there = weights.sum(axis=1) > 0
-    mass = np.exp(np.where(there, alike.mean(ratios), usual) + log_shares)  # (n,)
+    logs = np.where(there, alike.mean(ratios), usual) + log_shares  # (n,)
+    if not logs.max(initial=0.0) < _HEAVIEST:
+        raise ParameterError("the features promise a new item more sales than a kernel can hold: is one of them wrong?")
+    mass = np.exp(logs)
     units = kernel.wide * kernel.inverse_lengths[:, None]
     near = units[alike.codes]  # (n, k, K)
     sides = np.where(np.einsum("nkc,nc->nk", near, near[:, 0]) < 0, -1.0, 1.0)

@@ -28,6 +28,7 @@ from contradpp.models.base import BaseDPP
 from contradpp.models.kin import Arrivals, Kin, arriving, enlarged_kernel
 
 Array = NDArray[np.float64]
+_MOST_SOLD = 1e100  # of one item: sums of more, by whoever wrote the file, might overflow
 _ROUNDS = Parameter("n_iter", "Rounds over the data", low=1, whole=True)
 
 
@@ -246,7 +247,7 @@ class LearnedDPP(BaseDPP):
                 raise ParameterError("its items have features but no counts of their sales")
             return
         counts, training = tensors["item_counts"].astype(np.float64, casting="safe"), info["training"]
-        if counts.shape != (len(self.items_),) or not (np.isfinite(counts) & (counts >= 0)).all():
+        if counts.shape != (len(self.items_),) or not ((counts >= 0) & (counts <= _MOST_SOLD)).all():
             raise ParameterError("its item counts do not fit its items")
         for name in ("n_baskets", "n_updates"):
             Parameter(name, "", low=0).check(training[name])

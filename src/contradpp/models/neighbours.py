@@ -23,6 +23,7 @@ from contradpp.models.rows import Labour, Rows, Sums, indicator
 from contradpp.models.scores import Array, Baseline, LeftOut, write_blocks
 
 Numbers = NDArray[np.int64]
+MOST = 1e15  # of any parameter here: a whole number that every part can count to
 
 
 class Norms(NamedTuple):
@@ -300,7 +301,7 @@ def tie_break(train: Baskets, weights: Array) -> Array:
 
 
 def at_least(least: float, **values: float) -> None:
-    """Raise `ParameterError` for a value below `least`, or that is no number."""
+    """Raise `ParameterError` for a value below `least` or above `MOST`, or that is no number."""
     for name, value in values.items():
-        if not least <= value < np.inf:
-            raise ParameterError(f"{name} must be a number of at least {least}, got {value!r}")
+        if not least <= value <= MOST:
+            raise ParameterError(f"{name} must be a number of at least {least} and at most {MOST:.0e}, got {value!r}")

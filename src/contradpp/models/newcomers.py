@@ -26,7 +26,16 @@ from contradpp.data.recipe import Matrix, Turned
 from contradpp.data.sets import Sets, pointers, runs, take_sets, without_each
 from contradpp.dpp import compiled
 from contradpp.models.kin import Alike, Array, Kin, find_kin, learn_sales
-from contradpp.models.relevance import PRIOR, SCORES_PER_BLOCK, Questions, Relevance, Weights, learn_weights, log_sizes
+from contradpp.models.relevance import (
+    MOST_WEIGHT,
+    PRIOR,
+    SCORES_PER_BLOCK,
+    Questions,
+    Relevance,
+    Weights,
+    learn_weights,
+    log_sizes,
+)
 from contradpp.models.rows import indicator
 
 Entries = NDArray[np.int64]
@@ -116,7 +125,8 @@ class Newcomers:
         fits = fits and steadying.shape == (2, len(STEADY)) and bool(np.isfinite(steadying).all())
         inside = not alike.codes.size or 0 <= alike.codes.min() <= alike.codes.max() < n_known
         fits = fits and not (alike.weights < 0).any()
-        if not fits or not inside or not (np.isfinite(theta).all() and np.isfinite(alike.weights).all()):
+        fair = np.abs(theta).max(initial=0.0) <= MOST_WEIGHT and np.isfinite(alike.weights).all()
+        if not fits or not inside or not fair:
             raise ValueError("what it knows of new items does not fit its items")
         usual, log_shares = (counts / max(counts.sum(), 1.0))[:n_known], kin.log_shares[codes]
         return cls(judgement, n_known, codes, steady[codes], alone[codes], alike, log_shares, usual, kin.matrix)

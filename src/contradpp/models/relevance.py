@@ -35,6 +35,7 @@ N_QUESTIONS = 4000  # held-out items from which θ is learned
 N_BEST, N_RANDOM = 60, 240  # competitors of each: the best of every voice, and a sample that stands for the rest
 ALL_UP_TO = 600  # items: all of them compete
 SCORES_PER_BLOCK = 2**20
+MOST_WEIGHT = 1e100  # of a feature in a file: what more is multiplied by might overflow
 PRIOR = 10.0  # the precision of θ before any data, in units of a feature's spread: as if from some ten questions
 
 

@@ -39,6 +39,8 @@ class Rows(NamedTuple):
         """Rows over n items from a file, or ValueError if they are none."""
         if not all(np.issubdtype(array.dtype, np.integer) for array in (indptr, columns)):
             raise ValueError("its rows of weights are not numbered")
+        if any(array.ndim != 1 for array in (indptr, columns, values)):
+            raise ValueError("its rows of weights are no lists of numbers")
         rows = cls(indptr.astype(np.int64), columns.astype(np.int32), values.astype(np.float64))
         whole = len(indptr) == n_items + 1 and indptr[0] == 0 and indptr[-1] == len(columns) == len(values)
         if not whole or (np.diff(indptr) < 0).any() or not np.isfinite(rows.values).all():

@@ -1,0 +1,125 @@
+"""Sets of more than `factor.LARGE` items go by LAPACK: the same answers as by the loops, which never see them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from contradpp.data.sets import Sets, joined
+from contradpp.dpp import compiled, condition, factor, rank
+from contradpp.dpp.kernel import Kernel
+from contradpp.errors import RankError
+
+M = 40
+
+
+def kernel_of(kind: str, seed: int = 0) -> Kernel:
+    rng = np.random.default_rng(seed)
+    V, d = rng.normal(size=(M, 4)) * 0.3, rng.uniform(0.2, 1.0, M)
+    S = np.where(rng.random((M, M)) < 0.1, rng.normal(size=(M, M)), 0.0)
+    if kind == "symmetric":
+        return Kernel(V, diagonal=d, n_jobs=1)
+    if kind == "without a diagonal":
+        return Kernel(rng.normal(size=(M, 30)), n_jobs=1)
+    return Kernel(V, skew=csr_array(S - S.T), diagonal=d, n_jobs=1)
+
+
+KINDS = ["skew", "symmetric", "without a diagonal"]
+
+
+def some_sets(seed: int = 1) -> Sets:
+    rng = np.random.default_rng(seed)
+    return joined([Sets.one(rng.choice(M, size, replace=False)) for size in (3, 20, 1, 12, 13, 25)])
+
+
+def all_scores(kernel: Kernel, sets: Sets, candidates=None) -> np.ndarray:
+    return np.concatenate([block.scores for block in condition.next_scores(kernel, sets, candidates=candidates)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_large_sets_are_answered_as_small_ones_are(monkeypatch, kind):
+    kernel, sets, some = kernel_of(kind), some_sets(), np.arange(1, M, 3)
+
+    def answers() -> list[np.ndarray]:
+        found = factor.factorise(kernel, sets)
+        return [
+            factor.log_det(kernel, sets), found.logs, found.worst, found[0], all_scores(kernel, sets),
+            all_scores(kernel, sets, some), condition.next_totals(kernel, sets), condition.scores_given(kernel, sets),
+            *rank.best_next(kernel, sets, 5, candidates=some, banned=np.array([4], dtype=np.int32)),
+        ]  # fmt: skip
+
+    expected = answers()
+    monkeypatch.setattr(factor, "LARGE", 12)
+    monkeypatch.setattr(condition, "ROWS_PER_BLOCK", 24)
+    for mine, theirs in zip(answers(), expected, strict=True):
+        np.testing.assert_allclose(np.abs(mine), np.abs(theirs), rtol=1e-9, atol=1e-11)  # of rows the sign is free
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_large_set_comes_to_the_loops_over_rows(monkeypatch, kind):
+    seen: list[int] = []
+
+    def counting(name: str, first: int) -> None:
+        original = getattr(compiled.kernels, name)
+
+        def wrapped(*args):
+            indptr, begin, end = args[first], args[first + 2], args[first + 3]
+            seen.extend(np.diff(indptr)[begin:end].tolist())
+            return original(*args)
+
+        monkeypatch.setattr(compiled.kernels, name, wrapped)
+
+    counting("invert_sets", 6)
+    counting("bases_of_sets", 2)
+    monkeypatch.setattr(factor, "LARGE", 12)
+    kernel, sets = kernel_of(kind), some_sets()
+    all_scores(kernel, sets)
+    factor.log_det(kernel, sets)
+    assert seen
+    assert max(seen) <= 12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_small_ones_beside_a_large_one_keep_their_bits(monkeypatch, kind):
+    monkeypatch.setattr(condition, "ROWS_PER_BLOCK", 12)  # as 512 are the rows of a block and a large set
+    kernel, sets = kernel_of(kind), some_sets()
+    small = np.flatnonzero(sets.sizes <= 12)
+    expected = all_scores(kernel, sets)[small], factor.log_det(kernel, sets)[small]
+    monkeypatch.setattr(factor, "LARGE", 12)
+    np.testing.assert_array_equal(all_scores(kernel, sets)[small], expected[0])
+    np.testing.assert_array_equal(factor.log_det(kernel, sets)[small], expected[1])
+
+
+def test_large_sets_that_are_singular(monkeypatch):
+    rng = np.random.default_rng(3)
+    V, d = rng.normal(size=(M, 3)), rng.uniform(0.2, 1.0, M)
+    V[5], d[2], d[5] = V[2], 0.0, 0.0  # the two are dependent
+    S = np.zeros((M, M))
+    S[30, 31], S[31, 30] = 0.1, -0.1
+    sets = Sets.one(np.arange(15))
+    for kernel in (Kernel(V, diagonal=d, n_jobs=1), Kernel(V, skew=S, diagonal=d, n_jobs=1)):
+        monkeypatch.setattr(factor, "LARGE", 1000)
+        expected = condition.scores_given(kernel, sets)
+        monkeypatch.setattr(factor, "LARGE", 12)
+        assert factor.log_det(kernel, sets)[0] == -np.inf
+        np.testing.assert_allclose(condition.scores_given(kernel, sets), expected, rtol=1e-6, atol=1e-8)
+        with pytest.raises(RankError, match="basket 0 has probability zero"):
+            all_scores(kernel, sets)
+
+
+def test_bounds_are_not_sought_for_a_large_set(monkeypatch):
+    kernel, sets = kernel_of("skew"), some_sets()
+    nothing = np.empty(0, dtype=np.int32)
+    expected = rank.best_next(kernel, sets, 6, candidates=None, banned=nothing)
+    monkeypatch.setattr(rank, "BOUNDED_FROM", 10)
+    monkeypatch.setattr(factor, "LARGE", 12)
+    counted: list[int] = []
+    invert = factor.inverses
+    monkeypatch.setattr(
+        factor, "inverses", lambda k, s, **more: (counted.extend(s.sizes.tolist()), invert(k, s, **more))[1]
+    )
+    found = rank.best_next(kernel, sets, 6, candidates=None, banned=nothing)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-10)
+    assert sorted(size for size in counted if size > 12) == [13, 20, 25]  # once each
