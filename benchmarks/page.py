@@ -1,7 +1,7 @@
 """Publish the benchmark: `python benchmarks/page.py reproduction` puts what was found into docs/ and README.md.
 
-Takes the chapters that `contradpp benchmark` and `contradpp reproduce ingredients` wrote to the folder, those that are
-there; a test compares the pages with docs/benchmark.json and docs/ingredients.json.
+Takes the chapters that `contradpp benchmark`, `contradpp reproduce beyond`, `contradpp reproduce ingredients` and
+`contradpp reproduce all` wrote to the folder, those that are there; a test compares pages with the numbers in docs/.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from contradpp.research import pages, standings
+from contradpp.research import pages, paper, standings
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,11 +25,20 @@ def publish(folder: Path) -> None:
         for figure in (folder / "figures").glob("benchmark-*.png"):
             shutil.copy(figure, ROOT / "docs" / "figures" / figure.name)
         put(pages.blocks(summary))
+    if (folder / "beyond.json").is_file():
+        summary = standings.rounded(results(folder / "beyond.json"))
+        (ROOT / "docs" / "beyond.json").write_text(standings.dump(summary), encoding="utf-8")
+        put(pages.beyond_blocks(summary))
     if (folder / "ingredients.json").is_file():
         told = results(folder / "ingredients.json")
         text = json.dumps(told, indent=1, ensure_ascii=False)
         (ROOT / "docs" / "ingredients.json").write_text(text + "\n", encoding="utf-8")
         put(pages.ladder_blocks(told))
+    if all((folder / f"{name}.md").is_file() for name in paper.SINGLE):
+        _, heading, chapters = (folder / "index.md").read_text(encoding="utf-8").partition("## Three claims")
+        put({"docs/reproduction.md": {"paper": heading + chapters}})
+        for figure in (figure for name in paper.SINGLE for figure in (folder / "figures").glob(f"{name}-*.png")):
+            shutil.copy(figure, ROOT / "docs" / "figures" / figure.name)
 
 
 def results(path: Path) -> dict[str, Any]:

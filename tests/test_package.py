@@ -17,6 +17,7 @@ from contradpp import errors
 
 ROOT = Path(contradpp.__file__).parent
 HEAVY = ["numba", "pyarrow", "sklearn", "matplotlib", "fastapi", "ray", "pandas", "polars", "rich", "click"]
+HEAVY += ["scipy.optimize", "scipy.stats"]  # as much again as the rest of what we take from SciPy
 MODULES = sorted(
     ".".join(["contradpp", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
     for path in ROOT.rglob("*.py")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.learn.start import popularity, start_factors
+from contradpp.data.sets import Sets, pointers
+from contradpp.learn.start import co_occurrences, popularity, start_factors
 
 
 def test_popularity_is_kept_inside_zero_and_one():
@@ -32,3 +33,16 @@ def test_uniform_start_is_the_papers():
     assert 1.99 < V.max() <= 2.0
     assert V.mean() == pytest.approx(1.5, abs=0.02)
     assert V.var() == pytest.approx(1 / 12, abs=0.005)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 3])
+def test_pairs_are_counted_the_same_on_any_number_of_threads(n_jobs):
+    rng = np.random.default_rng(0)
+    there = rng.random((200, 40)) < rng.random(40) ** 2
+    there[:, 7] = False  # never sold
+    weights = rng.random(200)
+    sets = Sets(pointers(there.sum(axis=1)), np.nonzero(there)[1].astype(np.int32))
+    found = co_occurrences(sets, weights, 40, n_jobs)
+    np.testing.assert_allclose(found.toarray(), there.T @ (there * weights[:, None]))
+    assert found.has_sorted_indices
+    assert found.data.tobytes() == co_occurrences(sets, weights, 40).data.tobytes()

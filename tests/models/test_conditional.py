@@ -196,6 +196,7 @@ def test_a_loaded_model_goes_on(tmp_path):
         {"theta": np.zeros((2, 3))},
         {"theta": np.ones((2, 7), dtype=bool)},
         {"voice.ridge.columns": None},
+        {"voice.ridge.values": None},
         {"voice.ridge.columns": np.full(1, 99, dtype=np.int32)},
         {"baskets.indices": np.array([99], dtype=np.int32)},
     ],

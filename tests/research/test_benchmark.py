@@ -165,12 +165,25 @@ def test_a_model_that_is_not_there_for_all_is_left_out_of_the_mean():
     assert list(column["models"]) == ["popularity"]
 
 
+def test_models_learn_from_what_was_bought_alone(monkeypatch):
+    """A conditional DPP weighs its voices by choices where it knows them: it was asked about all items all the same."""
+    bought = cd.Baskets.from_lists(
+        [["a"], ["b"], ["a", "b"]] * 5, offered=[["a", "b"], ["b", "c"], ["a", "b", "c"]] * 5
+    )
+    monkeypatch.setattr(experiments, "load", lambda name: bought)
+    task = Task("benchmark", "yoochoose", "popularity", 0, "quick")
+    assert [part.offered for part in experiments.split(task)] == [None, None]
+    assert all(part.offered is not None for part in experiments.split(task, choices=True))
+
+
 def test_beyond_is_a_part_of_the_benchmark():
     part, whole = (set(tasks_of(target, Protocol())) for target in ("beyond", "benchmark"))
     assert part < whole
     assert {task.method for task in part} == set(BEYOND_MODELS)
     chapter = pages.beyond(collected({}, data=("uk",)))
     assert [table.title.split(":")[0] for table in chapter.tables[:2]] == ["Next item", "Next item"]
+    told = [sentence.split(":")[0] for sentence in chapter.findings]
+    assert told[:4] == [f"Next item, {metric}, UK" for metric in ("MPR", "p@1", "p@10", "nDCG@10")]
 
 
 def test_the_ladder_says_what_each_ingredient_brings():
@@ -264,12 +277,13 @@ def test_unknown_names_list_those_there_are(words, tmp_path, monkeypatch, capsys
 
 
 def test_the_published_pages_are_what_was_found():
-    """docs/benchmark.md and README's table are made from numbers beside them: benchmarks/page.py writes them."""
-    text = (ROOT / "docs" / "benchmark.json").read_text(encoding="utf-8")
-    summary = json.loads(text)
-    assert standings.dump(summary) == text
-    told = json.loads((ROOT / "docs" / "ingredients.json").read_text(encoding="utf-8"))
-    for page, blocks in (*pages.blocks(summary).items(), *pages.ladder_blocks(told).items()):
-        written = (ROOT / page).read_text(encoding="utf-8")
-        for name, content in blocks.items():
-            assert pages.replaced(written, name, content) == written, f"{page}: {name} is not what was found"
+    """Pages in docs/ and README's table are made from numbers beside them: benchmarks/page.py writes them."""
+    makers = {"benchmark": pages.blocks, "ingredients": pages.ladder_blocks, "beyond": pages.beyond_blocks}
+    for source, make in makers.items():
+        text = (ROOT / "docs" / f"{source}.json").read_text(encoding="utf-8")
+        found = json.loads(text)
+        assert source == "ingredients" or standings.dump(found) == text
+        for page, blocks in make(found).items():
+            written = (ROOT / page).read_text(encoding="utf-8")
+            for name, content in blocks.items():
+                assert pages.replaced(written, name, content) == written, f"{page}: {name} is not what was found"

@@ -31,7 +31,7 @@ def choices(n: int = 900) -> cd.Baskets:
 @pytest.fixture
 def small(monkeypatch) -> None:
     data = choices()
-    monkeypatch.setattr(experiments, "split", lambda task: data.split(0.2, random_state=task.trial))
+    monkeypatch.setattr(experiments, "split", lambda task, **_: data.split(0.2, random_state=task.trial))
     for key, settings in negatives.SETTINGS.items():
         n = {"n_components": 4} if key[0] == "lowrank" else {"n_components": 2, "n_skew": 2}
         monkeypatch.setitem(negatives.SETTINGS, key, {**settings, **n, "max_iter": 15})

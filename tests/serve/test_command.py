@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 
 from contradpp.cli.serve import serve
 from contradpp.data.feedback import read_feedback
+from contradpp.models.base import load
 from serve.live import launch, wait_until
 
 RUN = "from contradpp.cli.serve import serve; serve()"
@@ -98,6 +100,36 @@ def test_a_bad_model_file_is_refused_before_anything_starts(tmp_path):
     result = CliRunner().invoke(serve, [str(bad), "--port", "1"])
     assert result.exit_code != 0
     assert "bad.safetensors" in str(result.exception)
+
+
+def test_one_process_opens_the_model_once_and_before_it_listens(tmp_path, shop_model, monkeypatch):
+    shop_model.save(tmp_path / "model")
+    opened, ready = [], []
+
+    def noted(path):
+        opened.append(path)
+        return load(path)
+
+    def start(make, **_):
+        async def first_moments():
+            app = make()
+            async with app.router.lifespan_context(app):
+                ready.append(app.state.service.served.model.items_ == shop_model.items_)
+
+        asyncio.run(first_moments())
+
+    for place in ("server", "reloader"):
+        monkeypatch.setattr(f"contradpp.serve.{place}.load", noted)
+    monkeypatch.setattr("uvicorn.run", start)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    switch = sys.getswitchinterval()
+    try:
+        result = CliRunner().invoke(serve, [str(tmp_path / "model")])
+    finally:
+        sys.setswitchinterval(switch)
+    assert result.exit_code == 0, result.exception
+    assert opened == [str(tmp_path / "model")]
+    assert ready == [True]
 
 
 def test_a_feedback_log_that_cannot_be_written_is_refused(tmp_path, shop_model):

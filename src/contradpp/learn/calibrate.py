@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq, minimize_scalar
-from scipy.stats import rankdata
 
 from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp import whole
@@ -106,6 +104,8 @@ def likelihood_scale(eigenvalues: Array, mean_size: float) -> float:
     The derivative of mean log P with respect to log c is 2 mean|A| − 2 Σ c²λ/(1 + c²λ): at the best c the
     expected size of the model is that of the data.
     """
+    from scipy.optimize import brentq
+
     values = eigenvalues[eigenvalues > 0]
     if mean_size <= 0 or not len(values):
         return 1.0
@@ -131,6 +131,8 @@ def best_scale(
     mean log P = mean|A| log c − log det(I + c L) + constant; every value of the determinant may be dear. Where items
     attract, sets are larger than `around`, the scale of independent items, says: the search goes far below it.
     """
+    from scipy.optimize import minimize_scalar
+
     start = float(np.log(around))
     found = minimize_scalar(
         lambda t: log_normalizer(float(np.exp(t))) - mean_size * t, bounds=(start - 40.0, start + above),
@@ -164,9 +166,9 @@ def discrimination_scale(log_dets: Array, sizes: Array, other_log_dets: Array, o
 
 def auc(positive: Array, negative: Array) -> float:
     """The probability that a positive score is above a negative one, ties counted half."""
-    ranks = rankdata(np.concatenate([positive, negative]))
-    n, m = len(positive), len(negative)
-    return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
+    lower = np.sort(negative)
+    twice = sum(np.searchsorted(lower, positive, side).sum() for side in ("left", "right"))
+    return float(twice / 2 / (len(positive) * len(negative)))
 
 
 def uniform_sets(sizes: NDArray[np.int64], n_items: int, rng: np.random.Generator) -> NDArray[np.int32]:

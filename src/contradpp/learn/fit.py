@@ -258,7 +258,9 @@ def first_partners(problem: Problem, params: Params) -> Partners:
         return NO_PARTNERS
     data, M = problem.data, len(problem.counts)
     liked = data.weights[data.weights > 0]
-    together = co_occurrences(data.liked, liked, M) if problem.together is None else problem.together
+    together = problem.together
+    if together is None:
+        together = co_occurrences(data.liked, liked, M, params.n_jobs)
     share = popularity(problem.counts, problem.n_baskets)
     seed = root_seed(stream(problem.seed, PARTNERS))
     n_sets = float(liked.sum()) if problem.together is None else problem.n_baskets

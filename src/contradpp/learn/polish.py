@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import OptimizeResult, minimize
 
 from contradpp._random import stream
 from contradpp._threads import blas_threads
@@ -259,10 +259,12 @@ def n_free(state: State) -> int:
 
 def climb(problem: FullBatch, iterations: int, look: Callable[[Array], None] | None = None) -> float:
     """L-BFGS from the present parameters, and the value where it ends; `look` sees every iterate."""
+    from scipy.optimize import minimize
+
     options = {"maxiter": iterations, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-7}
     last, value = problem.vector, -np.inf
 
-    def note(intermediate_result: OptimizeResult) -> None:
+    def note(intermediate_result: Any) -> None:
         nonlocal last, value
         last, value = intermediate_result.x.copy(), -float(intermediate_result.fun)
         if look is not None:

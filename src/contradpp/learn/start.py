@@ -18,6 +18,7 @@ Array = NDArray[np.float64]
 ON_DIAGONAL = 0.9  # the share of an item's weight that the diagonal has at the start
 NEARLY_ALL = 0.99  # the same where the start is to be as likely as popularity: directions by chance cost likelihood
 LITTLE = 0.1  # the same for choices: one is taken of many that are alike, and only V keeps items apart
+N_PARTS = 8  # of the items, whose pairs are counted at the same time
 Counts = NDArray[np.float64] | NDArray[np.int64]  # labels other than one make them fractions
 
 
@@ -147,13 +148,31 @@ class Partners:
 NO_PARTNERS = Partners(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0))
 
 
-def co_occurrences(sets: Sets, weights: Array, n_items: int) -> Any:
-    """Xᵀ X, in how many sets any two items are together (sparse, M × M); a set counts as it weighs."""
+def co_occurrences(sets: Sets, weights: Array, n_items: int, n_jobs: int = 1) -> Any:
+    """Xᵀ X, in how many sets any two items are together (sparse, M × M, sorted); a set counts as it weighs."""
     from scipy import sparse
 
     owner = np.repeat(np.arange(sets.count), sets.sizes)
-    X = sparse.csr_array((np.sqrt(weights)[owner], sets.indices, sets.indptr), shape=(sets.count, n_items))
-    return (X.T @ X).tocsr()
+    short = np.int32 if len(sets.indices) < 2**31 else np.int64  # else SciPy takes 64 bits for all, half as fast
+    places = sets.indices.astype(short, copy=False), sets.indptr.astype(short)
+    X = sparse.csr_array((np.sqrt(weights)[owner], *places), shape=(sets.count, n_items))
+    by_item = X.T.tocsr()
+    edges = _even_parts(np.bincount(sets.indices, sets.sizes[owner], n_items), N_PARTS)
+    parts: list[Any] = [None] * (len(edges) - 1)
+
+    def work(part: int) -> None:
+        parts[part] = by_item[edges[part] : edges[part + 1]] @ X
+        parts[part].sort_indices()
+
+    run_blocks(work, len(parts), n_jobs)
+    return sparse.vstack(parts, format="csr")
+
+
+def _even_parts(work: Counts, n: int) -> list[int]:
+    """The edges of n runs of items that take about the same work each; some may be empty."""
+    done = np.cumsum(work)
+    inner = np.searchsorted(done, np.arange(1, n) / n * done[-1]) if len(done) else []
+    return [0, *map(int, inner), len(work)]
 
 
 def find_partners(

@@ -129,7 +129,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         ----------
         baskets : Baskets, or a list of lists of items
             Where it is known what a basket was chosen from, its items compete with those that were refused when the
-            weights of the voices are learned, and not with the whole catalogue.
+            weights of the voices are learned, and not with the whole catalogue: for those who rank what is shown. Of
+            a whole catalogue next items are then ranked worse (docs/beyond.md); pass baskets without `offered` for it.
         sample_weight : array of float, optional
             Labels of baskets, for the kernel; the other voices learn from those above zero.
         negatives : optional

@@ -71,7 +71,7 @@ class Relevance:
         if not self.weights.theta.size:
             self.weights = Weights(self.kernel_alone(), np.eye(2 * self.n_features) * PRIOR)
         self._static = {  # log p does not depend on the basket
-            name: voice.probabilities_ for name, voice in self.voices.items() if isinstance(voice, Popularity)
+            name: np.log(voice.probabilities_) for name, voice in self.voices.items() if isinstance(voice, Popularity)
         }
 
     @property
@@ -104,7 +104,7 @@ class Relevance:
         f = 0
         for name, features in self.features.items():
             if name in self._static:
-                out += theta[:, f, None] * np.log(self._static[name])
+                out += theta[:, f, None] * self._static[name]
                 f += 1
                 continue
             _ask(self.voices[name], sets, scores, each=each)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
 from contradpp.dpp import compiled
@@ -64,8 +65,8 @@ class Rows(NamedTuple):
         """Only these entries."""
         if kept.all():
             return self
-        before = np.concatenate([[0], np.cumsum(kept)])
-        return Rows(before[self.indptr], self.columns[kept], self.values[kept])
+        gone_before = np.searchsorted(np.flatnonzero(~kept), self.indptr)
+        return Rows(self.indptr - gone_before, self.columns[kept], self.values[kept])
 
     def largest(self, n: int | None) -> Rows:
         """The n largest entries of every row; of equal ones those of the lower columns. None for all."""
@@ -134,7 +135,8 @@ class Labour:
         return Rows.of(self._regress(counts, diagonal.astype(np.float64), n_neighbours, n_jobs))
 
     def _count(self) -> Any:
-        return co_occurrences(self.train.sets, np.ones(self.train.n_baskets), self.train.n_items)
+        train = self.train
+        return co_occurrences(train.sets, np.ones(train.n_baskets), train.n_items, resolve_n_jobs(None))
 
     def _regress(self, counts: Array, diagonal: Array, n_neighbours: int, n_jobs: int) -> Any:
         return regress_on_neighbours(*self.together, counts, diagonal, n_neighbours, n_jobs)

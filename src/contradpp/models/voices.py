@@ -195,9 +195,9 @@ def restored_voices(
     labour = Labour(baskets)  # pairs are counted once for all
     for one in told:
         name, voice = str(one["name"]), _SAVED[one["model"]](**one["params"])
-        if f"voice.{name}.values" in tensors:
+        if isinstance(voice, RidgeNeighbours):
             parts = (tensors[f"voice.{name}.{part}"] for part in Rows._fields)
-            voice.take_rows(baskets, Rows.checked(baskets.n_items, *parts))  # type: ignore[attr-defined]
+            voice.take_rows(baskets, Rows.checked(baskets.n_items, *parts))
         else:
             voice.fit_by(labour)
         voices[name] = voice

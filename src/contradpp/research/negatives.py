@@ -55,7 +55,7 @@ SETUP = (
 
 def measure(task: Task, n_jobs: int | None) -> dict[str, Any]:
     """The metrics of a method, and those of every test choice, so that methods can be compared in pairs."""
-    train, test = experiments.split(task)
+    train, test = experiments.split(task, choices=True)
     part, held = train.split(VALIDATION, random_state=task.trial)
     test = test.subset((test.refused.sizes > 0) & (test.sizes > 0))  # else there is nothing to rank
     if test.n_baskets > MOST_ASKED:

@@ -6,6 +6,7 @@ So that a test can say whether a page is what was found.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from contradpp.research import figures
@@ -25,12 +26,13 @@ class Section(NamedTuple):
 
 
 TASKS = {
-    "next": Section("Next item", "ndcg", ("p10", "mpr")),
+    "next": Section("Next item", "ndcg", ("p1", "p10", "mpr")),
     "halves": Section("Half-hidden baskets", "recall", ("hit", "ndcg_half")),
     "sets": Section("Sets against random sets", "matched", ("uniform", "law_matched", "law_uniform")),
     "likelihood": Section("Log-likelihood of held-out baskets", "log_likelihood"),
 }
 ALL_TASKS = (*TASKS, "cost")
+BY_ALL_METRICS = [(f"Next item, {METRICS[metric].label}", metric) for metric in ("mpr", "p1", "p10", "ndcg")]
 HEADLINE = ("popularity", "itemknn-cosine", "itemknn", "ease", "als", "nonsymmetric", OURS)
 
 
@@ -44,7 +46,16 @@ def chapter(collected: Collected) -> Chapter:
 
 def beyond(collected: Collected) -> Chapter:
     """The columns and rows of the benchmark that docs/beyond.md is about."""
-    return chapter_of(summarise(collected), ("next", "likelihood", "cost"), BEYOND)
+    return beyond_of(summarise(collected))
+
+
+def beyond_of(summary: Summary) -> Chapter:
+    """Tables of these numbers; in words, what ours gains by every metric of next items, and by likelihood."""
+    whole = chapter_of(summary, ("next", "likelihood", "cost"), BEYOND)
+    return replace(
+        whole, setup=f"{how_it_was_run(summary)} {verdict(summary, ('next', 'likelihood'))}", plots=(),
+        findings=tuple(findings(summary, [*BY_ALL_METRICS, ("Log-likelihood", "log_likelihood")])),
+    )  # fmt: skip
 
 
 LADDER_METRICS = ("ndcg", "mpr", "matched", "log_likelihood")
@@ -109,7 +120,7 @@ def chapter_of(summary: Summary, tasks: Sequence[str] = ALL_TASKS, target: str =
         title="Results",
         setup="\n\n".join([how_it_was_run(summary), verdict(summary, asked), *portraits(summary)]),
         tables=(*(table for task in tasks for table in tables_of(task, summary)), losses(summary, asked)),
-        findings=tuple(findings(summary, asked)),
+        findings=tuple(findings(summary, [(TASKS[task].title, TASKS[task].main) for task in asked])),
         plots=(
             Plot("fit", "Quality (nDCG@10 of the next item) against the CPU seconds of a fit: up and to the left is "
                  "better; the line joins what nothing else beats in both.",
@@ -227,14 +238,13 @@ def points(summary: Summary, cost: str) -> dict[str, dict[str, tuple[float, floa
 # -- Sentences -----------------------------------------------------------------------------------------------
 
 
-def findings(summary: Summary, tasks: Sequence[str]) -> Iterator[str]:
-    """Of every task and column, whether ours is ahead of all others, and by how much; then what was refused."""
-    for task in tasks:
-        metric = TASKS[task].main
+def findings(summary: Summary, asked: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """By title and metric, and column, whether ours is ahead of all others, and by how much; then what was refused."""
+    for title, metric in asked:
         for label, column in summary.items():
             rows = {name: row for name, row in column["models"].items() if metric in row}
             if OURS in rows and len(rows) > 1:
-                yield f"{TASKS[task].title}, {label}: {_standing(rows, metric)}."
+                yield f"{title}, {label}: {_standing(rows, metric)}."
     for label, column in summary.items():
         for model, why in column["refused"].items():
             yield f"{MODELS[model].label} on {label}: refused ({why})."
@@ -321,6 +331,11 @@ def blocks(summary: Summary) -> dict[str, dict[str, str]]:
         "docs/benchmark.md": {"benchmark": whole.markdown(paths)},
         "README.md": {"headline": "\n\n".join([headline(summary), how_it_was_run(summary), verdict(summary)])},
     }
+
+
+def beyond_blocks(summary: Summary) -> dict[str, dict[str, str]]:
+    """As `blocks`, for the page on what goes beyond the paper."""
+    return {"docs/beyond.md": {BEYOND: beyond_of(summary).markdown({})}}
 
 
 def ladder_blocks(told: Summary) -> dict[str, dict[str, str]]:

@@ -27,6 +27,7 @@ from contradpp.serve.counters import Counters
 from contradpp.serve.gate import Gate, Refused, refusal
 from contradpp.serve.options import Limits, ServiceSettings
 from contradpp.serve.routes import router
+from contradpp.serve.served import Served
 from contradpp.serve.server import set_up_logs
 from contradpp.serve.service import Service
 
@@ -44,12 +45,14 @@ ASSETS = ("app.js", "api.js", "search.js", "map.js", "theme.js", "docs.js", "sty
 PAGES = {"/": "index.html", "/docs": "docs.html"} | {f"/{name}": name for name in ASSETS}
 
 
-def create_app(settings: ServiceSettings) -> FastAPI:
+def create_app(settings: ServiceSettings, served: Served | None = None) -> FastAPI:
     """The ASGI application that serves one model file.
 
     Parameters
     ----------
     settings : ServiceSettings
+    served : Served, optional
+        The model of that file, if it is open already.
 
     Examples
     --------
@@ -58,7 +61,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     True
     """
     counters = Counters([*(route.path for route in router.routes), *PAGES, "/openapi.json"])  # type: ignore[attr-defined]
-    service = Service(settings, counters)
+    service = Service(settings, counters, served)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Limits]]:
@@ -88,12 +91,12 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     return app
 
 
-def app_from_environment() -> FastAPI:
+def app_from_environment(served: Served | None = None) -> FastAPI:
     """The application of a worker process, told by its parent through the environment."""
     settings = ServiceSettings.from_environment()
     set_up_logs(access=settings.access_log)
     sys.setswitchinterval(SWITCH)
-    return create_app(settings)
+    return create_app(settings, served)
 
 
 async def answer_error(_: Request, error: Exception) -> Response:

@@ -62,11 +62,14 @@ class Search:
         self._rank = np.empty(len(weights), dtype=np.int64)
         self._by_weight = np.argsort(-weights, kind="stable")
         self._rank[self._by_weight] = np.arange(len(weights))
-        pairs = sorted((_fold(label), code) for code, called in enumerate(labels) for label in called)
-        self._labels = [label for label, _ in pairs]
-        self._codes = np.array([code for _, code in pairs], dtype=np.int64)
+        folded = [[_fold(label) for label in called] for called in labels]
+        flat = [label for called in folded for label in called]
+        codes = [code for code, called in enumerate(folded) for _ in called]
+        order = sorted(range(len(flat)), key=flat.__getitem__)
+        self._labels = [flat[place] for place in order]
+        self._codes = np.array([codes[place] for place in order], dtype=np.int64)
         # All names in one text, the weightiest first: a search is one scan that stops when it has enough.
-        ordered = ["\n".join(map(_fold, labels[code])) for code in self._by_weight.tolist()]
+        ordered = ["\n".join(folded[code]) for code in self._by_weight.tolist()]
         self._text = "\n".join(["", *ordered, ""])
         self._starts = np.cumsum([1, *(len(label) + 1 for label in ordered)])[:-1]
 

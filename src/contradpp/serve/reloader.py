@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from contradpp._threads import blas_threads
 from contradpp.errors import ContradppError, ModelFileError
 from contradpp.models.base import BaseDPP, load
 from contradpp.serve.served import Served
@@ -35,14 +36,17 @@ class Reloader:
     when the model file is bad.
     """
 
-    def __init__(self, path: str, *, n_jobs: int, tell: Callable[[str], None], spare: str | None = None) -> None:
+    def __init__(
+        self, path: str, *, n_jobs: int, tell: Callable[[str], None], spare: str | None = None,
+        served: Served | None = None,
+    ) -> None:  # fmt: skip
         self._path = path
         self._spare = spare
         self._tell = tell
         self._n_jobs = n_jobs
         self._seen: Stamp | None = None
         self._one_at_a_time = threading.Lock()
-        self.served: Served | None = None
+        self.served = served
         self.reloads = 0
         self.failures = 0
         self.error: str | None = None
@@ -75,18 +79,11 @@ class Reloader:
         version = _digest(path)
         if self.served is not None and self.served.version == version:
             return False
-        started = time.perf_counter()
-        log.info("loading model %s, %s bytes", version, f"{os.path.getsize(path):,}")
-        model = load(path)
-        model.n_jobs = self._n_jobs  # whatever the file says: its author does not know this machine
-        served = Served(model, version)
-        served.recommend([[served.items[0]]], 1)  # compiles or loads the kernels before the first request needs them
+        served = open_model(path, self._n_jobs, version)
         if self.served is not None:
             self.reloads += 1
             self._tell("model_reloads")
         self.served = served
-        seconds = time.perf_counter() - started
-        log.info("serving model %s: %s items, ready in %.1f s", version, f"{len(served.items):,}", seconds)
         return True
 
     def _keep_spare(self) -> None:
@@ -135,6 +132,23 @@ class Reloader:
         return Stamp(found.st_ino, found.st_mtime_ns, found.st_size)
 
 
+def open_model(path: str, n_jobs: int, version: str | None = None) -> Served:
+    """The model of a file, ready to answer on so many threads."""
+    version, started = version or _digest(path), time.perf_counter()
+    log.info("loading model %s, %s bytes", version, f"{os.path.getsize(path):,}")
+    with blas_threads(n_jobs):
+        model = load(path)
+        model.n_jobs = n_jobs  # whatever the file says: its author does not know this machine
+        served = Served(model, version)
+        served.recommend([[served.items[0]]], 1)  # compiles or loads the kernels before the first request needs them
+    seconds = time.perf_counter() - started
+    log.info("serving model %s: %s items, ready in %.1f s", version, f"{len(served.items):,}", seconds)
+    return served
+
+
 def _digest(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise ModelFileError(f"cannot read the model file {path}: {error.strerror or error}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -53,9 +54,12 @@ class Served:
         self.version = version
         self.loaded = datetime.now(UTC).isoformat(timespec="seconds")
         self.items: Vocabulary = model.items_
-        self.ids = Ids(self.items, model.item_shares())
-        self.probabilities = np.clip(model.marginals(), 0.0, 1.0)  # P(i ∈ Y)
-        self.search = Search([self._labels(item) for item in self.items], self.probabilities)
+        with ThreadPoolExecutor(1) as pool:
+            counting = pool.submit(model.marginals)  # compiled for the most part, so that words are sorted meanwhile
+            self.ids = Ids(self.items, model.item_shares())
+            labels = [self._labels(item) for item in self.items]
+            self.probabilities = np.clip(counting.result(), 0.0, 1.0)  # P(i ∈ Y)
+        self.search = Search(labels, self.probabilities)
         self._drawing = threading.Lock()
 
     def _labels(self, item: Hashable) -> list[str]:

@@ -9,16 +9,21 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.models.base import load
 from contradpp.serve.options import Limits, ServiceSettings, beyond_loopback
+from contradpp.serve.reloader import open_model
 
 try:
     import uvicorn
+    from uvicorn.importer import import_from_string
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from contradpp.serve.counters import SHARED
@@ -26,6 +31,7 @@ except ImportError as error:
     raise MissingExtraError("the service needs FastAPI and uvicorn: pip install 'contradpp[serve]'") from error
 
 log = logging.getLogger("contradpp.serve")
+APP = "contradpp.serve.app:app_from_environment"
 
 
 def run_server(settings: ServiceSettings, *, host: str = "127.0.0.1", port: int = 8000, workers: int = 1) -> None:
@@ -39,7 +45,6 @@ def run_server(settings: ServiceSettings, *, host: str = "127.0.0.1", port: int 
     workers : int
         Processes. Each holds a model of its own; one that dies is replaced while the others go on.
     """
-    load(settings.model)  # a bad file is better refused here than by every worker
     _check_feedback(settings.feedback)
     set_up_logs(access=settings.access_log)
     if beyond_loopback(host) and settings.token is None:
@@ -49,11 +54,18 @@ def run_server(settings: ServiceSettings, *, host: str = "127.0.0.1", port: int 
         if workers > 1:
             settings = replace(settings, shared_dir=stack.enter_context(tempfile.TemporaryDirectory()))
             os.environ[SHARED] = stack.enter_context(tempfile.TemporaryDirectory())
+            load(settings.model)  # a bad file is better refused here than by every worker
         os.environ.update(settings.to_environment())
-        uvicorn.run(
-            "contradpp.serve.app:app_from_environment", factory=True, host=host, port=port, workers=workers,
-            **uvicorn_options(settings.limits),
-        )  # fmt: skip
+        app: Any = APP if workers > 1 else _app_of_this_process(settings)
+        uvicorn.run(app, factory=True, host=host, port=port, workers=workers, **uvicorn_options(settings.limits))
+
+
+def _app_of_this_process(settings: ServiceSettings) -> Callable[[], Any]:
+    """What makes the application, with the model open; importing FastAPI takes long, too, and is done meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(open_model, settings.model, settings.n_jobs)
+        make = import_from_string(APP)
+        return partial(make, opening.result())
 
 
 def uvicorn_options(limits: Limits) -> dict[str, Any]:

@@ -60,12 +60,14 @@ class Lane:
 class Service:
     """The parts of a worker, and how work is done on them."""
 
-    def __init__(self, settings: ServiceSettings, counters: Counters) -> None:
+    def __init__(self, settings: ServiceSettings, counters: Counters, served: Served | None = None) -> None:
         self.settings = settings
         self.limits = settings.limits
         self.counters = counters
         spare = settings.shared_dir and os.path.join(settings.shared_dir, "last-good.safetensors")
-        self.reloader = Reloader(settings.model, n_jobs=settings.n_jobs, tell=counters.event, spare=spare)
+        self.reloader = Reloader(
+            settings.model, n_jobs=settings.n_jobs, tell=counters.event, spare=spare, served=served
+        )
         # Three lanes, so that a slow sample holds up neither suggestions nor feedback.
         self.quick = Lane(max(2, resolve_n_jobs(None)), "contradpp-serve", self.limits.pending)
         self.slow = Lane(1, "contradpp-slow", self.limits.pending)
