@@ -150,3 +150,18 @@ def test_of_many_codes_those_that_add_nothing_are_passed_over(monkeypatch):
     found = condition.scores_given_prefixes(kernel, codes, items)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(found[6], found[5], rtol=1e-12)  # the sixth is like the third
+
+
+def test_many_entries_of_a_symmetric_kernel_are_left_out_by_one_factorisation(monkeypatch):
+    kernel, sets = kernel_of("symmetric"), some_sets()
+    expected, found = np.empty((len(sets.indices), M)), np.empty((len(sets.indices), M))
+    condition.write_scores_without_each(kernel, sets, expected)
+    monkeypatch.setattr(condition, "MOST_LEFT_OUT", 12)
+    asked: list[int] = []
+    original = condition.scores_given
+    monkeypatch.setattr(
+        condition, "scores_given", lambda k, s, **more: (asked.extend(s.sizes.tolist()), original(k, s, **more))[1]
+    )
+    condition.write_scores_without_each(kernel, sets, found)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    assert max(asked) < 12

@@ -35,6 +35,8 @@ MOST_NUMBERS = 2**26
 RIDGE = 1e-6
 # Where 1/W_ii is further than this factor from L_ii, the closed form loses more than rounding: leave out one by one.
 NEARLY_DEPENDENT = 1e-6
+# Entries of a set of a symmetric kernel that are left out by a factorisation each, which never squares a condition.
+MOST_LEFT_OUT = 100
 # Items of which a dense matrix may be made for one answer.
 MOST_ELIMINATED = 2000
 # A tile of the products (rows × columns) stays in the cache of one core until it has been used.
@@ -272,12 +274,21 @@ def _eliminated(A: Array, least: Array) -> tuple[Array, NDArray[np.int64]]:
 def write_scores_without_each(kernel: Kernel, sets: Sets, out: Array) -> None:
     """Write `scores_given` of every set without each of its entries in turn (nnz, M), on the thread that asks.
 
-    With a skew part or a diagonal one factorisation per set is enough (docs/theory.md), but for sets that are nearly
-    dependent, with or without an entry.
+    With a skew part, or a diagonal and many entries, one factorisation per set is enough (docs/theory.md), but for
+    sets that are nearly dependent, with or without an entry.
     """
-    if kernel.symmetric:
-        out[:] = scores_given(kernel, without_each(sets))
+    if not kernel.symmetric:
+        _write_by_inverses(kernel, sets, out)
         return
+    many = (sets.sizes > MOST_LEFT_OUT) & kernel.has_diagonal
+    few = take_sets(sets, np.flatnonzero(~many))
+    out[~np.repeat(many, sets.sizes)] = scores_given(kernel, without_each(few))
+    for s in np.flatnonzero(many).tolist():
+        one = take_sets(sets, np.array([s]))
+        _write_by_inverses(kernel, one, out[sets.indptr[s] : sets.indptr[s + 1]])
+
+
+def _write_by_inverses(kernel: Kernel, sets: Sets, out: Array) -> None:
     norms = kernel.squared_norms
     given = factor.inverses(kernel, sets, ridge=RIDGE, n_jobs=1)
     with np.errstate(divide="ignore"):
