@@ -56,3 +56,10 @@ def test_half_a_character_is_written_out(tmp_path, capfd):
         out, err = capfd.readouterr()
         assert ended.value.code == 0, err
         assert "\\ud800" in out
+
+
+def test_a_key_that_is_there_twice_is_no_basket(tmp_path):
+    path = tmp_path / "twins.jsonl"
+    path.write_text('{"items": ["a", "b"]}\n{"items": ["a", "b"], "items": ["c"]}\n')
+    with pytest.raises(DataError, match="line 2: not valid JSON: the key 'items' is there twice"):
+        cd.read_baskets(path)

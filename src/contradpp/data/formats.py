@@ -112,7 +112,7 @@ def read_jsonl(text: Text, assembler: Assembler, told: Told) -> Layout | None:
 
 def _parsed(number: int, line: str) -> Any:
     try:
-        value = json.loads(line, parse_constant=_refuse_constant)
+        value = json.loads(line, parse_constant=_refuse_constant, object_pairs_hook=_without_twins)
     except (ValueError, RecursionError) as error:
         hint = " (each line must be a whole JSON value)" if len(line.strip()) < 3 else ""
         raise BadRow(number, f"not valid JSON: {error}{hint}") from None
@@ -123,6 +123,15 @@ def _parsed(number: int, line: str) -> Any:
 
 def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object, unless a key is there twice, of which JSON readers keep the last without a word."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+    return value
 
 
 def _json_layout(value: Any, told: Told, where: str) -> Layout | None:
