@@ -87,6 +87,15 @@ def test_so_are_those_that_a_user_passes():
         cd.baselines.Popularity(smoothing=1e308).fit(BASKETS)
 
 
+@pytest.mark.parametrize("n_known", [0, -1, 7, 2**70])
+def test_voices_know_no_more_items_than_there_are(crafted, n_known):
+    def change(tensors, info):
+        info["newcomers"] = {"n_known": n_known, "fade": 0.0, "n_fitted": 6, "rank": None}
+
+    with pytest.raises(ModelFileError, match="its voices know"):
+        crafted(change)
+
+
 def test_an_item_of_which_the_share_underflows_is_explained(crafted):
     def change(tensors, info):
         tensors["theta"] = tensors["theta"] * 0.0

@@ -522,7 +522,10 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             kernel = type(estimator)(**estimator.get_params())
             params = cls._own_params({name: info["params"].get(name) for name in ("n_jobs", "random_state")})
             items, late = estimator.items_, info.get("newcomers")
-            voiced = items if late is None else items.subset(range(int(late["n_known"])))
+            n_known = len(items) if late is None else int(late["n_known"])
+            if not 0 < n_known <= len(items):
+                raise ParameterError(f"its voices know {n_known} items of {len(items)}")
+            voiced = items if late is None else items.subset(range(n_known))
             baskets = Baskets(tensors["baskets.indptr"], tensors["baskets.indices"], voiced)
             voices, relevance = restored_voices(tensors, info["voices"], baskets)
             model = cls(kernel, relevance, **params)
