@@ -171,3 +171,15 @@ def test_a_new_item_is_not_promised_more_than_a_kernel_holds(featured):
     model = featured(change)
     with pytest.raises(ParameterError, match="more sales than a kernel can hold"):
         model.add_items(["rice"], pd.DataFrame({"brand": {"rice": "y"}}))
+
+
+@pytest.mark.parametrize("fade", [-1.0, float("nan"), float("inf")])
+def test_what_is_known_of_new_items_fades_by_a_number(tmp_path, fade):
+    brands = dict.fromkeys(["tea", "milk", "sugar"], "x") | dict.fromkeys(["pasta", "sauce", "cheese"], "y")
+    model = cd.ConditionalDPP(cd.NonsymmetricDPP(n_components=2, max_iter=1), random_state=0)
+    model.fit(BASKETS, item_features=pd.DataFrame({"brand": brands})).save(tmp_path / "whole.safetensors")
+    tensors, info = persist.read_model(tmp_path / "whole.safetensors")
+    info["newcomers"]["fade"] = fade
+    persist.write_model(tmp_path / "crafted.safetensors", tensors, info)
+    with pytest.raises(ModelFileError, match="fades by"):
+        cd.load(tmp_path / "crafted.safetensors")

@@ -116,6 +116,8 @@ class Newcomers:
         n_known = int(told["n_known"])
         rank = float("nan") if told["rank"] is None else float(told["rank"])
         judgement = Judgement(theta, steadying, float(told["fade"]), int(told["n_fitted"]), rank)
+        if not 0 <= judgement.fade < np.inf:
+            raise ValueError(f"what it knows of new items fades by {judgement.fade}")
         steady, alone = judgement.shares(counts)
         steady[n_known:] = 0.0  # of items that no voice knows yet
         codes = np.flatnonzero((steady > 0) | (alone > 0))
