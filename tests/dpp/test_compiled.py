@@ -171,3 +171,27 @@ def test_what_is_cached_is_out_of_date_when_any_file_of_kernels_has_changed(monk
     name, changed, size = STAMP[3]
     monkeypatch.setattr(decorators, "STAMP", (*STAMP[:3], (name, changed + 1.0, size), *STAMP[4:]))
     assert key != cache._index_key((), codegen)
+
+
+def test_code_is_read_when_none_is_being_written(monkeypatch):
+    cache, told = SharedCache(blocks.padded.py_func), []
+
+    def save(self, sig, data):
+        told.append("index")
+        time.sleep(0.2)
+        told.append("code")
+
+    monkeypatch.setattr(FunctionCache, "save_overload", save)
+    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: told.append("read"))
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(cache.save_overload, (), None)
+        while not told:
+            time.sleep(0.01)
+        pool.submit(cache.load_overload, (), None).result()
+    assert told == ["index", "code", "read"]
+
+
+def test_a_cache_that_no_one_has_written_to_is_read_without_a_lock(monkeypatch, tmp_path):
+    monkeypatch.setattr(SharedCache, "cache_path", str(tmp_path / "none"))
+    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: "nothing")
+    assert SharedCache(blocks.padded.py_func).load_overload((), None) == "nothing"

@@ -15,9 +15,12 @@ every kind of argument, not to machine code, and not optimised, as that is done 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -88,21 +91,49 @@ class SharedCache(FunctionCache):  # type: ignore[misc, unused-ignore]
     """The compiled forms of an entry on disk, which several processes may add to.
 
     Numba numbers their files by what the index lists: two processes that add one each at the same time would take the
-    same number, and then find each other's code.
+    same number, and then find each other's code. It writes the index before the code: a process that reads in between
+    would find code of that number that is out of date. Beside it stands an empty file whose name says what was compiled
+    from which sources, so that one look is enough.
     """
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self._what = f"{function.__module__}.{function.__qualname__}"
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write one, alone."""
-        folder = Path(self.cache_path)
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "contradpp.lock").open("w") as lock:
-            if fcntl is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+        Path(self.cache_path).mkdir(parents=True, exist_ok=True)
+        with self._locked("w"):
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+            self._mark.touch()
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Read one, while none is written."""
+        with self._locked("r"):
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def _locked(self, mode: str) -> Iterator[None]:
+        with ExitStack() as stack:
+            with suppress(OSError):  # nothing was ever written, or there are no locks on such a disk
+                lock = stack.enter_context((Path(self.cache_path) / "contradpp.lock").open(mode))
+                if fcntl is not None:
+                    fcntl.flock(lock, fcntl.LOCK_EX if mode == "w" else fcntl.LOCK_SH)  # until the file is closed
+            yield
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         key: Any = super()._index_key
         return (*key(sig, codegen), STAMP)
+
+    @property
+    def _mark(self) -> Path:
+        made_of = repr((STAMP, numba.__version__, sys.version_info[:2])).encode()
+        return Path(self.cache_path) / f"{self._what}.{hashlib.sha256(made_of).hexdigest()[:16]}"
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether a form of the entry is on disk that is not out of date."""
+        return self._mark.exists()
 
 
 class Entry(CPUDispatcher):  # type: ignore[misc, unused-ignore]
@@ -110,7 +141,12 @@ class Entry(CPUDispatcher):  # type: ignore[misc, unused-ignore]
 
     def enable_caching(self) -> None:
         """Keep what is compiled on disk."""
-        self._cache = SharedCache(self.py_func)  # type: ignore[no-untyped-call]
+        self._cache = SharedCache(self.py_func)
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether someone has compiled it on this machine, for arguments of whatever types."""
+        return self._cache.at_hand
 
 
 def entry(function: F) -> F:
