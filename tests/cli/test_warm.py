@@ -59,20 +59,20 @@ def started(monkeypatch):
 
 
 def test_another_process_compiles_ahead_and_is_ended(started):
-    with warm.compiling_ahead(warm.WHOLE):
-        assert started == ["the default model"]
-    with pytest.raises(KeyboardInterrupt), warm.compiling_ahead(warm.REST):
+    with warm.compiling_ahead(warm.DEMO):
+        assert started == ["demo"]
+    with pytest.raises(KeyboardInterrupt), warm.compiling_ahead(warm.FIT):
         raise KeyboardInterrupt
-    assert started == ["the default model", "ended", "the rest of the default model", "ended"]
+    assert started == ["demo", "ended", "fit", "ended"]
 
 
 def test_it_does_not_where_that_is_of_no_use(started, monkeypatch):
     monkeypatch.setattr(warm, "resolve_n_jobs", lambda _: 1)
-    with warm.compiling_ahead(warm.REST):
+    with warm.compiling_ahead(warm.FIT):
         assert started == []
     monkeypatch.setattr(warm, "resolve_n_jobs", lambda _: 2)
     monkeypatch.setattr(warm, "_at_hand", lambda: True)
-    with warm.compiling_ahead(warm.REST):
+    with warm.compiling_ahead(warm.FIT):
         assert started == []
 
 
@@ -81,13 +81,11 @@ def test_a_system_without_processes_is_no_reason_to_fail(started, monkeypatch):
         raise PermissionError
 
     monkeypatch.setattr(warm.subprocess, "Popen", refuse)
-    with warm.compiling_ahead(warm.REST):
+    with warm.compiling_ahead(warm.FIT):
         pass
 
 
-@pytest.mark.parametrize(
-    ("model", "asked"), [("conditional", ["the rest of the default model", "ended"]), ("lowrank", [])]
-)
+@pytest.mark.parametrize(("model", "asked"), [("conditional", ["fit", "ended"]), ("lowrank", [])])
 def test_fit_lets_another_process_compile_for_the_default_model(call, started, tmp_path, model, asked):
     (tmp_path / "shop.csv").write_text("tea,milk\npasta,sauce\n" * 30)
     done = call("fit", tmp_path / "shop.csv", "-o", tmp_path / "model", "--model", model, "--max-iter", 1)
@@ -99,11 +97,11 @@ def test_a_fit_that_fails_leaves_no_process(call, started, tmp_path, monkeypatch
     (tmp_path / "shop.csv").write_text("tea,milk\npasta,sauce\n" * 30)
     monkeypatch.setattr("contradpp.cli.fit.train", lambda _: 1 / 0)
     assert call("fit", tmp_path / "shop.csv", "-o", tmp_path / "model").code == 1
-    assert started == ["the rest of the default model", "ended"]
+    assert started == ["fit", "ended"]
 
 
 def test_what_was_compiled_is_at_hand_until_a_kernel_is_edited(monkeypatch):
-    assert CliRunner().invoke(warm.warm, ["--only", warm.WHOLE]).exit_code == 0
+    assert CliRunner().invoke(warm.warm, ["--only", "the default model"]).exit_code == 0
     assert warm._at_hand()
     monkeypatch.setattr(decorators, "STAMP", ("edited",))
     assert not warm._at_hand()
@@ -134,6 +132,6 @@ def test_all_that_fit_needs_after_training_is_compiled_ahead():
         done = subprocess.run([sys.executable, "-c", FORMS.format(lines)], capture_output=True, text=True, check=True)
         return set(json.loads(done.stdout))
 
-    left = forms(FIT) - forms("warm.ALONE[warm.REST]()")
+    left = forms(FIT) - forms("warm.ALONE[warm.FIT]()")
     assert {form.partition(".")[0] for form in left} <= {"gradients", "sums", "steps", "draws"}, left
     assert any(form.startswith("gradients.conditional_gradients") for form in left)

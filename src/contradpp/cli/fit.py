@@ -32,7 +32,7 @@ from contradpp.cli.output import (
     write_text,
 )
 from contradpp.cli.run import Run, judge, prepare, train
-from contradpp.cli.warm import REST, compiling_ahead
+from contradpp.cli.warm import FIT, compiling_ahead
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ConvergenceError
 from contradpp.report.measured import KS, Example, Measured, explained
@@ -81,7 +81,7 @@ def fit(
     comment = f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {output.stem}.toml"
     settings = as_toml(repeatable(run, data, files), ctx.command, comment=comment)
     if run.name == CONDITIONAL and run.cluster is None:
-        ctx.with_resource(compiling_ahead(REST))  # until the command ends, however it ends
+        ctx.with_resource(compiling_ahead(FIT))  # until the command ends, however it ends
     try:
         train(run)
     except (KeyboardInterrupt, ConvergenceError) as stop:

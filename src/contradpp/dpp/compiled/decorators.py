@@ -19,6 +19,7 @@ import hashlib
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -40,6 +41,7 @@ log = logging.getLogger("contradpp")
 
 # Reassociation lets sums run in vector registers; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
+LONGEST = 60.0  # seconds in which another process compiles a kernel: beyond, we do not wait for it
 OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
@@ -99,6 +101,7 @@ class SharedCache(FunctionCache):  # type: ignore[misc, unused-ignore]
     def __init__(self, function: Any) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
         self._what = f"{function.__module__}.{function.__qualname__}"
+        self._turn = ExitStack()
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write one, alone."""
@@ -108,9 +111,36 @@ class SharedCache(FunctionCache):  # type: ignore[misc, unused-ignore]
             self._mark.touch()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Read one, while none is written."""
+        """Read one, while none is written; where there is none, it is the caller's turn to compile it."""
+        found = self._load(sig, target_context)
+        if found is None and self._wait_for_turn():
+            found = self._load(sig, target_context)
+        return found
+
+    def end_turn(self) -> None:
+        """Let others compile this kernel, if it was our turn."""
+        self._turn.close()
+
+    def _load(self, sig: Any, target_context: Any) -> Any:
         with self._locked("r"):
             return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+    def _wait_for_turn(self) -> bool:
+        """Wait while another process compiles this kernel, no longer than that can take; whether there was one."""
+        if fcntl is None:
+            return False
+        until, waited = time.monotonic() + LONGEST, False
+        with suppress(OSError):  # compiled twice where it cannot be locked
+            Path(self.cache_path).mkdir(parents=True, exist_ok=True)
+            lock = self._turn.enter_context((Path(self.cache_path) / f"{self._what}.lock").open("w"))
+            while time.monotonic() < until:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the file is closed, or the process ends
+                    break
+                except BlockingIOError:
+                    waited = True
+                    time.sleep(0.05)
+        return waited
 
     @contextmanager
     def _locked(self, mode: str) -> Iterator[None]:
@@ -142,6 +172,13 @@ class Entry(CPUDispatcher):  # type: ignore[misc, unused-ignore]
     def enable_caching(self) -> None:
         """Keep what is compiled on disk."""
         self._cache = SharedCache(self.py_func)
+
+    def compile(self, sig: Any) -> Any:
+        """The machine code for arguments of these types, from the disk if it is there."""
+        try:
+            return super().compile(sig)
+        finally:
+            self._cache.end_turn()
 
     @property
     def at_hand(self) -> bool:
