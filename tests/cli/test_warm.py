@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 from click.testing import CliRunner
 
 from contradpp.cli import warm
+from contradpp.dpp.compiled import decorators
 
 
-@pytest.mark.parametrize("name", warm.JOBS)
+@pytest.mark.parametrize("name", warm.ALONE)
 def test_every_job_runs(name):
     done = CliRunner().invoke(warm.warm, ["--only", name])
     assert done.exit_code == 0, done.output
@@ -27,24 +32,106 @@ def test_the_jobs_run_in_processes_and_a_failure_is_named(monkeypatch):
     assert "could not compile other models" in done.output
 
 
-def test_another_process_compiles_ahead_where_nothing_is_compiled(monkeypatch, tmp_path):
-    started = []
+class Process:
+    """What stands for another process: it notes what was asked of it."""
 
-    class Process:
-        def __init__(self, command, **told):
-            started.append(command[-1])
+    asked: list[str] = []
 
-        def terminate(self):
-            started.append("ended")
+    def __init__(self, command, **told):
+        self.asked.append(command[-1])
+        assert told.keys() == {"stdin", "stdout", "stderr"}
 
-        def wait(self):
-            """It has ended."""
+    def terminate(self):
+        self.asked.append("ended")
 
+    def wait(self):
+        """It has ended."""
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What other processes are asked to do on a machine of two cores where nothing is compiled."""
+    monkeypatch.setattr(Process, "asked", [])
     monkeypatch.setattr(warm.subprocess, "Popen", Process)
     monkeypatch.setattr(warm, "_at_hand", lambda: False)
-    with warm.compiling_ahead():
-        assert started == ["the default model"]
-    assert started[-1] == "ended"
-    monkeypatch.undo()
-    CliRunner().invoke(warm.warm, ["--only", "the default model"])
+    monkeypatch.setattr(warm, "resolve_n_jobs", lambda _: 2)
+    return Process.asked
+
+
+def test_another_process_compiles_ahead_and_is_ended(started):
+    with warm.compiling_ahead(warm.DEMO):
+        assert started == ["demo"]
+    with pytest.raises(KeyboardInterrupt), warm.compiling_ahead(warm.FIT):
+        raise KeyboardInterrupt
+    assert started == ["demo", "ended", "fit", "ended"]
+
+
+def test_it_does_not_where_that_is_of_no_use(started, monkeypatch):
+    monkeypatch.setattr(warm, "resolve_n_jobs", lambda _: 1)
+    with warm.compiling_ahead(warm.FIT):
+        assert started == []
+    monkeypatch.setattr(warm, "resolve_n_jobs", lambda _: 2)
+    monkeypatch.setattr(warm, "_at_hand", lambda: True)
+    with warm.compiling_ahead(warm.FIT):
+        assert started == []
+
+
+def test_a_system_without_processes_is_no_reason_to_fail(started, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError
+
+    monkeypatch.setattr(warm.subprocess, "Popen", refuse)
+    with warm.compiling_ahead(warm.FIT):
+        pass
+
+
+@pytest.mark.parametrize(("model", "asked"), [("conditional", ["fit", "ended"]), ("lowrank", [])])
+def test_fit_lets_another_process_compile_for_the_default_model(call, started, tmp_path, model, asked):
+    (tmp_path / "shop.csv").write_text("tea,milk\npasta,sauce\n" * 30)
+    done = call("fit", tmp_path / "shop.csv", "-o", tmp_path / "model", "--model", model, "--max-iter", 1)
+    assert done.code == 0, done.err
+    assert started == asked
+
+
+def test_a_fit_that_fails_leaves_no_process(call, started, tmp_path, monkeypatch):
+    (tmp_path / "shop.csv").write_text("tea,milk\npasta,sauce\n" * 30)
+    monkeypatch.setattr("contradpp.cli.fit.train", lambda _: 1 / 0)
+    assert call("fit", tmp_path / "shop.csv", "-o", tmp_path / "model").code == 1
+    assert started == ["fit", "ended"]
+
+
+def test_what_was_compiled_is_at_hand_until_a_kernel_is_edited(monkeypatch):
+    assert CliRunner().invoke(warm.warm, ["--only", "the default model"]).exit_code == 0
     assert warm._at_hand()
+    monkeypatch.setattr(decorators, "STAMP", ("edited",))
+    assert not warm._at_hand()
+
+
+# The kernels of a process and the types that each was called with, after some lines.
+FORMS = """
+import json, sys
+from contradpp.cli import warm
+from contradpp.dpp import compiled
+{}
+kernels = {{f"{{module}}.{{name}}": kernel for module in compiled.__all__
+           for name, kernel in vars(getattr(compiled, module)).items() if hasattr(kernel, "at_hand")}}
+print(json.dumps([f"{{name}}{{form}}" for name, kernel in kernels.items() for form in kernel.signatures]))
+"""
+FIT = """
+import contradpp as cd
+shop = cd.datasets.load("grocer", n_baskets=1500, random_state=0)
+train, test = shop.split(0.1, random_state=0)
+model = cd.ConditionalDPP(cd.NonsymmetricDPP(max_iter=2), random_state=0).fit(train)
+cd.evaluate(model, test, train=train)
+model.recommend([shop.items[0]])
+"""
+
+
+def test_all_that_fit_needs_after_training_is_compiled_ahead():
+    def forms(lines: str) -> set[str]:
+        done = subprocess.run([sys.executable, "-c", FORMS.format(lines)], capture_output=True, text=True, check=True)
+        return set(json.loads(done.stdout))
+
+    left = forms(FIT) - forms("warm.ALONE[warm.FIT]()")
+    assert {form.partition(".")[0] for form in left} <= {"gradients", "sums", "steps", "draws"}, left
+    assert any(form.startswith("gradients.conditional_gradients") for form in left)

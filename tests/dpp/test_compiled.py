@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numba.core.caching import FunctionCache
+from numba.core.errors import TypingError
 
 import contradpp
 from contradpp.data.sets import EMPTY, Sets, pointers
@@ -171,3 +172,70 @@ def test_what_is_cached_is_out_of_date_when_any_file_of_kernels_has_changed(monk
     name, changed, size = STAMP[3]
     monkeypatch.setattr(decorators, "STAMP", (*STAMP[:3], (name, changed + 1.0, size), *STAMP[4:]))
     assert key != cache._index_key((), codegen)
+
+
+def test_code_is_read_when_none_is_being_written(monkeypatch):
+    cache, told = SharedCache(blocks.padded.py_func), []
+
+    def save(self, sig, data):
+        told.append("index")
+        time.sleep(0.2)
+        told.append("code")
+
+    monkeypatch.setattr(FunctionCache, "save_overload", save)
+    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: told.append("read") or "code")
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(cache.save_overload, (), None)
+        while not told:
+            time.sleep(0.01)
+        pool.submit(cache.load_overload, (), None).result()
+    assert told == ["index", "code", "read"]
+
+
+def test_a_cache_that_no_one_has_written_to_is_read_without_a_lock(monkeypatch, tmp_path):
+    monkeypatch.setattr(SharedCache, "cache_path", str(tmp_path / "none"))
+    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: "nothing")
+    assert SharedCache(blocks.padded.py_func).load_overload((), None) == "nothing"
+
+
+def test_a_kernel_is_compiled_by_one_process_while_others_wait_for_it(monkeypatch, tmp_path):
+    """Two caches of one kernel stand for two processes: their locks hold each other off."""
+    monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
+    written, told = [], []
+    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: written[0] if written else None)
+    monkeypatch.setattr(FunctionCache, "save_overload", lambda *_: written.append("code"))
+    one, other = (SharedCache(blocks.padded.py_func) for _ in range(2))
+    assert one.load_overload((), None) is None
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lambda: told.append(other.load_overload((), None)))
+        time.sleep(0.2)
+        assert told == []
+        one.save_overload((), None)
+        one.end_turn()
+        waiting.result(10)
+    other.end_turn()
+    assert told == ["code"]
+
+
+def test_no_one_waits_for_ever_or_for_a_process_that_failed(monkeypatch, tmp_path):
+    monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
+    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: None)
+    monkeypatch.setattr(decorators, "LONGEST", 0.2)
+    one, other = (SharedCache(blocks.padded.py_func) for _ in range(2))
+    assert one.load_overload((), None) is None
+    started = time.monotonic()
+    assert other.load_overload((), None) is None  # compiled twice
+    assert 0.1 < time.monotonic() - started < 5
+    other.end_turn()
+    one.end_turn()
+    assert not other._wait_for_turn()
+    other.end_turn()
+
+
+def test_a_kernel_that_cannot_be_compiled_holds_up_no_one(monkeypatch, tmp_path):
+    monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
+    with pytest.raises(TypingError):
+        sums.number_rows.compile((decorators.types.unicode_type,) * 4)
+    other = SharedCache(sums.number_rows.py_func)
+    assert not other._wait_for_turn()
+    other.end_turn()

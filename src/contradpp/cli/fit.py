@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from contradpp import __version__
-from contradpp.cli.fit_options import KNOBS, OPTIONS, FitCommand, as_toml, fit_options
+from contradpp.cli.fit_options import CONDITIONAL, KNOBS, OPTIONS, FitCommand, as_toml, fit_options
 from contradpp.cli.output import (
     Column,
     busy,
@@ -32,6 +32,7 @@ from contradpp.cli.output import (
     write_text,
 )
 from contradpp.cli.run import Run, judge, prepare, train
+from contradpp.cli.warm import FIT, compiling_ahead
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ConvergenceError
 from contradpp.report.measured import KS, Example, Measured, explained
@@ -79,6 +80,8 @@ def fit(
         introduce(run, data)
     comment = f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {output.stem}.toml"
     settings = as_toml(repeatable(run, data, files), ctx.command, comment=comment)
+    if run.name == CONDITIONAL and run.cluster is None:
+        ctx.with_resource(compiling_ahead(FIT))  # until the command ends, however it ends
     try:
         train(run)
     except (KeyboardInterrupt, ConvergenceError) as stop:

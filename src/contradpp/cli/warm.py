@@ -8,19 +8,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
+import numpy as np
 
 import contradpp as cd
+from contradpp._threads import resolve_n_jobs
 from contradpp.cli.output import busy, json_option, show_json
 from contradpp.dpp import compiled
+from contradpp.models.rows import Labour
 
 
 def _shop() -> cd.Baskets:
-    return cd.datasets.load("grocer", n_baskets=600, random_state=0)
+    return cd.datasets.load("grocer", n_baskets=1500, random_state=0)  # enough to learn slates from
 
 
 def _learn() -> None:
@@ -28,6 +30,21 @@ def _learn() -> None:
     shop = _shop()
     model = cd.ConditionalDPP(cd.NonsymmetricDPP(4, 4, max_iter=2), random_state=0).fit(shop)
     model.explain([shop.items[0]], shop.items[1])
+    _ask(model, shop)
+
+
+def _after_training() -> None:
+    """What `fit` does after training, for which half of its time goes into one kernel: what takes longest first."""
+    cd.rerank([0, 1], [1.0, 0.5], vectors=np.eye(2, dtype=np.float32))
+    _compare()
+    shop = _shop()
+    skew = np.zeros((shop.n_items, shop.n_items))
+    skew[0, 1], skew[1, 0] = 0.1, -0.1
+    kernel = cd.NonsymmetricDPP.from_factors(
+        np.eye(shop.n_items, 2), S=skew, items=shop.items, diagonal=np.ones(shop.n_items)
+    )
+    model = cd.ConditionalDPP(random_state=0)
+    model.learn_voices(kernel, shop.subset(range(200)), Labour(shop), Labour(shop))
     _ask(model, shop)
 
 
@@ -53,14 +70,27 @@ def _compare() -> None:
         cd.evaluate(model.fit(shop), shop.subset(range(50)))
 
 
+def _show() -> None:
+    """What `demo` needs after two other models, which it learns first and compares at the end."""
+    _learn()
+    _compare()
+    shop = _shop()
+    rng = np.random.default_rng(0)
+    symmetric = cd.LowRankDPP.from_factors(rng.normal(size=(shop.n_items, 40)), items=shop.items)
+    cd.evaluate(symmetric, shop.subset(range(50)))
+
+
 JOBS: dict[str, Callable[[], None]] = {
     "the default model": _learn, "other models": _compare,
     "dynamic negatives": lambda: _learn_by("dynamic"), "the exact objective": lambda: _learn_by("exact"),
 }  # fmt: skip
+# What another process compiles while `fit` and `demo` are at work.
+FIT, DEMO = "fit", "demo"
+ALONE = JOBS | {FIT: _after_training, DEMO: _show}
 
 
 @click.command()
-@click.option("--only", type=click.Choice(list(JOBS)), hidden=True)
+@click.option("--only", type=click.Choice(list(ALONE)), hidden=True)
 @click.option("--n-jobs", type=click.IntRange(1), help="Processes at a time; as many as cores if left out.")
 @json_option
 def warm(only: str | None, n_jobs: int | None, as_json: bool) -> None:
@@ -70,7 +100,7 @@ def warm(only: str | None, n_jobs: int | None, as_json: bool) -> None:
     beside the package, or in your own cache folder where that cannot be written to.
     """
     if only is not None:
-        JOBS[only]()
+        ALONE[only]()
         return
     started = time.perf_counter()
     with busy("Compiling ..."), ThreadPoolExecutor(n_jobs or os.cpu_count() or 1) as pool:
@@ -93,20 +123,27 @@ def _command(name: str) -> list[str]:
 
 
 @contextmanager
-def compiling_ahead() -> Iterator[None]:
-    """Compile the kernels of the default model in another process meanwhile, if no one has done that yet."""
-    if _at_hand():
-        yield
-        return
-    ahead = subprocess.Popen(_command(next(iter(JOBS))), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def compiling_ahead(job: str) -> Iterator[None]:
+    """Let another process compile meanwhile what is needed later, unless that is at hand, or there is one core."""
+    ahead = None
+    if resolve_n_jobs(None) > 1 and not _at_hand():
+        with suppress(OSError):  # a system that allows no processes
+            quiet = subprocess.DEVNULL
+            ahead = subprocess.Popen(_command(job), stdin=quiet, stdout=quiet, stderr=quiet)
     try:
         yield
     finally:
-        ahead.terminate()
-        ahead.wait()
+        if ahead is not None:
+            ahead.terminate()
+            ahead.wait()
 
 
 def _at_hand() -> bool:
-    """Whether the default model has been learned here before: no other compiles this kernel."""
-    kernel: Any = compiled.relevance.add_feature
-    return any(Path(kernel.stats.cache_path).glob("relevance.*.nbi"))
+    """Whether the default model has been learned and asked here before."""
+    kernels: Any = compiled
+    return all(
+        kernel.at_hand
+        for kernel in (
+            kernels.gradients.conditional_gradients, kernels.votes.count_votes, kernels.ranks.best_of_rows,
+        )
+    )  # fmt: skip

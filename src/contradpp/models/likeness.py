@@ -83,7 +83,7 @@ class Likeness:
         if self.categories:
             parts.append(_directions(items) * np.float32(np.sqrt(self.categories)))
         if not parts:
-            return slates.Vectors.none()._replace(table=np.zeros((kernel.n_items, 1)), scales=np.ones(kernel.n_items))
+            return slates.Vectors(np.zeros((kernel.n_items, 1), dtype=np.float32), np.ones(kernel.n_items))
         return slates.Vectors(np.ascontiguousarray(np.hstack(parts)), np.ones(kernel.n_items))
 
     def enlarged(self, n_items: int, mix: Any = None) -> Likeness:

@@ -15,9 +15,13 @@ every kind of argument, not to machine code, and not optimised, as that is done 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -37,6 +41,7 @@ log = logging.getLogger("contradpp")
 
 # Reassociation lets sums run in vector registers; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
+LONGEST = 60.0  # seconds in which another process compiles a kernel: beyond, we do not wait for it
 OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
@@ -88,21 +93,77 @@ class SharedCache(FunctionCache):  # type: ignore[misc, unused-ignore]
     """The compiled forms of an entry on disk, which several processes may add to.
 
     Numba numbers their files by what the index lists: two processes that add one each at the same time would take the
-    same number, and then find each other's code.
+    same number, and then find each other's code. It writes the index before the code: a process that reads in between
+    would find code of that number that is out of date. Beside it stands an empty file whose name says what was compiled
+    from which sources, so that one look is enough.
     """
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self._what = f"{function.__module__}.{function.__qualname__}"
+        self._turn = ExitStack()
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write one, alone."""
-        folder = Path(self.cache_path)
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "contradpp.lock").open("w") as lock:
-            if fcntl is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+        Path(self.cache_path).mkdir(parents=True, exist_ok=True)
+        with self._locked("w"):
             super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+            self._mark.touch()
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Read one, while none is written; where there is none, it is the caller's turn to compile it."""
+        found = self._load(sig, target_context)
+        if found is None and self._wait_for_turn():
+            found = self._load(sig, target_context)
+        return found
+
+    def end_turn(self) -> None:
+        """Let others compile this kernel, if it was our turn."""
+        self._turn.close()
+
+    def _load(self, sig: Any, target_context: Any) -> Any:
+        with self._locked("r"):
+            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+    def _wait_for_turn(self) -> bool:
+        """Wait while another process compiles this kernel, no longer than that can take; whether there was one."""
+        if fcntl is None:
+            return False
+        until, waited = time.monotonic() + LONGEST, False
+        with suppress(OSError):  # compiled twice where it cannot be locked
+            Path(self.cache_path).mkdir(parents=True, exist_ok=True)
+            lock = self._turn.enter_context((Path(self.cache_path) / f"{self._what}.lock").open("w"))
+            while time.monotonic() < until:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the file is closed, or the process ends
+                    break
+                except BlockingIOError:
+                    waited = True
+                    time.sleep(0.05)
+        return waited
+
+    @contextmanager
+    def _locked(self, mode: str) -> Iterator[None]:
+        with ExitStack() as stack:
+            with suppress(OSError):  # nothing was ever written, or there are no locks on such a disk
+                lock = stack.enter_context((Path(self.cache_path) / "contradpp.lock").open(mode))
+                if fcntl is not None:
+                    fcntl.flock(lock, fcntl.LOCK_EX if mode == "w" else fcntl.LOCK_SH)  # until the file is closed
+            yield
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         key: Any = super()._index_key
         return (*key(sig, codegen), STAMP)
+
+    @property
+    def _mark(self) -> Path:
+        made_of = repr((STAMP, numba.__version__, sys.version_info[:2])).encode()
+        return Path(self.cache_path) / f"{self._what}.{hashlib.sha256(made_of).hexdigest()[:16]}"
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether a form of the entry is on disk that is not out of date."""
+        return self._mark.exists()
 
 
 class Entry(CPUDispatcher):  # type: ignore[misc, unused-ignore]
@@ -110,7 +171,19 @@ class Entry(CPUDispatcher):  # type: ignore[misc, unused-ignore]
 
     def enable_caching(self) -> None:
         """Keep what is compiled on disk."""
-        self._cache = SharedCache(self.py_func)  # type: ignore[no-untyped-call]
+        self._cache = SharedCache(self.py_func)
+
+    def compile(self, sig: Any) -> Any:
+        """The machine code for arguments of these types, from the disk if it is there."""
+        try:
+            return super().compile(sig)
+        finally:
+            self._cache.end_turn()
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether someone has compiled it on this machine, for arguments of whatever types."""
+        return self._cache.at_hand
 
 
 def entry(function: F) -> F:
