@@ -77,8 +77,8 @@ def demo(ctx: click.Context, /, n_baskets: int, random_state: int, folder: Path,
         click.echo(f"A made-up supermarket: {len(shop):,} baskets of {shop.n_items} products.")
     with compiling_ahead(DEMO):
         models, seconds = learn(train, random_state)
-    with busy("Measuring on held-out baskets ..."):
-        measured = measure(models, train, test)
+        with busy("Measuring on held-out baskets ..."):
+            measured = measure(models, train, test)
     if measured is None:
         raise click.ClickException("there is no held-out basket of two items: generate more --baskets")
     found = Demo(models, seconds, measured, path, page)
