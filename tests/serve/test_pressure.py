@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 import signal
@@ -19,6 +20,8 @@ import contradpp as cd
 from contradpp.dpp.whole import MOST_DENSE
 from contradpp.serve import routes
 from contradpp.serve.app import app_from_environment
+from contradpp.serve.counters import Counters
+from contradpp.serve.gate import Gate
 from contradpp.serve.options import Limits, ServiceSettings
 from contradpp.serve.reloader import Reloader
 from contradpp.serve.served import Served
@@ -345,3 +348,29 @@ def test_settings_hold_the_names_on_the_way_to_a_worker(monkeypatch):
     for name, value in settings.to_environment().items():
         monkeypatch.setenv(name, value)
     assert ServiceSettings.from_environment() == settings
+
+
+def test_who_asks_whether_the_process_lives_does_not_wait_for_all_others():
+    """Small work is done in the event loop: 16 requests that had arrived together were all answered first."""
+    order: list[str] = []
+
+    async def app(scope, receive, send):
+        order.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def say(message):
+        return None
+
+    async def hear():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def everyone():
+        gate = Gate(app, ServiceSettings(model="none"), Counters(["/v1/model", "/healthz"]))
+        about = {"type": "http", "method": "GET", "headers": [], "client": None, "query_string": b""}
+        paths = [*["/v1/model"] * 16, "/healthz"]
+        await asyncio.gather(*(gate(about | {"path": path}, hear, say) for path in paths))
+
+    asyncio.run(everyone())
+    assert len(order) == 17
+    assert order.index("/healthz") <= 1
