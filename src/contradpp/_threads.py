@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from contradpp.errors import ParameterError
@@ -92,6 +95,18 @@ def run_blocks(work: Callable[[int], None], n_blocks: int, n_jobs: int) -> None:
     for helper in helpers:
         if not helper.cancelled():
             helper.result()
+
+
+def scratch(*shape: int) -> NDArray[np.float64]:
+    """An array of this shape that the thread keeps: what it holds is lost when the same thread next asks for one."""
+    size = math.prod(shape)
+    if getattr(_own, "room", _NOTHING).size < size:
+        _own.room = np.empty(size)
+    room: NDArray[np.float64] = _own.room[:size].reshape(shape)
+    return room
+
+
+_own, _NOTHING = threading.local(), np.empty(0)
 
 
 @cache

@@ -55,35 +55,34 @@ def gram(A: Array, B: Array, n_jobs: int) -> Array:
     return total
 
 
-def gram_change(V: Array, rows: Rows, old: Array, n_jobs: int) -> Array:
-    """By how much VᵀV changes when these rows, which were `old`, become what they are now.
-
-    It is V_newᵀ V_new − V_oldᵀ V_old, half of DᵀS + SᵀD with D and S the difference and the sum.
-    """
-    n_blocks = max(-(-len(rows) // ROWS_PER_BLOCK), 1)
-    parts = np.empty((n_blocks, V.shape[1], V.shape[1]))
+def gram_change(old: Array, new: Array, rows: Rows, n_jobs: int) -> Array:
+    """newᵀ new − oldᵀ old for two tall matrices that differ in these rows only: `change_of` their D and S."""
+    parts = np.empty((-(-len(rows) // ROWS_PER_BLOCK), new.shape[1], new.shape[1]))
 
     def work(block: int) -> None:
-        part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
-        new, before = V[rows[part]], old[part]
-        np.matmul((new - before).T, new + before, out=parts[block])
+        part = rows[block * ROWS_PER_BLOCK : (block + 1) * ROWS_PER_BLOCK]
+        before, after = old[part], new[part]
+        np.matmul((after - before).T, after + before, out=parts[block])
 
-    run_blocks(work, n_blocks, n_jobs)
-    half: Array = parts[0] if n_blocks == 1 else parts.sum(axis=0)
+    run_blocks(work, len(parts), n_jobs)
+    return change_of(parts)
+
+
+def change_of(parts: Array) -> Array:
+    """Half of DᵀS + SᵀD, of DᵀS in parts: the change of a Gram matrix, D the difference of its rows and S their sum."""
+    half = parts.sum(axis=0)
     change: Array = 0.5 * (half + half.T)
     return change
 
 
-def take_rows(V: Array, rows: Rows, n_jobs: int) -> Array:
-    """These rows of V, in an array of their own."""
-    out = np.empty((len(rows), V.shape[1]))
+def copy_rows(source: Array, target: Array, rows: Rows, n_jobs: int) -> None:
+    """Set these rows of one matrix to those of another."""
 
     def work(block: int) -> None:
-        part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
-        np.take(V, rows[part], axis=0, out=out[part], mode="clip")  # which none needs, but it spares a copy
+        part = rows[block * ROWS_PER_BLOCK : (block + 1) * ROWS_PER_BLOCK]
+        target[part] = source[part]
 
     run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), n_jobs)
-    return out
 
 
 def times(A: Array, right: Array, n_jobs: int, rows: Rows | None = None) -> Array:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from contradpp._random import stream
 from contradpp._threads import blas_threads
 from contradpp.data.sets import EMPTY, Sets, concatenate, pointers, take_sets
+from contradpp.dpp.linalg import copy_rows, gram_change
 from contradpp.errors import ConvergenceError, NumericalError
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper, kept
@@ -42,6 +43,7 @@ class Outcome:
     n_iter: int = kept(default=0)
     converged: bool = kept(default=False)
     best_score: float = kept(default=-np.inf)
+    dual: Array | None = kept(default=None, shape=lambda own: (own.V.shape[1],) * 2)  # VᵀV, where it is known
 
     @classmethod
     def start(cls, state: State) -> Outcome:
@@ -52,19 +54,23 @@ class Outcome:
         """Remember the parameters if their score is the best so far, or anyway."""
         if anyway or score > self.best_score:
             self.best_score = score
-            rows = state.moved_rows()
-            self.V[rows] = state.V[rows]
-            self.log_d[:], self.pairs[:] = state.log_d, state.pairs
+            copy_rows(state.V, self.V, state.moved_rows(), state.n_jobs)
+            self.log_d[:], self.pairs[:], self.dual = state.log_d, state.pairs, state.known_dual
             state.moved[:] = False
 
     def give_back(self, state: State) -> None:
         """Set the state's parameters to the best ones."""
         rows = state.moved_rows()
-        old = state.before(rows)
-        state.V[rows] = self.V[rows]
+        copy_rows(self.V, state.V, rows, state.n_jobs)
         state.log_d[:], state.pairs[:] = self.log_d, self.pairs
-        state.rows_changed(rows, old)
+        state.rows_changed(rows, np.einsum("ik,ik->i", self.V[rows], self.V[rows]), self.dual)
         state.moved[:] = False
+
+    def remind(self, state: State) -> None:
+        """Tell the state its VᵀV where few rows have moved since it was known: summing over all costs more."""
+        rows = state.moved_rows()
+        if state.known_dual is None and self.dual is not None and len(rows) < state.n_items // 2:
+            state.known_dual = self.dual + gram_change(self.V, state.V, rows, state.n_jobs)
 
 
 @dataclass
@@ -191,8 +197,7 @@ def one_step(state: State, batch: Batch, plan: Plan, step: int, sharing: Sharing
             good = good and (gradient.right is None or bool(np.isfinite(gradient.right).all()))
             if good:
                 plan.optimizer.step(state, gradient, plan.schedule.rate)
-                moved = gradient.rows if gradient.right is None else slice(None)
-                good = bool((state.squared_norms[moved] < LARGEST).all())
+                good = bool(state.largest < LARGEST)
                 good = good and all((logs < np.log(LARGEST) / 2).all() for logs in (state.pairs, state.log_d))
         except (np.linalg.LinAlgError, NumericalError):  # I + C is not positive definite to rounding
             good = False
@@ -208,6 +213,7 @@ def one_step(state: State, batch: Batch, plan: Plan, step: int, sharing: Sharing
 def check(state: State, plan: Plan, outcome: Outcome, step: int) -> tuple[Verdict, float]:
     """Score the current factors, keep them if they are the best, and ask the schedule what to do."""
     plan.optimizer.settle(state)
+    outcome.remind(state)
     score = plan.monitor(state)
     if not np.isfinite(score):
         raise ConvergenceError(

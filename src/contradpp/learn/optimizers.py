@@ -9,15 +9,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._threads import run_blocks
+from contradpp._threads import run_blocks, scratch
 from contradpp.dpp import compiled
-from contradpp.dpp.linalg import times
+from contradpp.dpp.linalg import change_of, times
 from contradpp.learn.checkpoint import kept
 from contradpp.learn.objectives import Gradient
 from contradpp.learn.state import State
 
 Array = NDArray[np.float64]
-ROWS_PER_BLOCK = 1024
+ROWS_PER_BLOCK = 512  # two such blocks of rows, old and new, stay in the cache of a core
 BETA2 = 0.99  # of second moments
 STEPS_KNOWN = 1e4  # as many steps as make a second moment certain
 
@@ -37,17 +37,13 @@ class Optimizer(ABC):
         """Bring V up to date where work on it was put off."""
 
 
-def shared_part(state: State, gradient: Gradient, rows: Any = None) -> Array:
-    """The part of a gradient that all rows have, scale_i v_i `right`, for some rows or all."""
-    shared = times(state.V, gradient.right, state.n_jobs, rows)  # type: ignore[arg-type]  # the caller has looked
-    if gradient.scale is not None:
-        shared *= gradient.scale[slice(None) if rows is None else rows, None]
-    return shared
-
-
 def dense_gradient(state: State, gradient: Gradient, penalty: Array, scale: float = 1.0) -> Array:
     """scale × ∂φ/∂V − 2 penalty_i v_i as one matrix (M, K), with penalty = α/μ."""
-    dense = np.zeros_like(state.V) if gradient.right is None else scale * shared_part(state, gradient)
+    dense = np.zeros_like(state.V)
+    if gradient.right is not None:
+        dense = times(state.V, scale * gradient.right, state.n_jobs)
+        if gradient.scale is not None:
+            dense *= gradient.scale[:, None]
     dense[gradient.rows] += scale * gradient.values
     dense -= 2.0 * penalty[:, None] * state.V
     return dense
@@ -189,47 +185,53 @@ class Adam(Optimizer):
         """See `Optimizer`."""
         self.clock += rate
         self.t += 1
-        rows, values, old = self._row_values(state, gradient)
         self._move_vector(state.pairs, gradient.pairs, self.pair_moments, rate * self.pair_step)
         self._move_vector(state.log_d, gradient.log_d, self.diagonal_moments, rate * self.diagonal_step)
-        self._move_rows(state, rows, values, rate)
-        if len(rows) == state.n_items:
-            state.changed()
-        else:
-            state.rows_changed(rows, old)
-
-    def _row_values(self, state: State, gradient: Gradient) -> tuple[NDArray[np.int32], Array, Array | None]:
-        """Which rows move, their gradients, and what they were."""
-        rows, values = gradient.rows, gradient.values
-        if gradient.right is not None and self.dense:
-            everything = shared_part(state, gradient)
-            everything[rows] += values
-            return np.arange(len(state.V), dtype=np.int32), everything, None
-        old = state.before(rows)
+        rows, values, times = gradient.rows, gradient.values, np.empty(0)
         if gradient.right is not None:
-            shared, late = shared_part(state, gradient, rows), self.t - self.touched[rows]
-
-            def work(block: int) -> None:
-                part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
-                shared[part] *= late[part, None]
-                shared[part] += values[part]
-
-            run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), state.n_jobs)
-            self.touched[rows] = self.t
-            return rows, shared, old
-        return rows, values, old
-
-    def _move_rows(self, state: State, rows: NDArray[np.int32], values: Array, rate: float) -> None:
+            if self.dense:
+                values, rows = np.zeros_like(state.V), np.arange(len(state.V), dtype=np.int32)
+                values[gradient.rows] = gradient.values
+                times = np.ones(len(rows))
+            else:
+                times = (self.t - self.touched[rows]).astype(np.float64)
+                self.touched[rows] = self.t
+            if gradient.scale is not None:
+                times *= gradient.scale[rows]
         self.seen[rows] = True
+        self._move_rows(state, rows, values, times, gradient.right, rate)
+
+    def _move_rows(
+        self, state: State, rows: NDArray[np.int32], values: Array, times: Array, right: Array | None, rate: float
+    ) -> None:
+        """Move rows along values + times × V right, and tell the state, in one pass over blocks that fit a cache."""
+        V, K, dual = state.V, self.n_components, state.dual_before(rows)
+        memory, pace, squared_norms = self._memory(), self._pace(rate), np.empty(len(rows))
+        parts = np.empty((-(-len(rows) // ROWS_PER_BLOCK), K, K))
 
         def work(block: int) -> None:
             part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+            own = rows[part]
+            old, shared = scratch(2, ROWS_PER_BLOCK, K)[:, : len(own)]
+            np.take(V, own, axis=0, out=old, mode="clip")  # which none needs, but it spares a copy
+            if right is not None:
+                np.matmul(old, right, out=shared)
             compiled.steps.adam_rows(
-                state.V, rows[part], values[part], self.momentum, self.rows, self.penalty, self.clock,
-                rate * self.norm_step, rate * self.direction_step, self.norm_step, self.beta1, BETA2,
-            )  # fmt: skip
+                V, own, old, values[part], times[part], shared, memory, pace, squared_norms[part], dual is not None
+            )
+            if dual is not None:
+                np.matmul(shared.T, old, out=parts[block])  # the difference of new and old rows, and their sum
 
-        run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), state.n_jobs)
+        run_blocks(work, len(parts), state.n_jobs)
+        state.rows_changed(rows, squared_norms, None if dual is None else dual + change_of(parts))
+
+    def _memory(self) -> Any:
+        return compiled.steps.Memory(self.momentum, self.rows, self.penalty)
+
+    def _pace(self, rate: float) -> Any:
+        return compiled.steps.Pace(
+            self.clock, rate * self.norm_step, rate * self.direction_step, self.norm_step, self.beta1, BETA2
+        )
 
     def _move_vector(self, values: Array, gradient: Array | None, moments: Array, size: float) -> None:
         """One step of plain Adam."""
@@ -245,7 +247,12 @@ class Adam(Optimizer):
 
     def settle(self, state: State) -> None:
         """Apply the penalty that untouched rows still owe, so that V is what a dense computation would give."""
-        rows = np.flatnonzero(self.seen)
-        old = state.before(rows)
-        compiled.steps.settle_rows(state.V, rows, self.rows, self.penalty, self.clock, self.norm_step, BETA2)
-        state.rows_changed(rows, old)
+        rows = np.flatnonzero(self.seen).astype(np.int32)
+        memory, pace, squared_norms = self._memory(), self._pace(1.0), np.empty(len(rows))
+
+        def work(block: int) -> None:
+            part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+            compiled.steps.settle_rows(state.V, rows[part], memory, pace, squared_norms[part])
+
+        run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), state.n_jobs)
+        state.rows_changed(rows, squared_norms)

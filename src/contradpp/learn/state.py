@@ -14,12 +14,12 @@ from contradpp._threads import run_blocks
 from contradpp.data.sets import Sets
 from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.linalg import gram, gram_change, take_rows, times
+from contradpp.dpp.linalg import gram, times
 from contradpp.learn.checkpoint import kept
 from contradpp.learn.start import NO_PARTNERS, Partners
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.integer[Any]]
+Codes = NDArray[np.int32]
 SETS_PER_BLOCK = 64
 
 
@@ -42,6 +42,10 @@ class State:
         log |s_ij| of every pair of partners.
     moved : ndarray of bool (M,)
         The rows of V that changed since someone last cleared it: what a copy of V has to catch up with.
+    known_dual : ndarray (K, K) or None
+        C = Vᵀ V, where it is known.
+    largest : float
+        The largest squared norm of the rows that changed last.
     """
 
     V: Array = kept()
@@ -52,7 +56,7 @@ class State:
     pairs: Array = kept(init=False)
     moved: NDArray[np.bool_] = kept(init=False)
     squared_norms: Array = kept(init=False)
-    _dual: Array | None = kept(default=None, init=False, shape=lambda own: (own.V.shape[1],) * 2)
+    known_dual: Array | None = kept(default=None, init=False, shape=lambda own: (own.V.shape[1],) * 2)
     _norm_blocks: Array | None = kept(default=None, init=False, shape=lambda own: (-(-len(own.V) // own.block),))
     _dual_wanted: bool = kept(default=False, init=False)
     _parameters: Any = field(default=None, init=False, repr=False)
@@ -107,10 +111,10 @@ class State:
     @property
     def dual(self) -> Array:
         """C = Vᵀ V (K, K), kept in step with V for as long as every step asks for it."""
-        if self._dual is None:
-            self._dual = gram(self.V, self.V, self.n_jobs)
+        if self.known_dual is None:
+            self.known_dual = gram(self.V, self.V, self.n_jobs)
         self._dual_wanted = True
-        return self._dual
+        return self.known_dual
 
     @property
     def norm_blocks(self) -> Array:
@@ -123,9 +127,10 @@ class State:
 
     def changed(self) -> None:
         """Say that everything has new values."""
-        self._dual = self._norm_blocks = self._parameters = None
+        self.known_dual = self._norm_blocks = self._parameters = None
         self.moved = np.ones(len(self.V), dtype=bool)
         self.squared_norms = np.einsum("ik,ik->i", self.V, self.V)
+        self.largest = self.squared_norms.max(initial=0.0)
 
     def refresh(self, epsilon: float | None = None) -> None:
         """Forget what was made from parameters that a checkpoint has replaced, or that change with this epsilon."""
@@ -144,25 +149,21 @@ class State:
         other.refresh(self.epsilon + 1.0)
         return other
 
-    def before(self, rows: Rows) -> Array | None:
-        """These rows of V, if `rows_changed` will want to know what they were."""
-        return take_rows(self.V, rows, self.n_jobs) if self._dual is not None and self._dual_wanted else None
+    def dual_before(self, rows: Codes) -> Array | None:
+        """C, if it pays to say how it changes with these rows: if it is asked for at every step, and they are few."""
+        return self.known_dual if self._dual_wanted and len(rows) < self.n_items // 2 else None
 
-    def rows_changed(self, rows: Rows, old: Array | None) -> None:
-        """Say that these rows of V have new values, and what the old ones were (see `before`); and log d and pairs."""
-        if old is not None and self._dual is not None and self._dual_wanted:
-            self._dual = self._dual + gram_change(self.V, rows, old, self.n_jobs)
-        else:
-            self._dual = None
-        self._dual_wanted = False
-        self._parameters = None
+    def rows_changed(self, rows: Codes, squared_norms: Array, dual: Array | None = None) -> None:
+        """Say that these rows of V have new values, their squared norms, and C, if it is known; and log d and pairs."""
+        self.known_dual, self._dual_wanted, self._parameters = dual, False, None
         blocks = np.empty(0) if self._norm_blocks is None else self._norm_blocks
-        compiled.draws.update_norms(self.V, rows, self.squared_norms, blocks, self.block)
+        compiled.draws.update_norms(rows, squared_norms, self.squared_norms, blocks, self.block)
+        self.largest = squared_norms.max(initial=0.0)
         self.moved[rows] = True
 
-    def moved_rows(self) -> NDArray[np.int64]:
+    def moved_rows(self) -> Codes:
         """The rows that `moved` marks."""
-        return np.flatnonzero(self.moved)
+        return np.flatnonzero(self.moved).astype(np.int32)
 
     # -- Work over sets ----------------------------------------------------------------------------
 

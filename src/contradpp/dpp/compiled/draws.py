@@ -11,7 +11,6 @@ from contradpp.dpp.compiled.decorators import entry, helper
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
-Rows = NDArray[np.integer]
 
 
 @helper
@@ -42,16 +41,13 @@ def norm_blocks(norms: Array, block: int) -> Array:
 
 
 @entry
-def update_norms(V: Array, rows: Rows, norms: Array, sums: Array, block: int) -> None:
-    """Bring the squared norms of these rows up to date, and the sums over blocks of items, if there are any."""
+def update_norms(rows: Codes, new: Array, norms: Array, sums: Array, block: int) -> None:
+    """Set the squared norms of these rows, and bring the sums over blocks of items up to date, if there are any."""
     for r in range(len(rows)):
         i = rows[r]
-        squared = 0.0
-        for c in range(V.shape[1]):
-            squared += V[i, c] * V[i, c]
         if len(sums) > 0:
-            sums[i // block] += squared - norms[i]
-        norms[i] = squared
+            sums[i // block] += new[r] - norms[i]
+        norms[i] = new[r]
 
 
 @helper
