@@ -97,16 +97,22 @@ def run_blocks(work: Callable[[int], None], n_blocks: int, n_jobs: int) -> None:
             helper.result()
 
 
-def scratch(*shape: int) -> NDArray[np.float64]:
-    """An array of this shape that the thread keeps: what it holds is lost when the same thread next asks for one."""
-    size = math.prod(shape)
-    if getattr(_own, "room", _NOTHING).size < size:
-        _own.room = np.empty(size)
-    room: NDArray[np.float64] = _own.room[:size].reshape(shape)
-    return room
+class Scratch(threading.local):
+    """Memory that is used again and again, since new pages from the system cost more than what is done with them.
 
+    Every thread has its own. What an array holds is lost when the thread next asks for one of that name.
+    """
 
-_own, _NOTHING = threading.local(), np.empty(0)
+    def __init__(self) -> None:
+        self._held: dict[str, NDArray[np.float64]] = {}
+
+    def __call__(self, name: str, *shape: int) -> NDArray[np.float64]:
+        """An array of this shape, of any content."""
+        size = math.prod(shape)
+        if name not in self._held or self._held[name].size < size:
+            self._held[name] = np.empty(size + size // 4)
+        array: NDArray[np.float64] = self._held[name][:size].reshape(shape)
+        return array
 
 
 @cache

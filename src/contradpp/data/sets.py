@@ -107,7 +107,7 @@ def take_sets(sets: Sets, which: NDArray[np.int64]) -> Sets:
     """The sets at these positions."""
     if len(which) == sets.count and (which == np.arange(sets.count)).all():
         return sets
-    sizes = sets.sizes[which]
+    sizes = sets.indptr[which + 1] - sets.indptr[which]
     indptr = pointers(sizes)
     if len(which) > sets.count // 2 and (which[1:] > which[:-1]).all():  # positions of all entries would take far more
         kept = np.zeros(sets.count, dtype=bool)

@@ -18,7 +18,7 @@ from contradpp._threads import blas_threads, run_blocks
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]
-ROWS_PER_BLOCK = 2048
+ROWS_PER_BLOCK = 512
 
 # Above the second size LAPACK's Cholesky may use one thread only: with two, that of OpenBLAS crashes from some 15,600
 # on. Below the first, threads wait for each other longer than they work, a hundred times as long on a busy machine.
@@ -37,8 +37,10 @@ def inverse_and_log_det(A: Array) -> tuple[Array, float]:
     factor, failed = lapack.dpotrf(A, lower=1)
     if failed:
         raise np.linalg.LinAlgError("not positive definite")
-    lower = np.tril(lapack.dpotri(factor, lower=1)[0])
-    return lower + np.tril(lower, -1).T, 2.0 * float(np.log(np.diagonal(factor)).sum())
+    lower = lapack.dpotri(factor, lower=1)[0]
+    inverse = lower + lower.T  # above the diagonal there are zeros
+    inverse[np.diag_indices(len(A))] *= 0.5
+    return inverse, 2.0 * float(np.log(np.diagonal(factor)).sum())
 
 
 def gram(A: Array, B: Array, n_jobs: int) -> Array:
@@ -85,17 +87,17 @@ def copy_rows(source: Array, target: Array, rows: Rows, n_jobs: int) -> None:
     run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), n_jobs)
 
 
-def times(A: Array, right: Array, n_jobs: int, rows: Rows | None = None) -> Array:
+def times(A: Array, right: Array, n_jobs: int, rows: Rows | None = None, out: Array | None = None) -> Array:
     """A (tall), or some of its rows, times a small matrix."""
     n = len(A) if rows is None else len(rows)
-    out = np.empty((n, right.shape[1]))
+    product = np.empty((n, right.shape[1])) if out is None else out
 
     def work(block: int) -> None:
         part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
-        np.matmul(A[part if rows is None else rows[part]], right, out=out[part])
+        np.matmul(A[part if rows is None else rows[part]], right, out=product[part])
 
     run_blocks(work, -(-n // ROWS_PER_BLOCK), n_jobs)
-    return out
+    return product
 
 
 def triangle(A: Array, n_jobs: int) -> Array:

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
+from contradpp._threads import run_blocks
 from contradpp.data.sets import Sets, concatenate, sums_over_sets
 from contradpp.dpp import compiled
-from contradpp.dpp.linalg import gram, inverse_and_log_det, times
+from contradpp.dpp.linalg import ROWS_PER_BLOCK, gram, inverse_and_log_det, times
 from contradpp.errors import ParameterError
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.state import State
@@ -142,15 +143,14 @@ class ConditionalLikelihood:
         g = y[owner] * share / sums_over_sets(share, sets)[owner]
         rows, slots = state.number_rows(sets)
         terms, places = state.terms(rows), Places(state, sets)
-        F, B = places.rows(), places.rows() if not state.symmetric else np.empty((0, K))
+        F, B = places.rows("F"), places.rows("B") if not state.symmetric else np.empty((0, K))
         sigmas, logs = np.empty(sets.count), np.empty(len(g))
         after = (logs, g, places.G, F, B, places.diagonal, places.pairs, sigmas)
         state.over_sets(compiled.gradients.conditional_gradients, sets, (terms, slots, places.links), after)
         gradient = places.gather(rows, slots, np.ones(sets.count))
-        products = np.empty((len(rows), K))
-        compiled.sums.gather_rows(F, sets.indptr, slots, np.full(sets.count, 2.0), products)  # F is half of it, too
-        gradient.values[:] += times(products, state.dual, state.n_jobs)
-        right = gram(state.V[rows], products, state.n_jobs)
+        products = state.scratch("products", len(rows), K)
+        state.gather(F, sets, slots, np.full(sets.count, 2.0), products)  # F is half of it, too
+        right = through_square(state, rows, products, gradient.values)
         right[np.diag_indices(K)] -= 2 * sigmas.sum()
         if gradient.log_d is not None:
             gradient.log_d[:] -= sigmas.sum() * np.exp(state.log_d)
@@ -191,13 +191,30 @@ def _added(one: Gradient, other: Gradient) -> Gradient:
     )  # fmt: skip
 
 
+def through_square(state: State, rows: NDArray[np.int32], products: Array, values: Array) -> Array:
+    """Add (H V_A) C to the gradient of these rows, given H V_A, and return the adjoint of C."""
+    V, C, K = state.V, state.dual, state.V.shape[1]
+    parts = np.empty((-(-len(rows) // ROWS_PER_BLOCK), K, K))
+
+    def work(block: int) -> None:
+        part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+        own = products[part]
+        room = state.scratch("square", len(own), K)
+        values[part] += np.matmul(own, C, out=room)
+        np.matmul(np.take(V, rows[part], axis=0, out=room, mode="clip").T, own, out=parts[block])
+
+    run_blocks(work, len(parts), state.n_jobs)
+    adjoint: Array = parts.sum(axis=0)
+    return adjoint
+
+
 def through_partners(state: State, gradient: Gradient, sets: Sets, slots: NDArray[np.int32], B: Array) -> Gradient:
     """The gradient with what the adjoint B of the rows of S V says: rows of partners, too, and of pairs."""
     kernels, pattern, rows = compiled.sums, state.partners, gradient.rows
     near, near_slots = state.number_rows(pattern.with_partners(rows))  # the batch's items come first
     pairs = np.zeros(len(state.pairs)) if gradient.pairs is None else gradient.pairs
-    adjoint, values = np.empty_like(gradient.values), np.zeros((len(near), state.V.shape[1]))
-    kernels.gather_rows(B, sets.indptr, slots, np.full(sets.count, 2.0), adjoint)  # B is half of it
+    adjoint, values = state.scratch("adjoint", *gradient.values.shape), np.zeros((len(near), state.V.shape[1]))
+    state.gather(B, sets, slots, np.full(sets.count, 2.0), adjoint)  # B is half of it
     values[: len(rows)] = gradient.values
     kernels.spread_to_partners(state.parameters, pattern.pair, rows, adjoint, near_slots[len(rows) :], values, pairs)
     return replace(gradient, rows=near, values=values, pairs=pairs)
@@ -210,20 +227,20 @@ class Places:
         self.state, self.sets = state, sets
         degrees = np.diff(state.partners.indptr)[sets.indices] if not state.symmetric else np.empty(0, dtype=np.int64)
         self.links: NDArray[np.int64] = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
-        self.G = self.rows()
-        self.diagonal = np.empty(len(sets.indices) if len(state.diagonal) else 0)
-        self.pairs = np.empty(self.links[-1])
+        self.G = self.rows("G")
+        self.diagonal = np.empty(len(sets.indices) if len(state.parameters.d) else 0)
+        self.pairs = state.scratch("pairs", int(self.links[-1]))
         self.log_dets = np.empty(sets.count)
 
-    def rows(self) -> Array:
-        """A row for every entry."""
-        return np.empty((len(self.sets.indices), self.state.V.shape[1]))
+    def rows(self, name: str) -> Array:
+        """A row for every entry, lost when there are other places."""
+        return self.state.scratch(name, len(self.sets.indices), self.state.V.shape[1])
 
     def gather(self, rows: NDArray[np.int32], slots: NDArray[np.int32], y: Array) -> Gradient:
         """The sums over sets weighted by y: by item, and by pair."""
         kernels, state, sets = compiled.sums, self.state, self.sets
         values, pairs, log_d = np.empty((len(rows), state.V.shape[1])), None, None
-        kernels.gather_rows(self.G, sets.indptr, slots, 2.0 * y, values)  # G is half of it
+        state.gather(self.G, sets, slots, 2.0 * y, values)  # G is half of it
         if not state.symmetric:
             pairs, pattern = np.zeros(len(state.pairs)), state.partners
             kernels.gather_pairs(

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._threads import run_blocks, scratch
+from contradpp._threads import run_blocks
 from contradpp.dpp import compiled
 from contradpp.dpp.linalg import change_of, times
 from contradpp.learn.checkpoint import kept
@@ -212,7 +212,7 @@ class Adam(Optimizer):
         def work(block: int) -> None:
             part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
             own = rows[part]
-            old, shared = scratch(2, ROWS_PER_BLOCK, K)[:, : len(own)]
+            old, shared = state.scratch("rows", 2, len(own), K)
             np.take(V, own, axis=0, out=old, mode="clip")  # which none needs, but it spares a copy
             if right is not None:
                 np.matmul(old, right, out=shared)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._threads import run_blocks
+from contradpp._threads import Scratch, run_blocks
 from contradpp.data.sets import Sets
 from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
@@ -65,6 +65,7 @@ class State:
         self.V = np.ascontiguousarray(self.V, dtype=np.float64)
         self.pairs = self.partners.start.copy()
         self.block = max(64, int(np.sqrt(len(self.V))))  # items per block of `norm_blocks`
+        self.scratch = Scratch()
         self._marks = np.full(len(self.V), -1, dtype=np.int32)
         self.changed()
         self.moved = np.zeros(len(self.V), dtype=bool)
@@ -194,10 +195,20 @@ class State:
         count = compiled.sums.number_rows(sets.indices, self._marks, slots, rows)
         return rows[:count], slots
 
+    def gather(self, G: Array, sets: Sets, slots: Codes, y: Array, out: Array) -> None:
+        """out[slot] = Σ y_A G_e over the entries e of that slot, each thread for slots of its own."""
+        n_parts = 2 * self.n_jobs if self.n_jobs > 1 else 1
+
+        def work(part: int) -> None:
+            compiled.sums.gather_rows(G, sets.indptr, slots, y, part, n_parts, out)
+
+        run_blocks(work, n_parts, self.n_jobs)
+
     def terms(self, rows: NDArray[np.int32]) -> Any:
         """What the conditional likelihood needs of these items: rows of V C and S V, and tr L."""
-        VC = times(self.V, self.dual, self.n_jobs, rows)
-        VS = np.empty((0 if self.symmetric else len(rows), self.V.shape[1]))
+        K = self.V.shape[1]
+        VC = times(self.V, self.dual, self.n_jobs, rows, out=self.scratch("VC", len(rows), K))
+        VS = self.scratch("VS", 0 if self.symmetric else len(rows), K)
         if not self.symmetric:
             compiled.sums.partner_sums(self.parameters, rows, VS)
         return compiled.terms.Terms(VC, VS, self.trace)
