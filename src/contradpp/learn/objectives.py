@@ -149,7 +149,7 @@ class ConditionalLikelihood:
         state.over_sets(compiled.gradients.conditional_gradients, sets, (terms, slots, places.links), after)
         gradient = places.gather(rows, slots, np.ones(sets.count))
         products = state.scratch("products", len(rows), K)
-        state.gather(F, sets, slots, np.full(sets.count, 2.0), products)  # F is half of it, too
+        compiled.sums.gather_rows(F, sets.indptr, slots, np.full(sets.count, 2.0), products)  # F is half of it, too
         right = through_square(state, rows, products, gradient.values)
         right[np.diag_indices(K)] -= 2 * sigmas.sum()
         if gradient.log_d is not None:
@@ -214,7 +214,7 @@ def through_partners(state: State, gradient: Gradient, sets: Sets, slots: NDArra
     near, near_slots = state.number_rows(pattern.with_partners(rows))  # the batch's items come first
     pairs = np.zeros(len(state.pairs)) if gradient.pairs is None else gradient.pairs
     adjoint, values = state.scratch("adjoint", *gradient.values.shape), np.zeros((len(near), state.V.shape[1]))
-    state.gather(B, sets, slots, np.full(sets.count, 2.0), adjoint)  # B is half of it
+    kernels.gather_rows(B, sets.indptr, slots, np.full(sets.count, 2.0), adjoint)  # B is half of it
     values[: len(rows)] = gradient.values
     kernels.spread_to_partners(state.parameters, pattern.pair, rows, adjoint, near_slots[len(rows) :], values, pairs)
     return replace(gradient, rows=near, values=values, pairs=pairs)
@@ -240,7 +240,7 @@ class Places:
         """The sums over sets weighted by y: by item, and by pair."""
         kernels, state, sets = compiled.sums, self.state, self.sets
         values, pairs, log_d = np.empty((len(rows), state.V.shape[1])), None, None
-        state.gather(self.G, sets, slots, 2.0 * y, values)  # G is half of it
+        kernels.gather_rows(self.G, sets.indptr, slots, 2.0 * y, values)  # G is half of it
         if not state.symmetric:
             pairs, pattern = np.zeros(len(state.pairs)), state.partners
             kernels.gather_pairs(

@@ -195,15 +195,6 @@ class State:
         count = compiled.sums.number_rows(sets.indices, self._marks, slots, rows)
         return rows[:count], slots
 
-    def gather(self, G: Array, sets: Sets, slots: Codes, y: Array, out: Array) -> None:
-        """out[slot] = Σ y_A G_e over the entries e of that slot, each thread for slots of its own."""
-        n_parts = 2 * self.n_jobs if self.n_jobs > 1 else 1
-
-        def work(part: int) -> None:
-            compiled.sums.gather_rows(G, sets.indptr, slots, y, part, n_parts, out)
-
-        run_blocks(work, n_parts, self.n_jobs)
-
     def terms(self, rows: NDArray[np.int32]) -> Any:
         """What the conditional likelihood needs of these items: rows of V C and S V, and tr L."""
         K = self.V.shape[1]

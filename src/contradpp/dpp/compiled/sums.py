@@ -36,9 +36,12 @@ def number_rows(indices: Codes, marks: Codes, slots: Codes, rows: Codes) -> int:
 
 
 @entry
-def gather_rows(G: Array, indptr: Pointers, slots: Codes, y: Array, part: int, n_parts: int, out: Array) -> None:
-    """out[slot] = Σ y_A G_e over the entries e of that slot, in their order; every n_parts-th slot from `part` on."""
-    for r in range(part, len(out), n_parts):
+def gather_rows(G: Array, indptr: Pointers, slots: Codes, y: Array, out: Array) -> None:
+    """out[slot] = Σ y_A G_e over the entries e of that slot, in the order of the entries.
+
+    One thread does it: handing half of it to another takes as long as it would save.
+    """
+    for r in range(len(out)):
         for c in range(out.shape[1]):
             out[r, c] = 0.0
     for s in range(len(indptr) - 1):
@@ -47,8 +50,6 @@ def gather_rows(G: Array, indptr: Pointers, slots: Codes, y: Array, part: int, n
             continue
         for e in range(indptr[s], indptr[s + 1]):
             row = slots[e]
-            if row % n_parts != part:
-                continue
             for c in range(G.shape[1]):
                 out[row, c] += weight * G[e, c]
 
