@@ -235,7 +235,7 @@ def test_no_one_waits_for_ever_or_for_a_process_that_failed(monkeypatch, tmp_pat
 def test_a_kernel_that_cannot_be_compiled_holds_up_no_one(monkeypatch, tmp_path):
     monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
     with pytest.raises(TypingError):
-        sums.number_rows.compile((decorators.types.unicode_type,) * 4)
+        sums.number_rows.compile((decorators.types.unicode_type,) * 5)
     other = SharedCache(sums.number_rows.py_func)
     assert not other._wait_for_turn()
     other.end_turn()

@@ -49,10 +49,10 @@ def model_of(**parameters) -> cd.LowRankDPP:
     return cd.LowRankDPP(5, **standard | parameters)
 
 
-def break_off(path, step, parameters, **given) -> None:
+def break_off(path, step, parameters, baskets=BASKETS, **given) -> None:
     with pytest.raises(Break):
         model_of(**parameters).fit(
-            BASKETS, checkpoint=path, checkpoint_every=1, callbacks=[BreakAt(step)], resume=path.exists(), **given
+            baskets, checkpoint=path, checkpoint_every=1, callbacks=[BreakAt(step)], resume=path.exists(), **given
         )
 
 
@@ -88,11 +88,14 @@ def test_every_step_can_be_the_last_of_a_process(objective, tmp_path, monkeypatc
     """One step a process, rows put off and sums kept in step included, as with a catalogue too large to be dense."""
     monkeypatch.setattr("contradpp.learn.plan.DENSE_ITEMS", 10)
     parameters = {"objective": objective, "max_iter": 3}
-    whole = model_of(**parameters).fit(BASKETS)
+    baskets = cd.Baskets.from_lists(BASKETS)
+    if objective != "exact":  # most items are never touched, so that VᵀV is known from the last round's
+        baskets = cd.Baskets.from_csr(baskets.indptr, baskets.indices, items=range(300))
+    whole = model_of(**parameters).fit(baskets)
     path, steps = tmp_path / "c", whole.history_[-1]["step"]
     for step in range(2, steps + 1):
-        break_off(path, step, parameters)
-    model = model_of(**parameters).fit(BASKETS, checkpoint=path, resume=True)
+        break_off(path, step, parameters, baskets=baskets)
+    model = model_of(**parameters).fit(baskets, checkpoint=path, resume=True)
     assert model.item_factors_.tobytes() == whole.item_factors_.tobytes()
 
 

@@ -13,7 +13,7 @@ from contradpp.data.sets import EMPTY, Sets
 from contradpp.errors import ConvergenceError
 from contradpp.learn.fit import first_state
 from contradpp.learn.loop import Outcome, Supply, batches, train
-from contradpp.learn.objectives import Contrastive
+from contradpp.learn.objectives import Contrastive, Gradient
 from contradpp.learn.optimizers import Adam
 from contradpp.learn.plan import Plan, TrainingData, make_plan
 from contradpp.learn.problem import Given, problem_of
@@ -248,6 +248,39 @@ def test_an_error_of_our_own_is_not_taken_for_divergence():
 
     with pytest.raises(ValueError, match="shapes"):
         train(state_of(), data_of(), plan_of(objective=Broken()), [], Outcome(np.ones((M, K))))
+
+
+def test_a_gradient_that_is_not_finite_ends_training():
+    class Overflowing:
+        def gradient(self, state, batch):
+            rows = np.array([2, 5], dtype=np.int32)
+            return Gradient(rows, np.array([[1.0, 0.0, 0.0], [0.0, np.inf, 1.0]]), None, 0.0)
+
+    outcome = Outcome(np.ones((M, K)))
+    with pytest.raises(ConvergenceError, match="at step 1"):
+        train(state_of(), data_of(), plan_of(objective=Overflowing()), [], outcome)
+    np.testing.assert_array_equal(outcome.V, 1.0)
+
+
+def test_the_gram_matrix_is_known_from_the_best_parameters_where_few_rows_moved():
+    rng = np.random.default_rng(0)
+    state = State(rng.normal(size=(40, K)))
+    outcome = Outcome.start(state)
+    outcome.remind(state)
+    assert state.known_dual is None  # nothing is known yet
+    np.testing.assert_allclose(state.dual, state.V.T @ state.V, rtol=1e-13)
+    outcome.take(state, 1.0)
+    for rows, known in ((np.array([3, 17, 20]), True), (np.arange(30), False)):
+        moved = rows.astype(np.int32)
+        state.V[moved] = rng.normal(size=(len(moved), K))
+        state.rows_changed(moved, np.square(state.V[moved]).sum(axis=1))
+        outcome.remind(state)
+        assert (state.known_dual is not None) == known
+        np.testing.assert_allclose(state.dual, state.V.T @ state.V, rtol=1e-12)
+    outcome.give_back(state)
+    np.testing.assert_array_equal(state.V, outcome.V)
+    np.testing.assert_allclose(state.known_dual, state.V.T @ state.V, rtol=1e-12)
+    np.testing.assert_allclose(state.squared_norms, np.square(state.V).sum(axis=1), rtol=1e-13)
 
 
 def after_450_steps(nudge: float) -> State:

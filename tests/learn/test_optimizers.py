@@ -186,6 +186,39 @@ def test_adam_ascends(V):
         assert Contrastive(1.0).gradient(State(state.V), BATCH).objective > start + 0.01
 
 
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_what_the_state_keeps_is_in_step_with_the_rows(dense, n_jobs):
+    """Norms and VᵀV after steps over more rows than a block holds, few and many, against their definitions."""
+    rng = np.random.default_rng(2)
+    state = State(rng.normal(size=(3000, K)), n_jobs=n_jobs)
+    optimizer = Adam(np.full(3000, 0.1), K, dense=dense)
+    for size in (700, 1200, 2900, 1):
+        rows = np.sort(rng.choice(3000, size=size, replace=False)).astype(np.int32)
+        right = rng.normal(size=(K, K)) + 0 * state.dual
+        before = state.V.copy()
+        optimizer.step(state, Gradient(rows, rng.normal(size=(size, K)), right, 0.0), 1.0)
+        assert (before != state.V).any(axis=1).sum() == (3000 if dense else size)
+        np.testing.assert_allclose(state.squared_norms, np.square(state.V).sum(axis=1), rtol=1e-12)
+        np.testing.assert_allclose(state.dual, state.V.T @ state.V, rtol=1e-11, atol=1e-9)
+
+
+def test_a_shared_part_that_was_put_off_counts_for_every_step_since():
+    """Row 2 is touched at steps 1 and 4: its gradient then is what its own is, and three times v `right`."""
+    V, right = np.random.default_rng(5).normal(size=(M, K)), np.diag([0.3, -0.2, 0.1])
+    lazy, state = Adam(np.zeros(M), K, dense=False), State(V.copy())
+    plain, other = Adam(np.zeros(M), K, dense=False), State(V.copy())
+    row, scale = np.array([2], dtype=np.int32), np.linspace(0.5, 1.1, M)
+    for touched, times in ((row, 1.0), (row + 1, 1.0), (row + 1, 1.0), (row, 3.0)):
+        own = np.full((1, K), 0.2)
+        lazy.step(state, Gradient(touched, own, right, 0.0, scale=scale), 1.0)
+        shared = times * scale[touched[0]] * other.V[touched] @ right
+        if touched[0] == 3:
+            shared *= 2.0 if plain.t == 1 else 1.0  # its first step was the second of all
+        plain.step(other, Gradient(touched, own + shared, None, 0.0), 1.0)
+    np.testing.assert_allclose(state.V, other.V, rtol=1e-12)
+
+
 def test_a_row_of_zeros_stays_finite():
     V = np.zeros((M, K))
     V[0] = 1.0

@@ -28,7 +28,7 @@ from contradpp.errors import CheckpointError, ModelFileError, ParameterError
 
 log = logging.getLogger("contradpp")
 KIND = "training checkpoint"
-VERSION = 2
+VERSION = 3
 DEFAULT_EVERY = "60s"
 Snapshot = dict[str, Any]  # arrays, and values that JSON can hold
 

@@ -211,11 +211,11 @@ def through_square(state: State, rows: NDArray[np.int32], products: Array, value
 def through_partners(state: State, gradient: Gradient, sets: Sets, slots: NDArray[np.int32], B: Array) -> Gradient:
     """The gradient with what the adjoint B of the rows of S V says: rows of partners, too, and of pairs."""
     kernels, pattern, rows = compiled.sums, state.partners, gradient.rows
-    near, near_slots = state.number_rows(pattern.with_partners(rows))  # the batch's items come first
+    near, near_slots = state.number_rows(pattern.with_partners(rows))  # the batch's items are its first entries
     pairs = np.zeros(len(state.pairs)) if gradient.pairs is None else gradient.pairs
     adjoint, values = state.scratch("adjoint", *gradient.values.shape), np.zeros((len(near), state.V.shape[1]))
     kernels.gather_rows(B, sets.indptr, slots, np.full(sets.count, 2.0), adjoint)  # B is half of it
-    values[: len(rows)] = gradient.values
+    values[near_slots[: len(rows)]] = gradient.values
     kernels.spread_to_partners(state.parameters, pattern.pair, rows, adjoint, near_slots[len(rows) :], values, pairs)
     return replace(gradient, rows=near, values=values, pairs=pairs)
 

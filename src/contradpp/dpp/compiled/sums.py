@@ -14,25 +14,17 @@ from contradpp.dpp.compiled.terms import Parameters
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
+Marks = NDArray[np.bool_]
 
 
 @entry
-def number_rows(indices: Codes, marks: Codes, slots: Codes, rows: Codes) -> int:
-    """Number the distinct items of `indices` in order of appearance: slots per entry, items in `rows`.
-
-    `marks` (M,) must hold −1 everywhere and does so again afterwards. Returns how many distinct items there are.
-    """
-    count = 0
+def number_rows(rows: Codes, indices: Codes, marked: Marks, places: Codes, slots: Codes) -> None:
+    """The place in `rows` of the item of every entry; its marks are taken away, and `places` (M,) is but room."""
+    for r in range(len(rows)):
+        places[rows[r]] = r
+        marked[rows[r]] = False
     for e in range(len(indices)):
-        item = indices[e]
-        if marks[item] < 0:
-            marks[item] = count
-            rows[count] = item
-            count += 1
-        slots[e] = marks[item]
-    for r in range(count):
-        marks[rows[r]] = -1
-    return count
+        slots[e] = places[indices[e]]
 
 
 @entry
