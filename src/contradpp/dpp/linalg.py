@@ -18,7 +18,7 @@ from contradpp._threads import blas_threads, run_blocks
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]
-ROWS_PER_BLOCK = 512
+ROWS_PER_BLOCK = 2048
 
 # Above the second size LAPACK's Cholesky may use one thread only: with two, that of OpenBLAS crashes from some 15,600
 # on. Below the first, threads wait for each other longer than they work, a hundred times as long on a busy machine.

@@ -17,10 +17,10 @@ from scipy.special import expit, log_expit
 from contradpp._threads import run_blocks
 from contradpp.data.sets import Sets, concatenate, sums_over_sets
 from contradpp.dpp import compiled
-from contradpp.dpp.linalg import ROWS_PER_BLOCK, gram, inverse_and_log_det, times
+from contradpp.dpp.linalg import gram, inverse_and_log_det, times
 from contradpp.errors import ParameterError
 from contradpp.learn.negatives import Negatives
-from contradpp.learn.state import State
+from contradpp.learn.state import ROWS_PER_BLOCK, State
 
 Array = NDArray[np.float64]
 MOST_TO_INVERT = 2000  # items up to which (I + L)⁻¹ is computed at every step where there is an S

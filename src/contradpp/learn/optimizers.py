@@ -14,10 +14,9 @@ from contradpp.dpp import compiled
 from contradpp.dpp.linalg import change_of, times
 from contradpp.learn.checkpoint import kept
 from contradpp.learn.objectives import Gradient
-from contradpp.learn.state import State
+from contradpp.learn.state import ROWS_PER_BLOCK, State
 
 Array = NDArray[np.float64]
-ROWS_PER_BLOCK = 512  # two such blocks of rows, old and new, stay in the cache of a core
 BETA2 = 0.99  # of second moments
 STEPS_KNOWN = 1e4  # as many steps as make a second moment certain
 
@@ -190,7 +189,8 @@ class Adam(Optimizer):
         rows, values, times = gradient.rows, gradient.values, np.empty(0)
         if gradient.right is not None:
             if self.dense:
-                values, rows = np.zeros_like(state.V), np.arange(len(state.V), dtype=np.int32)
+                values, rows = state.scratch("dense", *state.V.shape), np.arange(len(state.V), dtype=np.int32)
+                values[:] = 0.0
                 values[gradient.rows] = gradient.values
                 times = np.ones(len(rows))
             else:

@@ -21,6 +21,7 @@ from contradpp.learn.start import NO_PARTNERS, Partners
 Array = NDArray[np.float64]
 Codes = NDArray[np.int32]
 SETS_PER_BLOCK = 64
+ROWS_PER_BLOCK = 512  # two such blocks of rows, old and new, stay in the cache of a core
 
 
 @dataclass
