@@ -1,12 +1,13 @@
-"""Threads of BLAS: one number for the whole process, whoever asks for it."""
+"""Threads of BLAS: one number for the whole process, whoever asks for it. And the memory that a thread keeps."""
 
 from __future__ import annotations
 
 import threading
 
+import numpy as np
 from threadpoolctl import threadpool_info
 
-from contradpp._threads import blas_threads
+from contradpp._threads import Scratch, blas_threads
 
 
 def threads_now() -> list[int]:
@@ -39,3 +40,19 @@ def test_blocks_that_overlap_leave_the_number_as_it_was():
         leave.set()
         other.join()
         assert set(threads_now()) == {2}
+
+
+def test_memory_is_used_again_by_the_same_thread_and_name_only():
+    scratch = Scratch()
+    first = scratch("rows", 4, 10)
+    assert first.shape == (4, 10)
+    assert np.shares_memory(first, scratch("rows", 2, 3))
+    assert np.shares_memory(first, scratch("rows", 50))  # there is a quarter more than was asked for
+    assert not np.shares_memory(first, scratch("others", 4, 10))
+    assert not np.shares_memory(first, scratch("rows", 4, 100))
+    assert scratch("rows", 0, 7).shape == (0, 7)
+    mine, theirs = scratch("rows", 4, 10), []
+    thread = threading.Thread(target=lambda: theirs.append(scratch("rows", 4, 10)))
+    thread.start()
+    thread.join()
+    assert not np.shares_memory(mine, theirs[0])
