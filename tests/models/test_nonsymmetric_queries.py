@@ -366,3 +366,17 @@ def test_complements_of_little_support_come_later():
     items, lift = model.complements("tea")
     assert items.tolist() == ["milk", "rare"]
     assert lift[1] > lift[0]
+
+
+def test_the_luckiest_of_many_items_is_no_first_complement():
+    """Batteries, with bread 20 times where 7 were to be expected, stood before ham: the bound was that of one pair."""
+    n = 300
+    V, S = np.eye(n) * 0.05, np.zeros((n, n))
+    for item, square in ((1, 1.8), (2, 0.95)):  # lifts of 2.8 and 1.95
+        S[0, item], S[item, 0] = (sign * 0.05**2 * np.sqrt(square) for sign in (1, -1))
+    model = cd.NonsymmetricDPP.from_factors(V, S=S, items=["bread", "batteries", "ham", *range(n - 3)])
+    model.item_counts_, model.n_baskets_ = np.full(n, 500.0), 18_000.0
+    model.item_counts_[:3] = [2400, 54, 576]
+    items, lift = model.complements("bread")
+    assert items.tolist() == ["ham", "batteries"]
+    assert lift[1] > 1.4 * lift[0]
