@@ -223,7 +223,9 @@ class NonsymmetricDPP(LearnedDPP):
         counts = self.item_counts_
         if counts is None or not self.n_baskets_ > 0:
             return np.full(len(lift), np.inf)
-        together: Array = np.maximum(counts[code] * counts * lift / self.n_baskets_, 1e-9)
+        expected = counts[code] * counts * lift / self.n_baskets_
+        most = np.minimum(counts, counts[code])  # a lift may promise more: no two meet more often than one is sold
+        together: Array = np.maximum(np.minimum(expected, most), 1e-9)
         return together
 
     def similar_items(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
