@@ -165,7 +165,7 @@ def introduce(run: Run, data: str) -> None:
 def keep_unfinished(run: Run, files: Files, settings: str, stop: BaseException) -> None:
     """Save the best state of a training that did not end well, beside a finished model if there is one."""
     if not getattr(run.model, "history_", None):
-        say("Stopped before the first round was finished: there is no model yet, and nothing was written.")
+        say("Stopped too early: there is no model yet, and nothing was written.")
         return
     place, beside = files.model, files.settings
     if place.exists():
