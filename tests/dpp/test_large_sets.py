@@ -108,6 +108,19 @@ def test_large_sets_that_are_singular(monkeypatch):
             all_scores(kernel, sets)
 
 
+@pytest.mark.parametrize(("rank", "size", "diagonal"), [(10, 20, False), (10, 9, False), (6, 25, False), (4, 20, True)])
+def test_what_follows_dependent_items_of_a_large_set_still_counts(monkeypatch, rank, size, diagonal):
+    """Where an item was like an earlier one, a later one that adds a direction was taken for dependent, too."""
+    rng = np.random.default_rng(0)
+    V, d = rng.normal(size=(M, rank)), rng.uniform(0.2, 1.0, M)
+    V[1], V[3], d[:5] = V[0], -2 * V[2], 0.0
+    kernel = Kernel(V, diagonal=d if diagonal else None, n_jobs=1)
+    expected = condition.scores_given(kernel, Sets.one(np.arange(size)))
+    monkeypatch.setattr(factor, "LARGE", 5)
+    found = condition.scores_given(kernel, Sets.one(np.arange(size)))
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
 def test_bounds_are_not_sought_for_a_large_set(monkeypatch):
     kernel, sets = kernel_of("skew"), some_sets()
     nothing = np.empty(0, dtype=np.int32)
