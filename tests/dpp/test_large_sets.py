@@ -178,3 +178,17 @@ def test_many_entries_of_a_symmetric_kernel_are_left_out_by_one_factorisation(mo
     condition.write_scores_without_each(kernel, sets, found)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
     assert max(asked) < 12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_totals_of_many_baskets_take_the_memory_of_a_few(monkeypatch, kind):
+    """Recommending from a large catalogue, 10,000 baskets of 300 items held all of their inverses: 7 GB."""
+    kernel, sets = kernel_of(kind), some_sets()
+    expected, held = condition.next_totals(kernel, sets), []
+    monkeypatch.setattr(factor, "ENTRIES_PER_CHUNK", 25)
+    for name in ("bases", "inverses"):
+        real = getattr(factor, name)
+        monkeypatch.setattr(factor, name, lambda k, s, real=real: held.append(len(s.indices)) or real(k, s))
+    np.testing.assert_array_equal(condition.next_totals(kernel, sets), expected)
+    assert max(held) <= 25
+    assert sum(held) == len(sets.indices)
