@@ -76,6 +76,14 @@ def test_it_does_not_where_that_is_of_no_use(started, monkeypatch):
         assert started == []
 
 
+def test_the_other_process_imports_nothing_from_the_present_folder(tmp_path):
+    """A `click.py` in a folder of downloads ran when `fit` was called there."""
+    (tmp_path / "click.py").write_text("open('evil', 'w')")
+    done = subprocess.run(warm._command("no such job"), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "no such job" in done.stderr
+    assert not (tmp_path / "evil").exists()
+
+
 def test_a_system_without_processes_is_no_reason_to_fail(started, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError

@@ -119,7 +119,8 @@ def _in_a_process(name: str) -> int:
 
 
 def _command(name: str) -> list[str]:
-    return [sys.executable, "-m", "contradpp", "warm", "--only", name]
+    # -P: Python would look for modules in the present folder first, where anyone's files may lie.
+    return [sys.executable, "-P", "-m", "contradpp", "warm", "--only", name]
 
 
 @contextmanager
