@@ -93,10 +93,19 @@ def test_a_system_without_processes_is_no_reason_to_fail(started, monkeypatch):
         pass
 
 
-@pytest.mark.parametrize(("model", "asked"), [("conditional", ["fit", "ended"]), ("lowrank", [])])
-def test_fit_lets_another_process_compile_for_the_default_model(call, started, tmp_path, model, asked):
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ([], ["fit", "ended"]),
+        (["--model", "lowrank"], []),
+        (["--n-jobs", "1"], []),
+        (["--n-jobs", "2"], ["fit", "ended"]),
+    ],
+)
+def test_fit_lets_another_process_compile_for_the_default_model(call, started, tmp_path, words, asked):
+    """But not where one core is to be used."""
     (tmp_path / "shop.csv").write_text("tea,milk\npasta,sauce\n" * 30)
-    done = call("fit", tmp_path / "shop.csv", "-o", tmp_path / "model", "--model", model, "--max-iter", 1)
+    done = call("fit", tmp_path / "shop.csv", "-o", tmp_path / "model", "--max-iter", 1, *words)
     assert done.code == 0, done.err
     assert started == asked
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -286,3 +289,20 @@ def test_damaged_files_of_the_cache_are_given_up(monkeypatch, tmp_path, caplog, 
     assert cache.load_overload((), context) is None
     cache.end_turn()
     assert not caplog.text
+
+
+def test_kernels_can_be_run_as_plain_python():
+    """For a debugger, or to count which lines tests reach."""
+    code = (
+        "import contradpp as cd; from contradpp.cli import warm\n"
+        "m = cd.ConditionalDPP(cd.NonsymmetricDPP(2, max_iter=1), random_state=0).fit([['a', 'b'], ['b', 'c']] * 5)\n"
+        "assert m.recommend(['a'], N=1)[0].tolist() == ['b'] and warm._at_hand()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

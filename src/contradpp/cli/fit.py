@@ -80,7 +80,7 @@ def fit(
         introduce(run, data)
     comment = f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {output.stem}.toml"
     settings = as_toml(repeatable(run, data, files), ctx.command, comment=comment)
-    if run.name == CONDITIONAL and run.cluster is None:
+    if run.name == CONDITIONAL and run.cluster is None and run.given["n_jobs"] != 1:
         ctx.with_resource(compiling_ahead(FIT))  # until the command ends, however it ends
     try:
         train(run)

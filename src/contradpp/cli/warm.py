@@ -143,7 +143,7 @@ def _at_hand() -> bool:
     """Whether the default model has been learned and asked here before."""
     kernels: Any = compiled
     return all(
-        kernel.at_hand
+        getattr(kernel, "at_hand", True)  # a plain function where NUMBA_DISABLE_JIT says so
         for kernel in (
             kernels.gradients.conditional_gradients, kernels.votes.count_votes, kernels.ranks.best_of_rows,
         )

@@ -41,6 +41,7 @@ log = logging.getLogger("contradpp")
 
 # Reassociation lets sums run in vector registers; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
+AS_PYTHON = bool(getattr(numba.config, "DISABLE_JIT", False))  # for a debugger
 LONGEST = 60.0  # seconds in which another process compiles a kernel: beyond, we do not wait for it
 OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "no_cfunc_wrapper": True}
 
@@ -218,7 +219,9 @@ class Entry(CPUDispatcher):  # type: ignore[misc, unused-ignore]
 
 
 def entry(function: F) -> F:
-    """Compile a kernel that Python calls: cached on disk and free of the GIL."""
+    """Compile a kernel that Python calls: cached on disk and free of the GIL. NUMBA_DISABLE_JIT=1 leaves it plain."""
+    if AS_PYTHON:
+        return function
     compiled: Any = numba.njit(**OPTIONS)(function)
     compiled.__class__ = Entry
     compiled.enable_caching()
@@ -227,6 +230,8 @@ def entry(function: F) -> F:
 
 def helper(function: F) -> F:
     """Compile a kernel that other kernels call, as a part of each of them."""
+    if AS_PYTHON:
+        return function
     inlined: dict[str, Any] = {"forceinline": True, "no_cpython_wrapper": True, "pipeline_class": InliningCompiler}
     compiled: Any = numba.njit(**inlined, **OPTIONS)(function)
     resolve = compiled.get_call_template
