@@ -11,7 +11,8 @@ import pytest
 
 import contradpp as cd
 from contradpp.metrics.report import Report
-from contradpp.report.measured import BASELINE, examples, measure
+from contradpp.models.neighbours import SHRINKAGES
+from contradpp.report.measured import BASELINE, examples, measure, neighbours
 from contradpp.report.page import Subject, render
 
 NASTY = '</script><img src="http://example.org/x">'
@@ -113,6 +114,15 @@ def test_verdicts_claim_no_more_than_the_baskets_show(subject):
     assert same.verdict("same").startswith("Not clearly better than popularity; Worse than item neighbours.")
     assert same.gain("same") == (0.0, 0.0)
     assert subject.measured.n_baskets == subject.measured.reports[BASELINE].n_baskets
+
+
+def test_item_neighbours_are_compared_at_their_best():
+    shop = cd.datasets.load("grocer", n_baskets=1_000, random_state=0)
+    part, held = shop.subset(shop.sizes >= 2).split(0.1, random_state=0)
+    ndcg = {one: cd.evaluate(cd.baselines.ItemKNN(shrinkage=one).fit(part), held).ndcg for one in SHRINKAGES}
+    best = neighbours(shop).shrinkage
+    assert best == max(ndcg, key=ndcg.get) != cd.baselines.ItemKNN().shrinkage
+    assert neighbours(shop[:50]).shrinkage == cd.baselines.ItemKNN().shrinkage  # too few to choose by
 
 
 class _Fixed:

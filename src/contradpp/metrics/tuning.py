@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from contradpp.data.baskets import Baskets
@@ -16,6 +16,8 @@ from contradpp.models.nonsymmetric import NonsymmetricDPP
 MODELS: dict[str, type[Any]] = {"lowrank": LowRankDPP, "nonsymmetric": NonsymmetricDPP}
 METRICS = ("mpr", "p@10", "ndcg", "log-likelihood")
 SHARE = 0.2  # of the baskets, for validation
+N_VALIDATION = 1000  # baskets that choose among a few settings
+SMALLEST = 2  # items of such a basket: one of one item gives a model nothing to go by but popularity
 
 
 class Trial(NamedTuple):
@@ -88,6 +90,15 @@ def tune(
     study.optimize(judge, n_trials=max(trials - done, 0), callbacks=[tell])
     found = [_plain(trial) for trial in study.trials if trial.state.is_finished()]
     return sorted(found, key=lambda trial: -float("inf") if trial.value is None else trial.value, reverse=True)
+
+
+def validated(
+    models: Sequence[Any], train: Baskets, seed: int = 0, *, most: int | None = None, n_jobs: int | None = None
+) -> list[float]:
+    """The nDCG of each model on a tenth of the baskets, learned from the others, of which no more than `most`."""
+    part, held = train.split(0.1, random_state=seed)
+    part, held = part[:most], held.subset(held.sizes >= SMALLEST)[:N_VALIDATION]
+    return [evaluate(model.fit(part), held, (10,), seed, n_jobs=n_jobs, likelihood=False).ndcg for model in models]
 
 
 def smallest_rank(train: Baskets) -> int:

@@ -23,6 +23,7 @@ from contradpp.models.rows import Labour, Rows, Sums, indicator
 from contradpp.models.scores import Array, Baseline, LeftOut, write_blocks
 
 Numbers = NDArray[np.int64]
+SHRINKAGES = (1.0, 10.0, 100.0)  # of cosine weights: which is best depends on the shop
 MOST = 1e15  # of any parameter here: a whole number that every part can count to
 
 

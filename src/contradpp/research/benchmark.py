@@ -31,16 +31,15 @@ from contradpp.errors import ContradppError, RankError
 from contradpp.learn.calibrate import uniform_sets
 from contradpp.metrics import metrics
 from contradpp.metrics.leave_one_out import Outcome
-from contradpp.metrics.report import evaluate
 from contradpp.metrics.scoring import Scorer, as_scorer
 from contradpp.metrics.slates import evaluate_slates
+from contradpp.metrics.tuning import validated
 from contradpp.research import experiments
 from contradpp.research.contestants import MODELS, Settings
 from contradpp.research.experiments import PAIRS, Result
 from contradpp.research.paper import Task
 
 Array = NDArray[np.float64]
-N_VALIDATION = 1000  # baskets that choose among settings
 TUNED_ON = {"full": 10**9, "quick": 30_000}  # baskets that settings are learned from before one is chosen
 N_TIMED, N_WARM = 40, 300  # single queries that are timed, and baskets of the first fit, which compiles
 SUGGESTIONS, HALVED_FROM = 10, 4
@@ -150,12 +149,7 @@ def chosen(method: str, told: Settings, most: int) -> tuple[Any, Result]:
     models = MODELS[method].tried(told)
     if len(models) == 1:
         return models[0], {"tried": 1}
-    part, held = told.train.split(0.1, random_state=told.seed)
-    part, held = part[:most], held.subset(held.sizes >= PAIRS)[:N_VALIDATION]
-    scores = []
-    for model in models:
-        report = evaluate(model.fit(part), held, (10,), told.seed, n_jobs=told.n_jobs, likelihood=False)
-        scores.append(report.ndcg)
+    scores = validated(models, told.train, told.seed, most=most, n_jobs=told.n_jobs)
     best = int(np.argmax(scores))
     fresh = MODELS[method].tried(told)[best]  # some packages go on from where a fitted model was
     return fresh, {"tried": len(models), "chosen": _settings(fresh), "validation_ndcg": scores}

@@ -22,6 +22,7 @@ from contradpp.errors import MissingExtraError
 from contradpp.models.baselines import EASE, BasketNeighbours, Implicit, ItemKNN, Popularity, RidgeNeighbours
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
+from contradpp.models.neighbours import SHRINKAGES
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.models.relevance import Relevance
 from contradpp.models.rows import Labour, indicator
@@ -224,7 +225,7 @@ def _baskets(told: Settings) -> list[Any]:
 OBJECTIVES = ("mle", "explicit", "dynamic", "nce", "product", "exact")
 MODELS: dict[str, Contestant] = {
     "popularity": Contestant("Popularity", lambda _: [Popularity()]),
-    "itemknn-cosine": Contestant("ItemKNN, cosine", lambda _: [ItemKNN(shrinkage=h) for h in (1.0, 10.0, 100.0)]),
+    "itemknn-cosine": Contestant("ItemKNN, cosine", lambda _: [ItemKNN(shrinkage=h) for h in SHRINKAGES]),
     "itemknn": Contestant("ItemKNN, BM25", lambda _: [ItemKNN(weights="bm25", B=b) for b in (0.1, 0.25, 0.75)]),
     "ease": Contestant("EASE", lambda told: [EASE(ridge) for ridge in _ridges(told)]),
     "ridge": Contestant(
