@@ -175,6 +175,23 @@ def test_candidates_and_excluded_items(name):
         np.testing.assert_allclose(shares, [law[item] for item in items], rtol=1e-9)  # among the whole catalogue
 
 
+@every_model
+def test_what_is_unknown_may_be_excluded(name):
+    """Nobody has to look first whether the model knows what is sold out."""
+    model, basket = fitted(name), ["r0", "b1"]
+    for with_salt, without in ((["b0", "salt"], ["b0"]), (["salt"], [])):
+        assert (
+            model.recommend(basket, exclude=with_salt)[0].tolist()
+            == model.recommend(basket, exclude=without)[0].tolist()
+        )
+        if "complete" in ROWS[name].can:
+            assert model.complete(basket, 3, exclude=with_salt) == model.complete(basket, 3, exclude=without)
+        if hasattr(model, "slate"):
+            assert (
+                model.slate(basket, exclude=with_salt)[0].tolist() == model.slate(basket, exclude=without)[0].tolist()
+            )
+
+
 @models_that("grow")
 def test_candidates_and_excluded_items_of_a_growing_basket(name):
     basket = fitted(name).grow(["r0", "b1"])

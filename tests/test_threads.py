@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 from threadpoolctl import threadpool_info
 
 from contradpp._threads import Scratch, blas_threads
+from contradpp.data.sets import Sets
+from contradpp.learn.state import SETS_PER_BLOCK, State
 
 
 def threads_now() -> list[int]:
@@ -56,3 +59,30 @@ def test_memory_is_used_again_by_the_same_thread_and_name_only():
     thread.start()
     thread.join()
     assert not np.shares_memory(mine, theirs[0])
+
+
+class Kernel:
+    """Stands for a Numba kernel: its first call compiles, and blocks are whole if that was one thread's."""
+
+    def __init__(self) -> None:
+        self.signatures: list[str] = []
+        self.threads: list[str] = []
+        self.firsts: list[int] = []
+
+    def __call__(self, parameters, indptr, indices, first, last) -> None:
+        self.firsts.append(first)
+        if not self.signatures:
+            self.threads.append(threading.current_thread().name)
+            time.sleep(0.2)
+            self.signatures.append("compiled")
+
+
+def test_a_kernel_is_compiled_by_the_thread_that_ctrl_c_reaches_and_by_no_other():
+    """Ctrl-C took half a minute: it ended the caller's compilation, and then another thread began with its own."""
+    kernel, sets = Kernel(), Sets(np.arange(0, 2001, 2), np.tile(np.arange(2, dtype=np.int32), 1000))
+    state = State(np.eye(2), n_jobs=2)
+    for _ in range(2):
+        state.over_sets(kernel, sets, (), ())
+    assert kernel.threads == [threading.current_thread().name]
+    assert sorted(kernel.firsts) == sorted([*range(0, 1000, SETS_PER_BLOCK)] * 2)
+    state.over_sets(Kernel(), Sets(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32)), (), ())

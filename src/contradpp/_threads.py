@@ -72,13 +72,18 @@ def _set_threads() -> None:
             library.set_num_threads(wanted)
 
 
-def run_blocks(work: Callable[[int], None], n_blocks: int, n_jobs: int) -> None:
+def run_blocks(work: Callable[[int], None], n_blocks: int, n_jobs: int, *, first_alone: bool = False) -> None:
     """Call `work(block)` for every block, on at most `n_jobs` threads.
 
     The blocks are the same whatever `n_jobs` is, and each writes to places of its own, so that the result
     is the same to the last bit. `work` should spend its time in code that releases the GIL.
+
+    `first_alone` is for work that compiles a kernel first. Ctrl-C reaches the calling thread alone: others that need
+    the kernel, too, would go on compiling it, and the caller would wait for them.
     """
-    numbers = iter(range(n_blocks))
+    if first_alone and n_blocks:
+        work(0)
+    numbers = iter(range(int(first_alone), n_blocks))
 
     def take_some() -> None:
         for block in numbers:  # each thread takes the next one as it gets free

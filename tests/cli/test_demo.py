@@ -22,6 +22,9 @@ def test_it_compares_suggests_and_writes(call, folder):
     assert "spaghetti, tomato sauce" in shown.out
     for name in (*command.MODELS, "popularity", "What does a product call for"):
         assert name in shown.out
+    assert "Why does it suggest these with spaghetti, tomato sauce?" in shown.out
+    assert "because of" in shown.out
+    assert "A varied slate: " in shown.out
     assert f"contradpp serve {folder / 'model.safetensors'}" in shown.out
     assert cd.load(folder / "model.safetensors").recommend(["spaghetti"], N=1)[0].size == 1
     assert "grocer" in (folder / "report.html").read_text(encoding="utf-8")

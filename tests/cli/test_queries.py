@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import load, save
 
 import contradpp as cd
+from contract import fitted, rows_that
 from contradpp.cli.inputs import Words
 from contradpp.cli.output import paragraph
 
@@ -176,6 +177,15 @@ def test_info_of_a_model_that_was_not_trained(call, tmp_path):
     cd.LowRankDPP.from_factors([[1.0, 0.0], [0.0, 1.0]]).save(tmp_path / "m")
     found = json.loads(call("info", tmp_path / "m", "--json").out)
     assert found["learned_from_baskets"] is None
+
+
+@pytest.mark.parametrize("name", rows_that("save"))
+def test_info_of_every_model(call, tmp_path, name):
+    fitted(name).save(tmp_path / "m")
+    for words in ([], ["--json"], ["--items"]):
+        shown = call("info", tmp_path / "m", *words)
+        assert shown.code == 0, shown.err
+    assert call("card", tmp_path / "m").code == 0
 
 
 def test_evaluation(call, model, orders):

@@ -76,6 +76,14 @@ def test_it_does_not_where_that_is_of_no_use(started, monkeypatch):
         assert started == []
 
 
+def test_the_other_process_imports_nothing_from_the_present_folder(tmp_path):
+    """A `click.py` in a folder of downloads ran when `fit` was called there."""
+    (tmp_path / "click.py").write_text("open('evil', 'w')")
+    done = subprocess.run(warm._command("no such job"), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "no such job" in done.stderr
+    assert not (tmp_path / "evil").exists()
+
+
 def test_a_system_without_processes_is_no_reason_to_fail(started, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError
@@ -85,10 +93,19 @@ def test_a_system_without_processes_is_no_reason_to_fail(started, monkeypatch):
         pass
 
 
-@pytest.mark.parametrize(("model", "asked"), [("conditional", ["fit", "ended"]), ("lowrank", [])])
-def test_fit_lets_another_process_compile_for_the_default_model(call, started, tmp_path, model, asked):
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ([], ["fit", "ended"]),
+        (["--model", "lowrank"], []),
+        (["--n-jobs", "1"], []),
+        (["--n-jobs", "2"], ["fit", "ended"]),
+    ],
+)
+def test_fit_lets_another_process_compile_for_the_default_model(call, started, tmp_path, words, asked):
+    """But not where one core is to be used."""
     (tmp_path / "shop.csv").write_text("tea,milk\npasta,sauce\n" * 30)
-    done = call("fit", tmp_path / "shop.csv", "-o", tmp_path / "model", "--model", model, "--max-iter", 1)
+    done = call("fit", tmp_path / "shop.csv", "-o", tmp_path / "model", "--max-iter", 1, *words)
     assert done.code == 0, done.err
     assert started == asked
 

@@ -1,6 +1,7 @@
 """read_baskets: every format, by content and by name, and what it says when a file is wrong."""
 
 import builtins
+import codecs
 import contextlib
 import csv
 import gzip
@@ -478,6 +479,8 @@ def test_binary_garbage_is_refused_with_its_line(write, kind):
         (b"PK\x03\x04rest", "ZIP"),
         (b"\xfd7zXZ\0", "xz"),
         ("1 2\n".encode("utf-16"), "UTF-16"),
+        ("1 2\n".encode("utf-32"), "UTF-32"),
+        (codecs.BOM_UTF32_BE + "1 2\n".encode("utf-32-be"), "UTF-32"),
         (b"BZh9", "bzip2"),
         (b"%PDF-1.4\n1 0 obj\n", "PDF"),
         (b"<!DOCTYPE html>\n<html>\n", "web page"),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.errors import TypingError
 
 import contradpp
@@ -239,3 +243,66 @@ def test_a_kernel_that_cannot_be_compiled_holds_up_no_one(monkeypatch, tmp_path)
     other = SharedCache(sums.number_rows.py_func)
     assert not other._wait_for_turn()
     other.end_turn()
+
+
+def refuse(*_, **__):
+    raise PermissionError(30, "Read-only file system")
+
+
+def test_where_nothing_can_be_written_kernels_are_compiled_all_the_same(monkeypatch, caplog):
+    """In a container with read-only files every kernel was a RuntimeError of Numba's: no locator available."""
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)  # with which Numba tries folders
+    monkeypatch.setattr(SharedCache, "told_of_failure", False)
+    cache = SharedCache(sums.number_rows.py_func)
+    monkeypatch.setattr(FunctionCache, "save_overload", refuse)
+    for _ in range(2):
+        cache.save_overload((), None)
+    assert caplog.text.count("compiled code is not kept: [Errno 30] Read-only file system") == 1
+
+
+def test_another_thread_may_end_the_turn_of_one_that_waits(monkeypatch, tmp_path):
+    """It is the cache's: a thread that has compiled for arguments of other types ends it."""
+    monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
+    one, other = (SharedCache(blocks.padded.py_func) for _ in range(2))
+    assert not one._wait_for_turn()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other._wait_for_turn)
+        time.sleep(0.2)
+        other.end_turn()
+        assert waiting.result(10)
+    one.end_turn()
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage"])
+def test_damaged_files_of_the_cache_are_given_up(monkeypatch, tmp_path, caplog, content):
+    """After a loss of power they may be empty: every call ended in an EOFError until someone removed them."""
+    monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
+    cache, context = SharedCache(sums.number_rows.py_func), sums.number_rows.targetctx
+    cache._cache_file = IndexDataCacheFile(str(tmp_path), "number_rows", "stamp")
+    index = Path(cache._cache_file._index_path)
+    index.write_bytes(content)
+    assert cache.load_overload((), context) is None
+    cache.end_turn()
+    assert index.read_bytes() != content
+    assert "compiled anew" in caplog.text
+    caplog.clear()
+    assert cache.load_overload((), context) is None
+    cache.end_turn()
+    assert not caplog.text
+
+
+def test_kernels_can_be_run_as_plain_python():
+    """For a debugger, or to count which lines tests reach."""
+    code = (
+        "import contradpp as cd; from contradpp.cli import warm\n"
+        "m = cd.ConditionalDPP(cd.NonsymmetricDPP(2, max_iter=1), random_state=0).fit([['a', 'b'], ['b', 'c']] * 5)\n"
+        "assert m.recommend(['a'], N=1)[0].tolist() == ['b'] and warm._at_hand()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -108,6 +108,19 @@ def test_large_sets_that_are_singular(monkeypatch):
             all_scores(kernel, sets)
 
 
+@pytest.mark.parametrize(("rank", "size", "diagonal"), [(10, 20, False), (10, 9, False), (6, 25, False), (4, 20, True)])
+def test_what_follows_dependent_items_of_a_large_set_still_counts(monkeypatch, rank, size, diagonal):
+    """Where an item was like an earlier one, a later one that adds a direction was taken for dependent, too."""
+    rng = np.random.default_rng(0)
+    V, d = rng.normal(size=(M, rank)), rng.uniform(0.2, 1.0, M)
+    V[1], V[3], d[:5] = V[0], -2 * V[2], 0.0
+    kernel = Kernel(V, diagonal=d if diagonal else None, n_jobs=1)
+    expected = condition.scores_given(kernel, Sets.one(np.arange(size)))
+    monkeypatch.setattr(factor, "LARGE", 5)
+    found = condition.scores_given(kernel, Sets.one(np.arange(size)))
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
 def test_bounds_are_not_sought_for_a_large_set(monkeypatch):
     kernel, sets = kernel_of("skew"), some_sets()
     nothing = np.empty(0, dtype=np.int32)
@@ -165,3 +178,17 @@ def test_many_entries_of_a_symmetric_kernel_are_left_out_by_one_factorisation(mo
     condition.write_scores_without_each(kernel, sets, found)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
     assert max(asked) < 12
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_totals_of_many_baskets_take_the_memory_of_a_few(monkeypatch, kind):
+    """Recommending from a large catalogue, 10,000 baskets of 300 items held all of their inverses: 7 GB."""
+    kernel, sets = kernel_of(kind), some_sets()
+    expected, held = condition.next_totals(kernel, sets), []
+    monkeypatch.setattr(factor, "ENTRIES_PER_CHUNK", 25)
+    for name in ("bases", "inverses"):
+        real = getattr(factor, name)
+        monkeypatch.setattr(factor, name, lambda k, s, real=real: held.append(len(s.indices)) or real(k, s))
+    np.testing.assert_array_equal(condition.next_totals(kernel, sets), expected)
+    assert max(held) <= 25
+    assert sum(held) == len(sets.indices)

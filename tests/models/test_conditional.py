@@ -11,6 +11,7 @@ import pytest
 import contradpp as cd
 from contract import BASKETS, BLACK, FAST, RED, answers, checkerboard, fitted
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, UnknownItemError
+from contradpp.learn.callbacks import Callback
 from contradpp.models.voices import DEFAULT, KERNEL
 
 ITEMS = RED + BLACK
@@ -49,6 +50,46 @@ class Counts:
 
 
 # -- Learning --------------------------------------------------------------------------------------------
+
+
+class Interrupt(Callback):
+    """Ctrl-C before the first round, or after a later one."""
+
+    def __init__(self, when: int) -> None:
+        self.when = when
+
+    def on_start(self, n_sets, max_iter, model):
+        self.on_iteration({"iteration": 0}, None)
+
+    def on_iteration(self, record, best):
+        if record["iteration"] == self.when:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupt_before_the_first_round_is_an_end(monkeypatch):
+    """All voices were learned, and half a minute of kernels compiled, for a model that was then thrown away."""
+    model = copy.deepcopy(fitted("conditional"))
+    before = answers(model)
+    monkeypatch.setattr(cd.ConditionalDPP, "learn_voices", lambda *_: 1 / 0)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(checkerboard(), callbacks=[Interrupt(0)])
+    assert answers(model) == before
+
+
+def test_an_interrupt_while_voices_are_learned_loses_nothing(monkeypatch):
+    """The trained kernel was lost, and the command said that no round had been finished."""
+    learn, interrupts = cd.ConditionalDPP.learn_voices, [KeyboardInterrupt()]
+
+    def interrupted(self, *args):
+        if interrupts:
+            raise interrupts.pop()
+        learn(self, *args)
+
+    monkeypatch.setattr(cd.ConditionalDPP, "learn_voices", interrupted)
+    model = small()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(checkerboard())
+    assert answers(model) == answers(small().fit(checkerboard()))
 
 
 def test_voices_learn_from_all_baskets_and_the_kernel_from_nine_tenths():

@@ -366,3 +366,30 @@ def test_complements_of_little_support_come_later():
     items, lift = model.complements("tea")
     assert items.tolist() == ["milk", "rare"]
     assert lift[1] > lift[0]
+
+
+def of_bread(*lifts: tuple[str, float, int]) -> cd.NonsymmetricDPP:
+    """A shop of 300 items, and what bread goes with: about how much, and how often that sells."""
+    n = 300
+    S = np.zeros((n, n))
+    for item, (_, lift, _) in enumerate(lifts, start=1):
+        S[0, item] = 0.05**2 * np.sqrt(lift - 1)
+    names = ["bread", *(name for name, _, _ in lifts)]
+    model = cd.NonsymmetricDPP.from_factors(np.eye(n) * 0.05, S=S - S.T, items=[*names, *range(n - len(names))])
+    model.item_counts_, model.n_baskets_ = np.full(n, 500.0), 20_000.0
+    model.item_counts_[: len(names)] = [2400, *(sold for _, _, sold in lifts)]
+    return model
+
+
+def test_the_luckiest_of_many_items_is_no_first_complement():
+    """Batteries, with bread 20 times where 7 were to be expected, stood before ham: the bound was that of one pair."""
+    items, lift = of_bread(("batteries", 2.8, 54), ("ham", 1.95, 576)).complements("bread")
+    assert items.tolist() == ["ham", "batteries"]
+    assert lift[1] > 1.4 * lift[0]
+
+
+def test_no_complement_is_counted_more_often_than_it_was_sold():
+    """Incense, sold three times, had the lift of 27 times together, and stood before what was together 500 times."""
+    items, lift = of_bread(("incense", 251, 3), ("jam", 46, 970)).complements("bread")
+    assert items.tolist() == ["jam", "incense"]
+    assert lift[1] > 5 * lift[0]

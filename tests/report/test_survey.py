@@ -50,3 +50,15 @@ def test_what_was_rarely_together_is_no_complement():
     assert by_name["lemons"] == []
     assert [(name, n) for name, _, n in by_name["tea"]][:1] == [("milk", 40)]
     assert ", in 40" in found.as_json()
+
+
+def test_what_is_kept_apart_is_sold_often():
+    """The directions of rare items are chance: they stood among the first."""
+    rng = np.random.default_rng(0)
+    lists = [[f"often {i}" for i in rng.choice(8, 3, replace=False)] for _ in range(200)]
+    lists += [[f"seldom {i}"] for i in range(40)]
+    train = cd.Baskets.from_lists(lists)
+    model = cd.LowRankDPP.from_factors(rng.normal(size=(train.n_items, 4)), items=train.items)
+    found = survey(model, train, n=8)
+    assert all(near for near in found.substitutes)
+    assert {name for near in found.substitutes for name, _ in near} <= {f"often {i}" for i in range(8)}

@@ -117,8 +117,8 @@ def compile_cache() -> list[Check]:
     files = len(list(folder.glob("*.nbc"))) if folder.is_dir() else 0
     found = f"{folder}, {files} kernels compiled" if files else f"{folder}, empty: the first use compiles"
     if not writable:
-        advice = "every start compiles anew: set NUMBA_CACHE_DIR to a folder where you may write"
-        return [Check("compile cache", "note", f"{folder} cannot be written", advice)]
+        advice = "what is not there is compiled by every start: set NUMBA_CACHE_DIR to a folder where you may write"
+        return [Check("compile cache", "note", f"{found}; it cannot be written to", advice)]
     return [Check("compile cache", "ok", found)]
 
 

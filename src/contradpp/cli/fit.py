@@ -80,7 +80,7 @@ def fit(
         introduce(run, data)
     comment = f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {output.stem}.toml"
     settings = as_toml(repeatable(run, data, files), ctx.command, comment=comment)
-    if run.name == CONDITIONAL and run.cluster is None:
+    if run.name == CONDITIONAL and run.cluster is None and run.given["n_jobs"] != 1:
         ctx.with_resource(compiling_ahead(FIT))  # until the command ends, however it ends
     try:
         train(run)
@@ -165,7 +165,7 @@ def introduce(run: Run, data: str) -> None:
 def keep_unfinished(run: Run, files: Files, settings: str, stop: BaseException) -> None:
     """Save the best state of a training that did not end well, beside a finished model if there is one."""
     if not getattr(run.model, "history_", None):
-        say("Stopped before the first round was finished: there is no model yet, and nothing was written.")
+        say("Stopped too early: there is no model yet, and nothing was written.")
         return
     place, beside = files.model, files.settings
     if place.exists():

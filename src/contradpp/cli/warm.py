@@ -119,7 +119,8 @@ def _in_a_process(name: str) -> int:
 
 
 def _command(name: str) -> list[str]:
-    return [sys.executable, "-m", "contradpp", "warm", "--only", name]
+    # -P: Python would look for modules in the present folder first, where anyone's files may lie.
+    return [sys.executable, "-P", "-m", "contradpp", "warm", "--only", name]
 
 
 @contextmanager
@@ -142,7 +143,7 @@ def _at_hand() -> bool:
     """Whether the default model has been learned and asked here before."""
     kernels: Any = compiled
     return all(
-        kernel.at_hand
+        getattr(kernel, "at_hand", True)  # a plain function where NUMBA_DISABLE_JIT says so
         for kernel in (
             kernels.gradients.conditional_gradients, kernels.votes.count_votes, kernels.ranks.best_of_rows,
         )

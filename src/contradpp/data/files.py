@@ -40,8 +40,10 @@ _FOREIGN = {
     b"<!DOC": "a web page (was it saved where a login was asked for?)",
     b"<!doc": "a web page (was it saved where a login was asked for?)",
     b"<html": "a web page (was it saved where a login was asked for?)",
-    b"\xff\xfe": "UTF-16 text (save it as UTF-8)",
-    b"\xfe\xff": "UTF-16 text (save it as UTF-8)",
+    codecs.BOM_UTF32_LE: "UTF-32 text (save it as UTF-8)",  # before UTF-16, whose mark begins it
+    codecs.BOM_UTF32_BE: "UTF-32 text (save it as UTF-8)",
+    codecs.BOM_UTF16_LE: "UTF-16 text (save it as UTF-8)",
+    codecs.BOM_UTF16_BE: "UTF-16 text (save it as UTF-8)",
 }
 
 

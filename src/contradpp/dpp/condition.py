@@ -320,6 +320,15 @@ def next_totals(kernel: Kernel, sets: Sets) -> Array:
 
     For L = V Vᵀ it is ‖R‖² − Σ_q ‖R q‖², with RᵀR = VᵀV; for others see `_total`.
     """
+    totals: Array = np.empty(sets.count)
+    for first, last in runs(sets.indptr, factor.ENTRIES_PER_CHUNK, most=factor.ENTRIES_PER_CHUNK):
+        numbers = np.arange(first, last)
+        totals[first:last] = _totals(kernel, take_sets(sets, numbers), numbers)
+    return totals
+
+
+def _totals(kernel: Kernel, sets: Sets, numbers: NDArray[np.int64]) -> Array:
+    """`next_totals` of a few sets, whose numbers are for messages."""
     if kernel.symmetric and not kernel.has_diagonal:
         rows, R = factor.bases(kernel, sets).rows, kernel.root
         whole = float(np.square(R).sum())
@@ -335,7 +344,7 @@ def next_totals(kernel: Kernel, sets: Sets) -> Array:
     chosen = take_sets(sets, left)
     rows_at_once = min(ROWS_PER_BLOCK // 2, _rows_per_block(kernel, kernel.n_items))
     for first, last in runs(chosen.indptr, rows_at_once, most=rows_at_once):
-        scores = _scores(kernel, take_sets(chosen, np.arange(first, last)), left[first:last], None)
+        scores = _scores(kernel, take_sets(chosen, np.arange(first, last)), numbers[left[first:last]], None)
         totals[left[first:last]] = np.maximum(scores, 0.0).sum(axis=1)
     return totals
 

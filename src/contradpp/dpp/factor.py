@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import lapack, qr, solve_triangular
 
 from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.sets import Sets, pointers, runs, take_sets
@@ -244,21 +244,28 @@ def _large_basis(V: NDArray[np.floating], d: Array, codes: NDArray[np.int32]) ->
     """Rows, scores, log det and the worst entry of one set, as `compiled.kernels.bases_of_sets` finds them."""
     wide = V[codes].astype(np.float64)
     rows = np.hstack([wide, np.diag(np.sqrt(d[codes]))]) if len(d) else wide
-    norms, Q, scores = np.square(rows).sum(axis=1), np.zeros_like(wide), np.zeros(len(codes))
-    left = np.arange(len(codes))
-    while True:  # what the earlier ones leave nothing of has a zero row, and the rest is done without it
-        R: Array = np.asarray(np.linalg.qr(rows[left].T, mode="r")).T
-        pivots = np.zeros(len(left))
-        pivots[: min(R.shape)] = np.square(np.diagonal(R))
-        dependent = pivots <= SINGULAR * norms[left]
-        if not dependent.any():
-            break
-        left = left[~dependent]
-    Q[left] = solve_triangular(R, wide[left], lower=True)
-    if len(left) < len(codes):
-        return Q, scores, -np.inf, np.inf
+    norms, scores = np.square(rows).sum(axis=1), np.zeros(len(codes))
+    R: Array = np.asarray(np.linalg.qr(rows.T, mode="r")).T
+    pivots = np.zeros(len(codes))
+    pivots[: min(R.shape)] = np.square(np.diagonal(R))
+    if (pivots <= SINGULAR * norms).any():
+        return _spanning_rows(rows, norms)[:, : wide.shape[1]], scores, -np.inf, np.inf
+    Q = solve_triangular(R, wide, lower=True)
     lengths = np.square(lapack.dtrtri(R, lower=1)[0]).sum(axis=0)
     scores[:] = 1.0 / lengths
     worst = max(float((norms * lengths).max()), 1.0)
     log_det = float(np.log(pivots).sum())
     return Q, scores, log_det if worst < 1.0 / SINGULAR else -np.inf, worst
+
+
+def _spanning_rows(rows: Array, norms: Array) -> Array:
+    """Orthonormal rows that span these, which are dependent, and zeros after them.
+
+    What is largest beside those before it comes next: without that, what follows a row that depends on those before it
+    would be measured beside a direction that rounding has chosen.
+    """
+    Q, R, _ = qr(rows.T / np.sqrt(np.where(norms > 0, norms, 1.0)), mode="economic", pivoting=True)
+    out = np.zeros_like(rows)
+    independent = np.square(np.diagonal(R)) > SINGULAR
+    out[: independent.sum()] = Q.T[independent]
+    return out

@@ -182,7 +182,8 @@ class State:
             first, last = block * size, min((block + 1) * size, sets.count)
             kernel(parameters, *before, sets.indptr, sets.indices, first, last, *after)
 
-        run_blocks(work, -(-sets.count // size), self.n_jobs)
+        loaded = bool(getattr(kernel, "signatures", True))
+        run_blocks(work, -(-sets.count // size), self.n_jobs, first_alone=not loaded)
 
     @property
     def _no_room(self) -> tuple[NDArray[np.int64], Array, Array]:

@@ -178,11 +178,11 @@ class ConditionalDPP(ScoresItems, BaseDPP):
 
         try:
             estimator.fit(train.subset(seen), None, weights, negatives, held, callbacks, **how)
+            finish()
         except (KeyboardInterrupt, ConvergenceError):
-            if estimator.is_fitted:  # its best round so far; the rest takes seconds
+            if estimator.is_fitted and estimator.history_:  # its best round so far; the rest takes seconds
                 finish()
             raise
-        finish()
         return self
 
     def learn_voices(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import NormalDist
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +16,6 @@ from contradpp.dpp.kernel import Array, Kernel, checked_factors
 from contradpp.dpp.rank import top_n
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError, RankError
-from contradpp.models.base import ONE_SIDED
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.queries import as_ids, check_count
 
@@ -198,8 +198,9 @@ class NonsymmetricDPP(LearnedDPP):
 
         The measure is the lift P(next = j | {item}) / P(next = j | ∅): 3 means that j is three times as likely to be
         the next item once `item` is in the basket. Items whose lift is 1 or less are not complements. The order is that
-        of a lower bound, exp(−1.64/√n) times the lift, where n is how often the two were about sold together, by their
-        counts: what was seen twice does not come before what was seen a hundred times.
+        of a lower bound, exp(−z/√n) times the lift, where n is how often the two were about sold together, by their
+        counts: what was seen twice does not come before what was seen a hundred times. z is such that the bounds of all
+        items hold at once nineteen times in twenty: it is 3.6 for 300 items, of which the luckiest would come first.
         """
         check_count(N)
         code = self.known_items.code(item)
@@ -212,7 +213,8 @@ class NonsymmetricDPP(LearnedDPP):
         shares, before = scores / scores.sum(), norms / norms.sum()
         lift = np.divide(shares, before, out=np.zeros_like(shares), where=before > 0)
         lift[code] = 0.0
-        bound = np.where(lift > 1, lift * np.exp(-ONE_SIDED / np.sqrt(self._together(code, lift))), -np.inf)
+        z = NormalDist().inv_cdf(1 - 0.05 / len(lift))
+        bound = np.where(lift > 1, lift * np.exp(-z / np.sqrt(self._together(code, lift))), -np.inf)
         best = top_n(bound[None], min(int(N), int((lift > 1).sum())))[0]
         return as_ids(best, self.items_), lift[best]
 
@@ -221,7 +223,9 @@ class NonsymmetricDPP(LearnedDPP):
         counts = self.item_counts_
         if counts is None or not self.n_baskets_ > 0:
             return np.full(len(lift), np.inf)
-        together: Array = np.maximum(counts[code] * counts * lift / self.n_baskets_, 1e-9)
+        expected = counts[code] * counts * lift / self.n_baskets_
+        most = np.minimum(counts, counts[code])  # a lift may promise more: no two meet more often than one is sold
+        together: Array = np.maximum(np.minimum(expected, most), 1e-9)
         return together
 
     def similar_items(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:

@@ -27,7 +27,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import event, types
-from numba.core.caching import FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
@@ -41,6 +41,7 @@ log = logging.getLogger("contradpp")
 
 # Reassociation lets sums run in vector registers; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
+AS_PYTHON = bool(getattr(numba.config, "DISABLE_JIT", False))  # for a debugger
 LONGEST = 60.0  # seconds in which another process compiles a kernel: beyond, we do not wait for it
 OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "no_cfunc_wrapper": True}
 
@@ -89,6 +90,22 @@ STAMP = tuple(
 )
 
 
+def reading(locator: Any) -> Any:
+    """A way to find a folder of compiled kernels that does without writing to it."""
+    return type(f"Reading{locator.__name__}", (locator,), {"ensure_cache_path": lambda _: None})
+
+
+class Places(CompileResultCacheImpl):  # type: ignore[misc, unused-ignore]
+    """Numba's places for compiled kernels; where none can be written to, that of NUMBA_CACHE_DIR or beside the package.
+
+    Numba itself would refuse to define a kernel there: in a container whose files are read-only, nothing would work.
+    """
+
+    _locator_classes = [  # noqa: RUF012  (as Numba has it)
+        *CompileResultCacheImpl._locator_classes, *map(reading, CompileResultCacheImpl._locator_classes[:2])
+    ]  # fmt: skip
+
+
 class SharedCache(FunctionCache):  # type: ignore[misc, unused-ignore]
     """The compiled forms of an entry on disk, which several processes may add to.
 
@@ -98,17 +115,25 @@ class SharedCache(FunctionCache):  # type: ignore[misc, unused-ignore]
     from which sources, so that one look is enough.
     """
 
+    _impl_class = Places
+    told_of_failure = False
+
     def __init__(self, function: Any) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
         self._what = f"{function.__module__}.{function.__qualname__}"
         self._turn = ExitStack()
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Write one, alone."""
-        Path(self.cache_path).mkdir(parents=True, exist_ok=True)
-        with self._locked("w"):
-            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
-            self._mark.touch()
+        """Write one, alone; where that cannot be, the next process compiles it again."""
+        try:
+            Path(self.cache_path).mkdir(parents=True, exist_ok=True)
+            with self._locked("w"):
+                super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+                self._mark.touch()
+        except Exception as error:  # of the system, or of a damaged file that cannot be replaced
+            if not SharedCache.told_of_failure:
+                SharedCache.told_of_failure = True
+                log.warning("compiled code is not kept: %s (NUMBA_CACHE_DIR may name another folder)", error)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Read one, while none is written; where there is none, it is the caller's turn to compile it."""
@@ -122,15 +147,22 @@ class SharedCache(FunctionCache):  # type: ignore[misc, unused-ignore]
         self._turn.close()
 
     def _load(self, sig: Any, target_context: Any) -> Any:
-        with self._locked("r"):
-            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        """One of the disk; files that are damaged, as those of a machine that lost its power, are given up."""
+        try:
+            with self._locked("r"):
+                return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+        except Exception as error:
+            log.warning("compiled code cannot be read, and is compiled anew: %s: %s", type(error).__name__, error)
+        with suppress(OSError), self._locked("w"):
+            self.flush()  # type: ignore[no-untyped-call]
+        return None
 
     def _wait_for_turn(self) -> bool:
         """Wait while another process compiles this kernel, no longer than that can take; whether there was one."""
         if fcntl is None:
             return False
         until, waited = time.monotonic() + LONGEST, False
-        with suppress(OSError):  # compiled twice where it cannot be locked
+        with suppress(OSError, ValueError):  # compiled twice where it cannot be locked, or another thread ends the turn
             Path(self.cache_path).mkdir(parents=True, exist_ok=True)
             lock = self._turn.enter_context((Path(self.cache_path) / f"{self._what}.lock").open("w"))
             while time.monotonic() < until:
@@ -187,7 +219,9 @@ class Entry(CPUDispatcher):  # type: ignore[misc, unused-ignore]
 
 
 def entry(function: F) -> F:
-    """Compile a kernel that Python calls: cached on disk and free of the GIL."""
+    """Compile a kernel that Python calls: cached on disk and free of the GIL. NUMBA_DISABLE_JIT=1 leaves it plain."""
+    if AS_PYTHON:
+        return function
     compiled: Any = numba.njit(**OPTIONS)(function)
     compiled.__class__ = Entry
     compiled.enable_caching()
@@ -196,6 +230,8 @@ def entry(function: F) -> F:
 
 def helper(function: F) -> F:
     """Compile a kernel that other kernels call, as a part of each of them."""
+    if AS_PYTHON:
+        return function
     inlined: dict[str, Any] = {"forceinline": True, "no_cpython_wrapper": True, "pipeline_class": InliningCompiler}
     compiled: Any = numba.njit(**inlined, **OPTIONS)(function)
     resolve = compiled.get_call_template
