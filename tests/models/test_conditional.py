@@ -234,8 +234,9 @@ def test_a_loaded_model_goes_on(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"theta": np.zeros((2, 3))},
-        {"theta": np.ones((2, 7), dtype=bool)},
+        {"theta": np.zeros((3, 3))},
+        {"theta": np.zeros((2, 7))},
+        {"theta": np.ones((3, 7), dtype=bool)},
         {"voice.ridge.columns": None},
         {"voice.ridge.values": None},
         {"voice.ridge.columns": np.full(1, 99, dtype=np.int32)},

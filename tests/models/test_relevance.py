@@ -27,7 +27,8 @@ def questions(seed: int = 0, n: int = 30, width: int = 7, n_features: int = 3) -
     rng = np.random.default_rng(seed)
     counts = rng.choice([0.0, np.log(3.5), -np.inf], size=(n, width), p=[0.6, 0.2, 0.2])
     counts[:, 0] = 0.0
-    return Questions(rng.normal(size=(n, width, n_features)), counts, np.log(rng.integers(1, 9, size=n)))
+    given = np.stack([np.ones(n), np.log(rng.integers(1, 9, size=n)), rng.random(n)], axis=1)
+    return Questions(rng.normal(size=(n, width, n_features)), counts, given)
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +37,9 @@ def shop() -> tuple[cd.Baskets, Relevance]:
     baskets = cd.Baskets.from_lists(_lists(), items=list("abcdefghij"))
     fitted = cd.NonsymmetricDPP(3, 4, max_iter=5, random_state=0, n_jobs=1).fit(baskets)
     voices = {name: kind.make().fit(baskets) for name, kind in KINDS.items()}
-    told = Relevance.of(fitted.kernel_, voices, baskets.items)
+    told = Relevance.of(fitted.kernel_, voices, baskets.items, baskets.item_counts)
     rng = np.random.default_rng(1)
-    told.weights = Weights(rng.normal(size=(2, told.n_features)), np.eye(2 * told.n_features))
+    told.weights = Weights(rng.normal(size=(3, told.n_features)), np.eye(3 * told.n_features))
     return baskets, told
 
 
@@ -48,30 +49,30 @@ def _lists() -> list[list[str]]:
 
 
 def test_derivatives_are_central_differences():
-    asked, theta = questions(), np.random.default_rng(5).normal(size=(2, 3))
+    asked, theta = questions(), np.random.default_rng(5).normal(size=(3, 3))
     value, gradient, curvature = log_likelihood(asked, theta)
     h = 1e-5
-    for k in range(6):
-        step = np.zeros(6)
+    for k in range(9):
+        step = np.zeros(9)
         step[k] = h
-        above, below = (log_likelihood(asked, theta + sign * step.reshape(2, 3)) for sign in (1, -1))
+        above, below = (log_likelihood(asked, theta + sign * step.reshape(3, 3)) for sign in (1, -1))
         assert gradient.ravel()[k] == pytest.approx((above[0] - below[0]) / (2 * h), abs=1e-6)
         np.testing.assert_allclose(-curvature[k], (above[1] - below[1]).ravel() / (2 * h), atol=1e-6)
-    weights = theta[0] + asked.log_sizes[:, None] * theta[1]
+    weights = asked.given @ theta
     odds = np.exp(np.einsum("ncf,nf->nc", asked.features, weights) + asked.log_counts)
     assert value == pytest.approx(np.log(odds[:, 0] / odds.sum(axis=1)).sum(), rel=1e-12)
 
 
 def test_the_weights_are_the_maximum_and_what_was_known_counts():
     asked = questions(n=200)
-    flat = Weights(np.zeros((2, 3)), 1e-6 * np.eye(6))
+    flat = Weights(np.zeros((3, 3)), 1e-6 * np.eye(9))
     found = learn_weights(asked, flat)
     assert np.abs(log_likelihood(asked, found.theta)[1]).max() < 1e-2
     rng = np.random.default_rng(0)
     for _ in range(20):
-        other = found.theta + 0.05 * rng.normal(size=(2, 3))
+        other = found.theta + 0.05 * rng.normal(size=(3, 3))
         assert log_likelihood(asked, other)[0] < log_likelihood(asked, found.theta)[0]
-    known = Weights(np.ones((2, 3)), 1e9 * np.eye(6))
+    known = Weights(np.ones((3, 3)), 1e9 * np.eye(9))
     np.testing.assert_allclose(learn_weights(asked, known).theta, 1, atol=1e-6)
     half = [Questions(*(part[rows] for part in asked)) for rows in (slice(100), slice(100, 200))]
     in_turn = learn_weights(half[1], learn_weights(half[0], flat))
@@ -81,7 +82,18 @@ def test_the_weights_are_the_maximum_and_what_was_known_counts():
 def test_numbers_that_are_too_large_are_refused():
     asked = questions()
     with pytest.raises(NumericalError, match="not finite"):
-        learn_weights(asked._replace(features=asked.features * np.nan), Weights(np.zeros((2, 3)), np.eye(6)))
+        learn_weights(asked._replace(features=asked.features * np.nan), Weights(np.zeros((3, 3)), np.eye(9)))
+
+
+def test_weights_depend_on_size_and_on_how_often_the_items_sold(shop):
+    baskets, told = shop
+    sets = Sets(np.array([0, 2, 5, 5]), np.array([0, 3, 1, 2, 7], dtype=np.int32))
+    doubt = relevance.SUPPORT / (relevance.SUPPORT + baskets.item_counts)
+    whole = [[1, np.log(2), doubt[[0, 3]].mean()], [1, np.log(3), doubt[[1, 2, 7]].mean()], [1, 0, 0]]
+    np.testing.assert_allclose(told.circumstances(sets), whole)
+    rest = without_each(sets)
+    np.testing.assert_allclose(told.circumstances(sets, each=True), told.circumstances(rest), rtol=1e-12)
+    np.testing.assert_allclose(told.theta(np.array([[1.0, 2.0, 3.0]]))[0], [1, 2, 3] @ told.weights.theta)
 
 
 def test_logits_are_features_times_weights(shop):
@@ -91,7 +103,7 @@ def test_logits_are_features_times_weights(shop):
     told.write_features(sets, features)
     logits = np.empty((5, 10))
     told.write_logits(sets, logits, each=True)
-    theta = told.theta(np.array([1, 1, 2, 2, 2]))
+    theta = told.theta(told.circumstances(sets, each=True))
     np.testing.assert_allclose(logits, np.einsum("ef,fej->ej", theta, features), rtol=1e-10)
     one_by_one = np.empty((5, 10))
     rest = without_each(sets)
@@ -172,7 +184,7 @@ def test_a_sample_of_competitors_gives_the_sum_over_all(shop, monkeypatch):
     assert sampled[0].features.shape[1] < 10 or np.isinf(sampled[0].log_counts).any()
     totals = []
     for asked in [everything, *sampled]:
-        weights = told.weights.theta[0] + asked.log_sizes[:, None] * told.weights.theta[1]
+        weights = asked.given @ told.weights.theta
         logits = np.einsum("ncf,nf->nc", asked.features, weights) + asked.log_counts
         totals.append(np.exp(logits - logits[:, :1]).sum(axis=1))
     np.testing.assert_allclose(np.mean(totals[1:], axis=0), totals[0], rtol=0.5)

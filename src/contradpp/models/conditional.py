@@ -32,6 +32,7 @@ from contradpp.models.newcomers import Judgement, Newcomers, learn_judgement
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.models.queries import as_codes
 from contradpp.models.relevance import (
+    CIRCUMSTANCES,
     MOST_WEIGHT,
     N_QUESTIONS,
     PRIOR,
@@ -195,7 +196,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         """
         kinds = kinds_of(self.relevance)
         voices = fit_voices(kinds, part)
-        relevance = self._relevance(estimator, voices, held.items)
+        relevance = self._relevance(estimator, voices, held.items, part.train.item_counts)
         asked, questions = self._ask(relevance, held, estimator)
         weights = relevance.weights = self._learn_weights(relevance, questions)
         judgement = None
@@ -256,7 +257,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         self.estimator_.enlarge(found, counts)
         self._enlarge(self.estimator_.kernel_, found.items, found.alike.mix(len(self.items_)))
         self.baskets_ = Baskets(self.baskets_.indptr, self.baskets_.indices, found.items)
-        self.relevance_ = self._relevance(self.estimator_, self.voices_, voiced, self.relevance_.weights)
+        self.relevance_ = self._relevance(self.estimator_, self.voices_, voiced, counts, self.relevance_.weights)
         if self.newcomers_ is not None:
             self.newcomers_ = self.newcomers_.add(found.rows, found.alike, found.log_shares)
         return self
@@ -290,9 +291,10 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         return type(given)(**(given.get_params() | own))
 
     def _relevance(
-        self, estimator: LearnedDPP, voices: dict[str, Any], items: Vocabulary, weights: Weights | None = None
-    ) -> Relevance:
-        return Relevance.of(estimator.kernel_, voices, items, weights)
+        self, estimator: LearnedDPP, voices: dict[str, Any], items: Vocabulary, counts: NDArray[np.number],
+        weights: Weights | None = None,
+    ) -> Relevance:  # fmt: skip
+        return Relevance.of(estimator.kernel_, voices, items, counts, weights)
 
     def _ask(self, relevance: Relevance, held: Baskets, estimator: LearnedDPP) -> tuple[Baskets, Questions | None]:
         """Held-out baskets, and a question for each of their items; none where none has two items."""
@@ -305,7 +307,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         """θ from the held-out baskets; the kernel alone counts where there are none."""
         if questions is None:
             return relevance.weights
-        precision = np.diag(np.tile(np.square(questions.spread), 2)) * PRIOR
+        precision = np.diag(np.tile(np.square(questions.spread), CIRCUMSTANCES)) * PRIOR
         return learn_weights(questions, Weights(relevance.kernel_alone(), precision))
 
     def _learn_likeness(self, held: Baskets) -> Likeness | None:
@@ -324,7 +326,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         self._take_likeness(likeness)
         self.n_components = estimator.kernel_.n_components
         self.estimator_, self.voices_, self.baskets_, self.n_updates_ = estimator, voices, baskets, n_updates
-        self.relevance_ = self._relevance(estimator, voices, estimator.items_, weights)
+        self.relevance_ = self._relevance(estimator, voices, estimator.items_, baskets.item_counts, weights)
         self.newcomers_ = None
         if judgement is not None and estimator.kin_ is not None:
             self.newcomers_ = Newcomers.of(estimator.kin_, self.item_counts_, judgement, self._threads)
@@ -349,8 +351,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
 
     @property
     def weights_(self) -> dict[str, tuple[float, float]]:
-        """θ₀ and θ₁ of every feature."""
-        names, theta = self.relevance_.names, self.relevance_.weights.theta
+        """θ₀ and θ₁ of every feature; `relevance_.weights` has θ₂, too."""
+        names, theta = self.relevance_.names, self.relevance_.weights.theta[:2]
         counted = [f"{name}:{names[:k].count(name)}" if names.count(name) > 1 else name for k, name in enumerate(names)]
         return {name: (float(a), float(b)) for name, a, b in zip(counted, *theta, strict=True)}
 
@@ -534,14 +536,16 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             numbers = (
                 theta.dtype.kind == precision.dtype.kind == "f" and float(np.abs(theta).max(initial=0.0)) <= MOST_WEIGHT
             )
-            if theta.shape != (2, F) or precision.shape != (2 * F, 2 * F) or not numbers:
-                raise ParameterError("its weights do not fit its voices")
+            n_weights = CIRCUMSTANCES * F
+            if theta.shape != (CIRCUMSTANCES, F) or precision.shape != (n_weights, n_weights) or not numbers:
+                raise ParameterError("its weights do not fit its voices, or are of an earlier version")
             everything = baskets if late is None else Baskets(baskets.indptr, baskets.indices, items)
             model._take(estimator, voices, Weights(theta, precision), everything, int(info["n_updates"]))
             if late is not None:
                 if estimator.kin_ is None:
                     raise ParameterError("it knows of new items, but their features are missing")
-                model.relevance_ = model._relevance(estimator, voices, voiced, model.relevance_.weights)
+                counts, weights = everything.item_counts, model.relevance_.weights
+                model.relevance_ = model._relevance(estimator, voices, voiced, counts, weights)
                 model.newcomers_ = Newcomers.restored(tensors, late, estimator.kin_, model.item_counts_)
             model._take_slates(tensors, info)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError, DataError, ParameterError) as error:

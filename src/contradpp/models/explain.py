@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.sets import prefixes
+from contradpp.data.sets import Sets, prefixes
 from contradpp.dpp import compiled, condition
 from contradpp.models.baselines import Implicit, Popularity
 from contradpp.models.newcomers import Newcomers
@@ -83,7 +83,8 @@ def divide(
         shares, parts.alone[:, -1], parts.by_item[:, -1] = newcomers.explain(relevance, codes, asked)
         heard = newcomers.stand_ins(codes)
     there = np.flatnonzero(heard >= 0)
-    theta, f = relevance.theta(np.array([len(there)]))[0], 0
+    basket = Sets(np.array([0, len(there)], dtype=np.int64), heard[there].astype(np.int32))
+    theta, f = relevance.theta(relevance.circumstances(basket))[0], 0
     known = np.flatnonzero(shares > 0)  # of others the voices do not know
     if not len(known):
         return parts

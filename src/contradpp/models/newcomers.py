@@ -293,15 +293,15 @@ def learn_judgement(
                         learn_sales(matrix, counts).log_shares, counts / max(counts.sum(), 1.0), matrix)  # fmt: skip
     signs, log_totals = ask_signs(relevance, sets, questions.codes, all_new, n_jobs)
     theta = relevance.weights.theta
-    by_size = theta[0] + questions.log_sizes[:, None] * theta[1]
-    warm = np.einsum("ncf,nf->nc", questions.features, by_size) - log_totals[:, None]
+    warm = np.einsum("ncf,nf->nc", questions.features, questions.given @ theta) - log_totals[:, None]
     mock = stream(seed, _MOCK).random(len(counts)) < 0.5
     judged = mock[questions.codes]
     offset = np.where(judged, 0.0, warm) + questions.log_counts
-    asked = Questions(signs * judged[..., None], offset.astype(np.float32), questions.log_sizes, questions.codes)
+    by_size = questions.given[:, :2]
+    asked = Questions(signs * judged[..., None], offset.astype(np.float32), by_size, questions.codes)
     precision = np.diag(np.tile(np.square(asked.spread), 2)) * PRIOR
     found = learn_weights(asked, Weights(START, precision)).theta
-    cold = np.einsum("ncf,nf->nc", signs, found[0] + questions.log_sizes[:, None] * found[1])
+    cold = np.einsum("ncf,nf->nc", signs, by_size @ found)
     rank = _mean_rank(cold, questions.log_counts, judged)
     steady, fade = _learn_steadying(signs[..., list(STEADY)], warm, questions, counts)
     return Judgement(found, steady, fade, len(counts), rank)
@@ -361,7 +361,7 @@ def _learn_steadying(
     def asked(fade: float, rows: Any) -> Questions:
         share = fade / (fade + np.maximum(counts, 1.0))
         steadied = np.where(share < LEAST_SHARE, 0.0, share)[questions.codes[rows]].astype(np.float32)
-        return Questions(signs[rows] * steadied[..., None], offset[rows], questions.log_sizes[rows])
+        return Questions(signs[rows] * steadied[..., None], offset[rows], questions.given[rows, :2])
 
     def learned(part: Questions) -> Array:
         precision = np.diag(np.tile(np.square(part.spread), 2)) * PRIOR
@@ -383,7 +383,7 @@ def _learn_steadying(
 
 def log_likelihoods(questions: Questions, theta: Array) -> Array:
     """log P(held-out item) of every question."""
-    by_size = (theta[0] + questions.log_sizes[:, None] * theta[1]).astype(np.float32)
-    logits = np.einsum("ncf,nf->nc", questions.features, by_size) + questions.log_counts
+    weights = (questions.given @ theta).astype(np.float32)
+    logits = np.einsum("ncf,nf->nc", questions.features, weights) + questions.log_counts
     found: Array = logits[:, 0] - log_sums(logits)
     return found

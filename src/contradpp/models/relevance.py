@@ -1,10 +1,11 @@
 """Quality that depends on the basket: what several voices say of the next item, and how much each of them counts.
 
-    P(next = j | A) ∝ exp(Σ_f θ_f(|A|) f_j(A)),        θ(n) = θ₀ + θ₁ log n.
+    P(next = j | A) ∝ exp(Σ_f θ_f(A) f_j(A)),        θ(A) = θ₀ + θ₁ log|A| + θ₂ doubt(A),
 
-The features f are scores of voices (`models/voices.py`) in one of a few shapes. θ maximises the likelihood of held-out
-items given the rest of their baskets, which no voice has seen. This is concave in θ: the contrastive objective of the
-kernel, in closed form.
+where doubt(A) is the mean of κ/(κ + n_a) over the items of A, n_a being how many baskets had a: of the company of an
+item that hardly ever sold little is known, and voices may count less. The features f are scores of voices
+(`models/voices.py`) in one of a few shapes. θ maximises the likelihood of held-out items given the rest of their
+baskets, which no voice has seen. This is concave in θ: the contrastive objective of the kernel, in closed form.
 """
 
 from __future__ import annotations
@@ -35,41 +36,52 @@ N_QUESTIONS = 4000  # held-out items from which θ is learned
 N_BEST, N_RANDOM = 60, 240  # competitors of each: the best of every voice, and a sample that stands for the rest
 ALL_UP_TO = 600  # items: all of them compete
 SCORES_PER_BLOCK = 2**20
+CIRCUMSTANCES = 3  # of a basket that weights depend on: 1, log|A| and doubt(A)
 MOST_WEIGHT = 1e100  # of a feature in a file: what more is multiplied by might overflow
+SUPPORT = 10.0  # κ: baskets with an item in which half of its company is chance
 PRIOR = 10.0  # the precision of θ before any data, in units of a feature's spread: as if from some ten questions
 
 
 class Weights(NamedTuple):
     """θ, and how sure of it the data are."""
 
-    theta: Array  # (2, F): θ₀ and θ₁
-    precision: Array  # (2F, 2F): minus the second derivatives of the log-likelihood, and the prior's
+    theta: Array  # (3, F): θ₀, θ₁ and θ₂
+    precision: Array  # (3F, 3F): minus the second derivatives of the log-likelihood, and the prior's
 
 
 @dataclass
 class Relevance:
-    """Voices by name, the features of each, and their weights; the kernel alone counts if these are left out."""
+    """Voices by name, the features of each, and their weights; the kernel alone counts if these are left out.
+
+    `counts` says how many baskets had each item that the voices know.
+    """
 
     voices: Mapping[str, Voice]
     features: Mapping[str, tuple[Feature, ...]]
-    weights: Weights = field(default_factory=lambda: Weights(np.empty((2, 0)), np.empty((0, 0))))
+    counts: NDArray[np.number]
+    weights: Weights = field(default_factory=lambda: Weights(np.empty((CIRCUMSTANCES, 0)), np.empty((0, 0))))
 
     @classmethod
     def of(
-        cls, kernel: Kernel, voices: Mapping[str, Any], items: Vocabulary, weights: Weights | None = None
-    ) -> Relevance:
-        """These voices, models of the user's among them, and the kernel, over the items that the voices know."""
+        cls, kernel: Kernel, voices: Mapping[str, Any], items: Vocabulary, counts: NDArray[np.number],
+        weights: Weights | None = None,
+    ) -> Relevance:  # fmt: skip
+        """These voices, models of the user's among them, and the kernel, over the items that the voices know.
+
+        There may be counts of further items behind those.
+        """
         asked: dict[str, Voice] = {
             name: voice if isinstance(voice, Baseline) else OtherVoice(voice, items) for name, voice in voices.items()
         }
         features = {name: features_of(name) for name in voices}
         own = KernelVoice(kernel, len(items))
         told = {} if weights is None else {"weights": weights}
-        return cls(asked | {KERNEL: own}, features | {KERNEL: own.features}, **told)
+        return cls(asked | {KERNEL: own}, features | {KERNEL: own.features}, counts[: len(items)], **told)
 
     def __post_init__(self) -> None:
         if not self.weights.theta.size:
-            self.weights = Weights(self.kernel_alone(), np.eye(2 * self.n_features) * PRIOR)
+            self.weights = Weights(self.kernel_alone(), np.eye(CIRCUMSTANCES * self.n_features) * PRIOR)
+        self._doubts = SUPPORT / (SUPPORT + np.asarray(self.counts, dtype=np.float64))
         self._static = {  # log p does not depend on the basket
             name: np.log(voice.probabilities_) for name, voice in self.voices.items() if isinstance(voice, Popularity)
         }
@@ -87,19 +99,28 @@ class Relevance:
     def kernel_alone(self) -> Array:
         """The θ under which only the kernel counts; popularity if there is none."""
         names = self.names
-        theta = np.zeros((2, len(names)))
+        theta = np.zeros((CIRCUMSTANCES, len(names)))
         theta[0, names.index(KERNEL) if KERNEL in names else 0] = 1.0
         return theta
 
-    def theta(self, sizes: NDArray[np.int64]) -> Array:
-        """θ(n) for baskets of these sizes (n_baskets, F)."""
-        theta: Array = self.weights.theta[0] + log_sizes(sizes)[:, None] * self.weights.theta[1]
+    def circumstances(self, sets: Sets, *, each: bool = False) -> Array:
+        """1, log|A| and doubt(A) of every set, or with `each` every set without each of its entries (n, 3)."""
+        sizes, doubts = sets.sizes, self._doubts[sets.indices]
+        owner = np.repeat(np.arange(sets.count), sizes)
+        total = np.bincount(owner, doubts, sets.count).astype(np.float64)
+        if each:
+            sizes, total = sizes[owner] - 1, total[owner] - doubts
+        return np.stack([np.ones(len(sizes)), log_sizes(sizes), total / np.maximum(sizes, 1)], axis=1)
+
+    def theta(self, circumstances: Array) -> Array:
+        """θ of baskets (n_baskets, F)."""
+        theta: Array = circumstances @ self.weights.theta
         return theta
 
     def write_logits(self, sets: Sets, out: Array, *, each: bool = False) -> None:
         """Write Σ_f θ_f f_j for every set, or with `each` every set without each of its entries, and every item j."""
         sizes = np.repeat(sets.sizes - 1, sets.sizes) if each else sets.sizes
-        theta, scores = self.theta(sizes), np.empty_like(out)
+        theta, scores = self.theta(self.circumstances(sets, each=each)), np.empty_like(out)
         out[:] = 0.0
         f = 0
         for name, features in self.features.items():
@@ -150,7 +171,7 @@ class Questions(NamedTuple):
 
     features: NDArray[np.floating]  # (N, C, F)
     log_counts: NDArray[np.floating]  # (N, C): for how many items a competitor stands; −inf where there is none
-    log_sizes: Array  # (N,): log n of what is left of the basket
+    given: Array  # (N, R): the circumstances of what is left of the basket, or some of them
     codes: NDArray[np.int32] = np.zeros((0, 0), dtype=np.int32)  # (N, C): the items; where there is none, any
 
     @property
@@ -210,7 +231,7 @@ def ask_questions(relevance: Relevance, baskets: Baskets, seed: int, n_jobs: int
             log_counts[start + entry, len(chosen) - len(stands_for) : len(chosen)] = np.log(share)
 
     run_blocks(work, len(blocks), n_jobs)
-    return Questions(features, log_counts, log_sizes(np.repeat(sets.sizes - 1, sets.sizes)), competitors)
+    return Questions(features, log_counts, relevance.circumstances(sets, each=True), competitors)
 
 
 def _competitors(
@@ -229,9 +250,9 @@ def _competitors(
 
 
 def log_likelihood(questions: Questions, theta: Array) -> tuple[float, Array, Array]:
-    """Σ log P(held-out item) over the questions, its gradient (2, F), and minus its second derivatives (2F, 2F)."""
-    X, L = questions.features, questions.log_sizes
-    W = (theta[0] + L[:, None] * theta[1]).astype(X.dtype)
+    """Σ log P(held-out item) over the questions, its gradient (R, F), and minus its second derivatives (RF, RF)."""
+    X, Z = questions.features, questions.given
+    W = (Z @ theta).astype(X.dtype)
     logits = np.matmul(X, W[:, :, None])[..., 0] + questions.log_counts
     logits -= logits.max(axis=1, keepdims=True)
     P = np.exp(logits)
@@ -240,10 +261,10 @@ def log_likelihood(questions: Questions, theta: Array) -> tuple[float, Array, Ar
     P /= totals
     mean = np.matmul(P[:, None], X)[:, 0]
     rise = (X[:, 0] - mean).astype(np.float64)
-    gradient = np.stack([rise.sum(axis=0), (rise * L[:, None]).sum(axis=0)])
+    gradient = Z.T @ rise
     second = np.matmul((X * P[..., None]).transpose(0, 2, 1), X) - mean[:, :, None] * mean[:, None, :]
-    blocks = [np.tensordot(L**power, second.astype(np.float64), axes=1) for power in (0, 1, 2)]
-    return value, gradient, np.block([[blocks[0], blocks[1]], [blocks[1], blocks[2]]])
+    blocks = [[np.tensordot(a * b, second.astype(np.float64), axes=1) for b in Z.T] for a in Z.T]
+    return value, gradient, np.block(blocks)
 
 
 def learn_weights(questions: Questions, before: Weights) -> Weights:
@@ -251,11 +272,10 @@ def learn_weights(questions: Questions, before: Weights) -> Weights:
 
     Newton's method with halved steps: the function is concave, and has few parameters.
     """
-    F = before.theta.shape[1]
     theta, centre, K = before.theta.ravel().copy(), before.theta.ravel(), before.precision
 
     def posterior(t: Array) -> tuple[float, Array, Array]:
-        value, gradient, curvature = log_likelihood(questions, t.reshape(2, F))
+        value, gradient, curvature = log_likelihood(questions, t.reshape(before.theta.shape))
         away = t - centre
         return value - 0.5 * float(away @ K @ away), gradient.ravel() - K @ away, curvature + K
 
@@ -277,4 +297,4 @@ def learn_weights(questions: Questions, before: Weights) -> Weights:
             break  # rounding
         theta = theta + size * step
         here, slope, H = there
-    return Weights(theta.reshape(2, F), H)
+    return Weights(theta.reshape(before.theta.shape), H)

@@ -195,10 +195,10 @@ class WithoutKernel(ConditionalDPP):
         """As plain as can be."""
         return NonsymmetricDPP(1, 0, max_iter=1, n_jobs=self.n_jobs, random_state=self.random_state)
 
-    def _relevance(self, estimator: Any, voices: Any, items: Any, weights: Any = None) -> Relevance:
-        whole = super()._relevance(estimator, voices, items)
+    def _relevance(self, estimator: Any, voices: Any, items: Any, counts: Any, weights: Any = None) -> Relevance:
+        whole = super()._relevance(estimator, voices, items, counts)
         features = {name: told for name, told in whole.features.items() if name != KERNEL}
-        relevance = Relevance({name: whole.voices[name] for name in features}, features)
+        relevance = Relevance({name: whole.voices[name] for name in features}, features, whole.counts)
         if weights is not None:
             relevance.weights = weights
         return relevance
