@@ -52,12 +52,17 @@ def test_sentences_tell_gain_from_loss(result):
     told = json.loads(json.dumps(result))
     told["ways"]["ours, as learned"]["gains"] |= {"recall": [-0.02, -0.03, -0.01], "hit": [0.01, 0.005, 0.015]}
     told["ways"]["ours"]["metrics"]["categories_hit"] = 9.0
+    told["ways"]["MMR, co-occurrence"]["kept"] = True
     told["likelihood"] |= {"gain": 0.1, "low": 0.05, "high": 0.15}
     text = " ".join(slates.chapter(Collected(Protocol(), {TASK: told})).findings)
     assert "recall −0.0200 [−0.0300, −0.0100], below the top 10" in text
     assert "any hit +0.0100 [+0.0050, +0.0150]: above" in text
     assert "9.0000, more than the best of the references" in text
     assert "[+0.0500, +0.1500] beside Φ = I (40 baskets): above 0" in text
+    for way in told["ways"].values():
+        way["kept"] = False
+    text = " ".join(slates.chapter(Collected(Protocol(), {TASK: told})).findings)
+    assert "9.0000, where no reference keeps that." in text
 
 
 def test_quick_leaves_the_large_data_out():

@@ -236,14 +236,16 @@ def _slate_findings(data: str, result: dict[str, Any]) -> list[str]:
     ]
     lost = "below" if learned["recall"][2] < 0 else "not below"
     others = {name: way["metrics"][goal] for name, way in ways.items() if way.get("kept") and REFERENCE in name}
-    best, ours = max(others, key=lambda name: others[name]), ways["ours"]["metrics"][goal]
-    beside = "more than" if ours > others[best] else "less than"
+    ours, beside = ways["ours"]["metrics"][goal], "where no reference keeps that"
+    if others:
+        best = max(others, key=lambda name: others[name])
+        more = "more than" if ours > others[best] else "less than"
+        beside = f"{more} the best of the references, {best}, {others[best]:.4f}"
     gain = (law["gain"], law["low"], law["high"])
     return [
         f"{data}, as learned ({_mix(result['settings'])}): recall {gained(learned['recall'])}, {lost} the top 10; "
         + "; ".join(parts) + ".",
-        f"{data}, at 99 % of the recall on validation: {named} {ours:.4f}, {beside} the best of the references, "
-        f"{best}, {others[best]:.4f}.",
+        f"{data}, at 99 % of the recall on validation: {named} {ours:.4f}, {beside}.",
         f"{data}: the hidden half's log-likelihood, learned for it ({_mix(law['settings'])}), is "
         f"{gained(gain)} beside Φ = I ({law['n_baskets']} baskets): {side_of_zero(gain, 'not told from')} 0.",
     ]  # fmt: skip
