@@ -38,7 +38,7 @@ ALL_UP_TO = 600  # items: all of them compete
 SCORES_PER_BLOCK = 2**20
 CIRCUMSTANCES = 3  # of a basket that weights depend on: 1, log|A| and doubt(A)
 MOST_WEIGHT = 1e100  # of a feature in a file: what more is multiplied by might overflow
-SUPPORT = 10.0  # κ: baskets with an item in which half of its company is chance
+SUPPORT = 10.0  # κ: sales of an item at which doubt is a half
 PRIOR = 10.0  # the precision of θ before any data, in units of a feature's spread: as if from some ten questions
 
 
@@ -263,7 +263,8 @@ def log_likelihood(questions: Questions, theta: Array) -> tuple[float, Array, Ar
     rise = (X[:, 0] - mean).astype(np.float64)
     gradient = Z.T @ rise
     second = np.matmul((X * P[..., None]).transpose(0, 2, 1), X) - mean[:, :, None] * mean[:, None, :]
-    blocks = [[np.tensordot(a * b, second.astype(np.float64), axes=1) for b in Z.T] for a in Z.T]
+    second = second.astype(np.float64)
+    blocks = [[np.tensordot(a * b, second, axes=1) for b in Z.T] for a in Z.T]
     return value, gradient, np.block(blocks)
 
 
