@@ -2,6 +2,8 @@
 
 Takes the chapters that `contradpp benchmark`, `contradpp reproduce beyond`, `contradpp reproduce ingredients` and
 `contradpp reproduce all` wrote to the folder, those that are there; a test compares pages with the numbers in docs/.
+A data set of the benchmark is a column of its own, all of it from one run: columns that are not in the folder stay as
+they were published, so that pieces can be run on several machines.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from contradpp.research import pages, paper, standings
+from contradpp.research.contestants import GROUPS
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,15 +23,11 @@ ROOT = Path(__file__).parents[1]
 def publish(folder: Path) -> None:
     """Write the numbers, the figures and the blocks of the pages."""
     if (folder / "benchmark.json").is_file():
-        summary = standings.rounded(results(folder / "benchmark.json"))
-        (ROOT / "docs" / "benchmark.json").write_text(standings.dump(summary), encoding="utf-8")
+        put(pages.blocks(with_new_columns(folder, "benchmark.json")))
         for figure in (folder / "figures").glob("benchmark-*.png"):
             shutil.copy(figure, ROOT / "docs" / "figures" / figure.name)
-        put(pages.blocks(summary))
     if (folder / "beyond.json").is_file():
-        summary = standings.rounded(results(folder / "beyond.json"))
-        (ROOT / "docs" / "beyond.json").write_text(standings.dump(summary), encoding="utf-8")
-        put(pages.beyond_blocks(summary))
+        put(pages.beyond_blocks(with_new_columns(folder, "beyond.json")))
     if (folder / "ingredients.json").is_file():
         told = results(folder / "ingredients.json")
         text = json.dumps(told, indent=1, ensure_ascii=False)
@@ -39,6 +38,15 @@ def publish(folder: Path) -> None:
         put({"docs/reproduction.md": {"paper": heading + chapters}})
         for figure in (figure for name in paper.SINGLE for figure in (folder / "figures").glob(f"{name}-*.png")):
             shutil.copy(figure, ROOT / "docs" / "figures" / figure.name)
+
+
+def with_new_columns(folder: Path, name: str) -> dict[str, Any]:
+    """The published columns, those of the folder in place of older ones; published again."""
+    path = ROOT / "docs" / name
+    found = json.loads(path.read_text(encoding="utf-8")) | standings.rounded(results(folder / name))
+    summary = {label: found[label] for label in (group.label for group in GROUPS) if label in found}
+    path.write_text(standings.dump(summary), encoding="utf-8")
+    return summary
 
 
 def results(path: Path) -> dict[str, Any]:

@@ -74,3 +74,24 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path, faked, monkeypatch):
     assert faked == []
     reproduce.reproduce(["table-uk"], tmp_path, Protocol(trials=2))
     assert {task.trial for task in faked} == {1}
+
+
+def test_several_processes_find_what_one_does(tmp_path):
+    tasks = [Task("toy", "toy", method, trial) for method in ("mle", "explicit") for trial in (0, 1)]
+    told = []
+    reproduce.compute(tasks, Store(tmp_path / "one"), n_jobs=1)
+    several = Store(tmp_path / "several")
+    reproduce.compute(tasks, several, n_jobs=1, processes=2, watch=lambda task, _: told.append(task))
+    assert sorted(map(str, told)) == sorted(map(str, tasks))
+    for task in tasks:
+        one, other = Store(tmp_path / "one").get(task), several.get(task)
+        assert one["probabilities"] == other["probabilities"]
+        assert one["history"]["validation"] == other["history"]["validation"]
+
+
+def test_what_fails_in_another_process_is_told(tmp_path):
+    good, bad = Task("toy", "toy", "mle", 0), Task("toy", "toy", "no-such-objective", 0)
+    store = Store(tmp_path)
+    with pytest.raises(ContradppError, match="no-such-objective"):
+        reproduce.compute([good, bad], store, n_jobs=1, processes=2)
+    assert store.get(bad) is None

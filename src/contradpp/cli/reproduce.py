@@ -38,6 +38,8 @@ def _common(command: Any) -> Any:
         option("--tasks", callback=names(ALL_TASKS), metavar="NAMES",
                help=f"Tables of the benchmark, between commas: {', '.join(ALL_TASKS)}."),
         option("--no-run", is_flag=True, help="Only write the chapters from the results that are there."),
+        option("--processes", type=click.IntRange(1), default=1,
+               help="Results computed at a time, each with --n-jobs threads; what is timed runs alone."),
         n_jobs_option,
         json_option,
     )  # fmt: skip
@@ -77,13 +79,15 @@ def benchmark(**told: Any) -> None:
 
 
 def _run(
-    targets: tuple[str, ...], settings: str, folder: Path, trials: int, quick: bool, n_jobs: int | None, no_run: bool,
-    as_json: bool, **chosen: tuple[str, ...],
+    targets: tuple[str, ...], settings: str, folder: Path, trials: int, quick: bool, n_jobs: int | None,
+    processes: int, no_run: bool, as_json: bool, **chosen: tuple[str, ...],
 ) -> None:  # fmt: skip
     protocol = Protocol(settings, trials, quick, **chosen)  # type: ignore[arg-type]
     tasks = [] if no_run else missing(expand(targets), protocol, Store(folder))
     with _progress(tasks) as watch:
-        chapters = reproduce_all(targets, folder, protocol, n_jobs=n_jobs, watch=watch, run=not no_run)
+        chapters = reproduce_all(
+            targets, folder, protocol, n_jobs=n_jobs, processes=processes, watch=watch, run=not no_run
+        )
     if as_json:
         files = [json.loads((folder / f"{chapter.slug}.json").read_text(encoding="utf-8")) for chapter in chapters]
         show_json(files)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from contradpp import __version__
+from contradpp._threads import resolve_n_jobs
 from contradpp.dpp.persist import write_atomically
 from contradpp.errors import ParameterError
 from contradpp.metrics.resampled import plain
@@ -119,13 +126,46 @@ def carry_out(task: Task, *, n_jobs: int | None = None) -> Result:
     return {**plain(result), "total_seconds": time.perf_counter() - started}
 
 
-def compute(tasks: Sequence[Task], store: Store, *, n_jobs: int | None = None, watch: Watcher | None = None) -> None:
-    """Run tasks one after the other, and store each result as soon as it is there."""
-    for task in tasks:
-        result = carry_out(task, n_jobs=n_jobs)
+def compute(
+    tasks: Sequence[Task], store: Store, *, n_jobs: int | None = None, processes: int = 1, watch: Watcher | None = None
+) -> None:
+    """Run tasks, and store each result as soon as it is there; what is timed runs alone, and first."""
+
+    def keep(task: Task, result: Result) -> None:
         store.put(task, result)
         if watch is not None:
             watch(task, result["total_seconds"])
+
+    alone = [task for task in tasks if processes == 1 or task.kind == "runtime"]
+    together = [task for task in tasks if task not in alone]
+    for task in alone:
+        keep(task, carry_out(task, n_jobs=n_jobs))
+    if together:
+        _several_at_a_time(together, n_jobs, processes, keep)
+
+
+def _several_at_a_time(
+    tasks: Sequence[Task], n_jobs: int | None, processes: int, keep: Callable[[Task, Result], None]
+) -> None:
+    """Run tasks in processes of their own; the dearest are begun first, so that all end at about the same time."""
+    with ProcessPoolExecutor(processes, get_context("spawn"), _begin, (n_jobs,)) as pool:
+        dearest_first = sorted(tasks, key=lambda task: -task.cost)
+        running = {pool.submit(carry_out, task, n_jobs=n_jobs): task for task in dearest_first}
+        try:
+            for done in as_completed(running):
+                keep(running[done], done.result())
+        except BaseException:  # what the others are at is lost
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.terminate()
+            raise
+
+
+def _begin(n_jobs: int | None) -> None:
+    """In a new process: Ctrl-C is for the one that waits for it, and libraries take no more threads than we do."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["OMP_NUM_THREADS"] = str(resolve_n_jobs(n_jobs))  # of those that are loaded later
+    threadpool_limits(resolve_n_jobs(n_jobs))
 
 
 def gather(target: str, protocol: Protocol, store: Store) -> Collected:
@@ -213,6 +253,7 @@ def reproduce(
     protocol: Protocol,
     *,
     n_jobs: int | None = None,
+    processes: int = 1,
     watch: Watcher | None = None,
     run: bool = True,
 ) -> list[Chapter]:
@@ -221,7 +262,8 @@ def reproduce(
     chosen, store = expand(targets), Store(folder)
     if not run:
         _check_there(chosen, protocol, store)
-    compute(missing(chosen, protocol, store) if run else [], store, n_jobs=n_jobs, watch=watch)
+    if run:
+        compute(missing(chosen, protocol, store), store, n_jobs=n_jobs, processes=processes, watch=watch)
     chapters = [build(target, protocol, store) for target in chosen]
     for chapter in chapters:
         write(chapter, protocol, store)
