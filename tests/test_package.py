@@ -103,3 +103,8 @@ def test_public_classes_have_examples():
         value = getattr(contradpp, name)
         if inspect.isclass(value):
             assert ">>>" in (value.__doc__ or ""), name
+
+
+@pytest.mark.parametrize("name", ["baselines", "callbacks", "datasets", "objectives"])
+def test_modules_are_imported_by_the_names_they_have_in_the_package(name):
+    assert importlib.import_module(f"contradpp.{name}") is getattr(contradpp, name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from contradpp import errors
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
@@ -20,6 +22,10 @@ from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.slates.rerank import rerank
 
 __version__ = "0.1.0"
+
+# Modules of lower layers under the names by which users know them: `from contradpp.baselines import ItemKNN`.
+sys.modules |= {f"{__name__}.{module.__name__.rpartition('.')[2]}": module
+                for module in (baselines, callbacks, datasets, objectives)}  # fmt: skip
 
 __all__ = [
     "Baskets",
