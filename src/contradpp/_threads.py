@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -96,10 +96,11 @@ def run_blocks(work: Callable[[int], None], n_blocks: int, n_jobs: int, *, first
     try:
         take_some()
     finally:  # one that has not begun has nothing left to do
-        wait(helper for helper in helpers if not helper.cancel())
-    for helper in helpers:
-        if not helper.cancelled():
-            helper.result()
+        begun = [helper for helper in helpers if not helper.cancel()]
+        for helper in begun:
+            helper.exception()  # waits
+    for helper in begun:
+        helper.result()
 
 
 class Scratch(threading.local):

@@ -11,6 +11,7 @@ import pytest
 import contradpp as cd
 from contradpp.data.sets import EMPTY, Sets
 from contradpp.errors import ConvergenceError
+from contradpp.learn.callbacks import Callback
 from contradpp.learn.fit import first_state
 from contradpp.learn.loop import Outcome, Supply, batches, train
 from contradpp.learn.objectives import Contrastive, Gradient
@@ -304,3 +305,67 @@ def test_with_a_diagonal_rounding_stays_rounding():
     assert 0 < np.abs(one.V - other.V).max() <= 1e-8
     assert np.abs(one.log_d - other.log_d).max() <= 1e-8
     assert np.abs(one.pairs - other.pairs).max() <= 1e-8
+
+
+# -- Half of the memory ----------------------------------------------------------------------------------
+
+SHOP = cd.datasets.load("grocer", n_baskets=1500, random_state=0)
+LARGE = {  # more parameters than are polished
+    "mle": lambda **how: cd.LowRankDPP(70, objective="mle", max_iter=3, random_state=0, **how),
+    "dynamic": lambda **how: cd.LowRankDPP(70, objective="dynamic", max_iter=3, random_state=0, **how),
+    "exact": lambda **how: cd.NonsymmetricDPP(70, 4, max_iter=3, random_state=0, **how),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_factors_in_float32_end_where_those_in_float64_do(name):
+    whole, half = LARGE[name](n_jobs=1).fit(SHOP), LARGE[name](n_jobs=1, dtype="float32").fit(SHOP)
+    assert (whole.item_factors_.dtype, half.item_factors_.dtype) == (np.float64, np.float32)
+    np.testing.assert_allclose(half.history_[-1]["validation"], whole.history_[-1]["validation"], rtol=1e-3)
+    if name != "dynamic":  # where a draw comes out another way, the runs part
+        np.testing.assert_allclose(half.item_factors_, whole.item_factors_, atol=1e-3)
+        np.testing.assert_allclose(half.score_samples(SHOP), whole.score_samples(SHOP), atol=1e-2)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_factors_in_float32_are_the_same_for_any_number_of_threads(name):
+    one, two = (LARGE[name](n_jobs=n, dtype="float32").fit(SHOP) for n in (1, 2))
+    assert one.item_factors_.tobytes() == two.item_factors_.tobytes()
+
+
+def test_what_is_kept_in_step_with_float32_factors_is_that_of_float64():
+    V = np.random.default_rng(0).normal(size=(400, 6)).astype(np.float32)
+    state, exact = State(V), V.astype(np.float64)
+    np.testing.assert_allclose(state.dual, exact.T @ exact, rtol=1e-13)
+    np.testing.assert_allclose(state.squared_norms, (exact**2).sum(axis=1), rtol=1e-13)
+    penalty = np.zeros(400)
+    optimizer = Adam.for_state(state, penalty, dense=False)
+    rows = np.arange(0, 400, 7, dtype=np.int32)
+    optimizer.step(state, Gradient(rows, np.ones((len(rows), 6)), None, 0.0), 1.0)
+    assert state.V.dtype == optimizer.momentum.dtype == np.float32
+    assert state.known_dual is not None  # from the rows that moved
+    exact = state.V.astype(np.float64)
+    np.testing.assert_allclose(state.known_dual, exact.T @ exact, rtol=1e-12)
+
+
+def test_a_few_parameters_are_polished_in_float64_and_then_rounded():
+    few = SHOP.subset(range(400))
+    whole, half = (cd.LowRankDPP(8, dtype=t, oversize="drop", random_state=0, n_jobs=1).fit(few)
+                   for t in ("float64", "float32"))  # fmt: skip
+    np.testing.assert_allclose(half.item_factors_, whole.item_factors_, rtol=1e-6, atol=1e-6)
+    assert half.item_factors_.dtype == np.float32
+
+
+def test_a_broken_run_in_float32_goes_on_to_the_same_bytes(tmp_path):
+    whole = LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP)
+
+    class Break(Callback):
+        def on_step(self, step: int, n_sets: int) -> None:
+            if step == 4:
+                raise KeyboardInterrupt
+
+    path = tmp_path / "run.ckpt"
+    with pytest.raises(KeyboardInterrupt):
+        LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, checkpoint=path, checkpoint_every=1, callbacks=[Break()])
+    resumed = LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, checkpoint=path, resume=True)
+    assert resumed.item_factors_.tobytes() == whole.item_factors_.tobytes()

@@ -104,7 +104,8 @@ def _scores(kernel: Kernel, part: Sets, numbers: NDArray[np.int64], candidates: 
         )
     limits = factor.score_limits(kernel, given.worst)
     if sizes.max() > factor.LARGE:
-        _subtract_large(kernel, part, given, candidates, scores, limits[0])
+        with blas_threads(1):
+            _subtract_large(kernel, part, given, candidates, scores, limits[0])
     elif scores.shape[1]:
         E, U = products(kernel, part, given, candidates)
         if compiled.kernels.subtract_products(scores, E, U, part.indptr, *limits):
@@ -174,6 +175,12 @@ def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
     What a set of probability zero says is what its independent items say, or with a skew part those of a `RIDGE`.
     """
     scores: Array = np.empty((sets.count, kernel.n_items))
+    with blas_threads(1):
+        _write_scores_given(kernel, sets, scores, n_jobs)
+    return scores
+
+
+def _write_scores_given(kernel: Kernel, sets: Sets, scores: Array, n_jobs: int) -> None:
     for first, last in runs(sets.indptr, ROWS_PER_BLOCK // 2):
         part, never = take_sets(sets, np.arange(first, last)), np.full(last - first, -np.inf)
         given = (
@@ -185,23 +192,26 @@ def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
             tile = np.tile(kernel.squared_norms[columns], (part.count, 1))
             compiled.kernels.subtract_products(tile, E, U, part.indptr, never, never)
             scores[first:last, columns] = tile
-    return scores
 
 
 def _tiles(
     kernel: Kernel, sets: Sets, given: factor.Bases | factor.Inverses
 ) -> Iterator[tuple[slice, NDArray[np.floating], NDArray[np.floating]]]:
-    """The `products` of all items, a few columns at a time: arrays that are small enough to be used again."""
+    """The `products` of all items, a few columns at a time, each in the memory of the one before: it is in the cache.
+
+    The caller holds BLAS to one thread: to do so for every tile takes as long as a small product.
+    """
     n = len(sets.indices)
     V: NDArray[np.floating] = kernel.vectors if kernel.symmetric else kernel.wide
     rows: Any = (
         given.rows.astype(V.dtype, copy=False) if isinstance(given, factor.Bases) else _rows(kernel, sets, given)
     )
-    width = max(COLUMNS_PER_TILE, NUMBERS_PER_TILE // max(len(rows), 1))
+    width = min(max(COLUMNS_PER_TILE, NUMBERS_PER_TILE // max(len(rows), 1)), kernel.n_items)
+    room = np.empty((len(rows), width), dtype=V.dtype)
     for offset in range(0, kernel.n_items, width):
-        columns = slice(offset, offset + width)
-        with blas_threads(1):
-            Y = rows @ V[columns].T
+        columns = slice(offset, min(offset + width, kernel.n_items))
+        Y = room if offset + width <= kernel.n_items else np.empty((len(rows), columns.stop - offset), dtype=V.dtype)
+        np.matmul(rows, V[columns].T, out=Y)
         if isinstance(given, factor.Bases):
             yield columns, Y, Y
         else:

@@ -214,11 +214,9 @@ class Kernel:
 
         By orthogonal steps, so that it holds singular values down to rounding, and not only to the square root of it.
         """
-        V = (self.vectors if self.symmetric else self.factors).astype(np.float64, copy=False)
-        if self.symmetric and self.has_diagonal:
-            V = V / np.sqrt(1.0 + self.diagonal)[:, None]
+        lengths = np.sqrt(1.0 + self.diagonal) if self.symmetric and self.has_diagonal else None
         with blas_threads(1):
-            return triangle(V, self.n_jobs)
+            return triangle(self.vectors if self.symmetric else self.factors, self.n_jobs, lengths)
 
     @cached_property
     def eigen(self) -> tuple[Array, Array]:

@@ -50,7 +50,7 @@ def gram(A: Array, B: Array, n_jobs: int) -> Array:
 
     def work(block: int) -> None:
         part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
-        np.matmul(A[part].T, B[part], out=parts[block])
+        np.matmul(A[part].T, B[part], out=parts[block], dtype=np.float64)
 
     run_blocks(work, n_blocks, n_jobs)
     total: Array = parts[0] if n_blocks == 1 else parts.sum(axis=0)
@@ -63,7 +63,7 @@ def gram_change(old: Array, new: Array, rows: Rows, n_jobs: int) -> Array:
 
     def work(block: int) -> None:
         part = rows[block * ROWS_PER_BLOCK : (block + 1) * ROWS_PER_BLOCK]
-        before, after = old[part], new[part]
+        before, after = old[part].astype(np.float64, copy=False), new[part].astype(np.float64, copy=False)
         np.matmul((after - before).T, after + before, out=parts[block])
 
     run_blocks(work, len(parts), n_jobs)
@@ -75,6 +75,14 @@ def change_of(parts: Array) -> Array:
     half = parts.sum(axis=0)
     change: Array = 0.5 * (half + half.T)
     return change
+
+
+def take_rows(A: NDArray[np.floating], rows: Rows, out: Array) -> Array:
+    """Rows of a matrix in float64, in memory that is there."""
+    if A.dtype == out.dtype:
+        return np.take(A, rows, axis=0, out=out, mode="clip")  # which none needs, but it spares a copy
+    out[:] = A[rows]
+    return out
 
 
 def copy_rows(source: Array, target: Array, rows: Rows, n_jobs: int) -> None:
@@ -100,16 +108,21 @@ def times(A: Array, right: Array, n_jobs: int, rows: Rows | None = None, out: Ar
     return product
 
 
-def triangle(A: Array, n_jobs: int) -> Array:
-    """R (r, r), upper triangular, with RᵀR = AᵀA for a tall matrix A: by QR block by block, which never squares it."""
+def triangle(A: NDArray[np.floating], n_jobs: int, lengths: Array | None = None) -> Array:
+    """R (r, r), upper triangular, with RᵀR = AᵀA for a tall matrix A: by QR block by block, which never squares it.
+
+    With `lengths`, rows are divided by them first.
+    """
     r = A.shape[1]
     rows = max(ROWS_PER_BLOCK, 4 * r)
     n_blocks = max(-(-len(A) // rows), 1)
     parts = np.zeros((n_blocks, r, r))
 
     def work(block: int) -> None:
-        part = np.linalg.qr(A[block * rows : (block + 1) * rows], mode="r")
-        parts[block, : len(part)] = part
+        part = slice(block * rows, (block + 1) * rows)
+        own = A[part].astype(np.float64, copy=False) if lengths is None else A[part] / lengths[part, None]
+        found = np.linalg.qr(own, mode="r")
+        parts[block, : len(found)] = found
 
     run_blocks(work, n_blocks, n_jobs)
     return parts[0] if n_blocks == 1 else triangle(parts.reshape(n_blocks * r, r), n_jobs)

@@ -25,7 +25,7 @@ from contradpp.learn.loop import Outcome, Sharing, train
 from contradpp.learn.optimizers import Adam
 from contradpp.learn.params import Params
 from contradpp.learn.plan import Plan, TrainingData, make_plan
-from contradpp.learn.polish import anneal, polish, small_problem
+from contradpp.learn.polish import MOST_PARAMETERS, anneal, polish, small_problem
 from contradpp.learn.problem import (
     PARTNERS,
     START,
@@ -120,7 +120,7 @@ def learn(
             kernel = calibrated(kernel, how, problem.validation, rng)
         hand_over(replace(learned, kernel=kernel))
 
-    run(problem, begin, finish, callbacks, model_of, keeper, sharing)
+    run(problem, begin, finish, callbacks, model_of, keeper, sharing, params.dtype)
 
 
 def better_than_popularity(kernel: Any, problem: Problem) -> Any:
@@ -181,7 +181,7 @@ def learn_more(
         mean_size = float(counts.sum() / problem.n_baskets) if by_size else None
         hand_over(replace(learned, kernel=at_old_scale(learned.kernel, known.kernel, mean_size)))
 
-    run(problem, begin, finish, callbacks, model_of)
+    run(problem, begin, finish, callbacks, model_of, dtype=params.dtype)
 
 
 def run(
@@ -192,13 +192,14 @@ def run(
     model_of: Callable[[Learned], Any],
     keeper: Keeper | None = None,
     sharing: Sharing = Sharing(),  # noqa: B008  (frozen)
+    dtype: str = "float64",
 ) -> None:
     """Train, and hand over the best parameters however the training ends."""
     state, plan = begin()  # not arguments: the caller would keep them
     outcome, partners, n_jobs = Outcome.start(state), state.partners, state.n_jobs
 
     def learned(V: Array) -> Learned:
-        kernel = kernel_of(V, outcome.log_d, outcome.pairs, partners, n_jobs=n_jobs)
+        kernel = kernel_of(V.astype(dtype, copy=False), outcome.log_d, outcome.pairs, partners, n_jobs=n_jobs)
         return Learned(kernel, problem.items, problem.counts, problem.n_baskets, outcome.history, outcome.n_iter)
 
     try:
@@ -229,7 +230,7 @@ def first_state(problem: Problem, params: Params) -> State:
             raise ParameterError("a kernel with a gain, as from condition(), cannot be trained on")
         V, log_d = enlarged_start(known.kernel, problem.counts, problem.n_baskets, rng)
         partners = Partners.of_matrix(known.kernel.skew.matrix(), len(V)) if params.n_skew else NO_PARTNERS
-        return State(V, log_d, partners, params.n_jobs)
+        return State(as_kept(V, params), log_d, partners, params.n_jobs)
     counts, on_diagonal = problem.counts, ON_DIAGONAL
     if recipe_of(params.objective).by_choice and problem.data.offered is not None:
         on_diagonal = LITTLE if params.n_components else ON_DIAGONAL
@@ -238,7 +239,13 @@ def first_state(problem: Problem, params: Params) -> State:
     log_d = np.empty(0)
     if params.diagonal:
         log_d, V = split_off_diagonal(V, counts, problem.n_baskets, on_diagonal)
-    return State(V, log_d, first_partners(problem, params), params.n_jobs)
+    return State(as_kept(V, params), log_d, first_partners(problem, params), params.n_jobs)
+
+
+def as_kept(V: Array, params: Params) -> Array:
+    """V as it is kept while it is learned: in float64 where a few parameters are polished to the last digit."""
+    kept: Array = V if V.size <= MOST_PARAMETERS else V.astype(params.dtype, copy=False)
+    return kept
 
 
 def rates(data: TrainingData, n_items: int) -> Array:

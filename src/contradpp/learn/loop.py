@@ -63,7 +63,7 @@ class Outcome:
         rows = state.moved_rows()
         copy_rows(self.V, state.V, rows, state.n_jobs)
         state.log_d[:], state.pairs[:] = self.log_d, self.pairs
-        state.rows_changed(rows, np.einsum("ik,ik->i", self.V[rows], self.V[rows]), self.dual)
+        state.rows_changed(rows, np.einsum("ik,ik->i", self.V[rows], self.V[rows], dtype=np.float64), self.dual)
         state.moved[:] = False
 
     def remind(self, state: State) -> None:

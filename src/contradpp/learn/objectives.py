@@ -17,7 +17,7 @@ from scipy.special import expit, log_expit
 from contradpp._threads import run_blocks
 from contradpp.data.sets import Sets, concatenate, sums_over_sets
 from contradpp.dpp import compiled
-from contradpp.dpp.linalg import gram, inverse_and_log_det, times
+from contradpp.dpp.linalg import gram, inverse_and_log_det, take_rows, times
 from contradpp.errors import ParameterError
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.state import ROWS_PER_BLOCK, State
@@ -201,7 +201,7 @@ def through_square(state: State, rows: NDArray[np.int32], products: Array, value
         own = products[part]
         room = state.scratch("square", len(own), K)
         values[part] += np.matmul(own, C, out=room)
-        np.matmul(np.take(V, rows[part], axis=0, out=room, mode="clip").T, own, out=parts[block])
+        np.matmul(take_rows(V, rows[part], room).T, own, out=parts[block])
 
     run_blocks(work, len(parts), state.n_jobs)
     adjoint: Array = parts.sum(axis=0)
@@ -311,7 +311,7 @@ def _dense_normalizer(state: State, gradient: bool) -> Normalizer:
             "use objective='exact', or 'dynamic' with contrast=1"
         )
     row = np.repeat(np.arange(M), np.diff(p.starts))
-    A = np.eye(M) + p.V @ p.V.T
+    A = np.eye(M) + np.matmul(p.V, p.V.T, dtype=np.float64)
     A[row, p.partners] += p.skew
     if len(p.d):
         A[np.diag_indices(M)] += p.d

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from contradpp._threads import run_blocks
 from contradpp.dpp import compiled
-from contradpp.dpp.linalg import change_of, times
+from contradpp.dpp.linalg import change_of, take_rows, times
 from contradpp.learn.checkpoint import kept
 from contradpp.learn.objectives import Gradient
 from contradpp.learn.state import ROWS_PER_BLOCK, State
@@ -38,7 +38,7 @@ class Optimizer(ABC):
 
 def dense_gradient(state: State, gradient: Gradient, penalty: Array, scale: float = 1.0) -> Array:
     """scale × ∂φ/∂V − 2 penalty_i v_i as one matrix (M, K), with penalty = α/μ."""
-    dense = np.zeros_like(state.V)
+    dense = np.zeros(state.V.shape)
     if gradient.right is not None:
         dense = times(state.V, scale * gradient.right, state.n_jobs)
         if gradient.scale is not None:
@@ -131,6 +131,8 @@ class Adam(Optimizer):
         α/μ_i.
     n_components, n_diagonal, n_pairs : int
         The sizes of the parameters.
+    dtype : dtype
+        Of V, and so of its momentum.
     dense : bool
         Whether the shared part is computed for all rows.
     norm_step, direction_step, diagonal_step, pair_step : float
@@ -141,6 +143,7 @@ class Adam(Optimizer):
     n_components: int
     n_diagonal: int = 0
     n_pairs: int = 0
+    dtype: Any = np.float64
     dense: bool = True
     norm_step: float = 0.005
     direction_step: float = 0.1
@@ -159,7 +162,7 @@ class Adam(Optimizer):
 
     def __post_init__(self) -> None:
         M = len(self.penalty)
-        self.momentum, self.rows = np.zeros((M, self.n_components)), np.zeros((M, 5))
+        self.momentum, self.rows = np.zeros((M, self.n_components), dtype=self.dtype), np.zeros((M, 5))
         self.seen = np.zeros(M, dtype=bool)
         self.touched = np.zeros(0 if self.dense else M, dtype=np.int64)
         self.pair_moments, self.diagonal_moments = np.zeros((2, self.n_pairs)), np.zeros((2, self.n_diagonal))
@@ -167,7 +170,8 @@ class Adam(Optimizer):
     @classmethod
     def for_state(cls, state: State, penalty: Array, **settings: Any) -> Self:
         """For the parameters of a state."""
-        return cls(penalty, state.V.shape[1], n_diagonal=len(state.log_d), n_pairs=len(state.pairs), **settings)
+        K, n_diagonal, n_pairs = state.V.shape[1], len(state.log_d), len(state.pairs)
+        return cls(penalty, K, n_diagonal=n_diagonal, n_pairs=n_pairs, dtype=state.V.dtype, **settings)
 
     def expect(self, share: Array, n_sets: int) -> None:
         """Know from the start how large gradients of rows are by chance, in batches of so many sets: 2√(share/n_sets).
@@ -213,7 +217,7 @@ class Adam(Optimizer):
             part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
             own = rows[part]
             old, shared = state.scratch("rows", 2, len(own), K)
-            np.take(V, own, axis=0, out=old, mode="clip")  # which none needs, but it spares a copy
+            take_rows(V, own, old)
             if right is not None:
                 np.matmul(old, right, out=shared)
             compiled.steps.adam_rows(

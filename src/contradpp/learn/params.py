@@ -86,6 +86,7 @@ PARAMETERS = (
     Parameter("frequency_power", "Exponent of item frequencies in 'product' and 'nce'", (LOWRANK,), low=0),
     Parameter("removal", "How the item to leave out is chosen", choices=("popularity", "uniform")),
     Parameter("monitor", "What the validation score measures", (LOWRANK,), ("auto", "likelihood", "conditional")),
+    Parameter("dtype", "How V is kept, while it is learned and in the model", choices=("float64", "float32")),
     Parameter("radius", "Longest row that 'robbins-monro' allows", (LOWRANK,), low=0, above=True),
 )
 TABLE = {parameter.name: parameter for parameter in PARAMETERS}
@@ -119,6 +120,7 @@ class Params:
     frequency_power: float = 1.0
     monitor: str = "auto"
     radius: float = 10.0
+    dtype: str = "float64"
     n_jobs: int = 1
 
     @staticmethod

@@ -165,7 +165,16 @@ def co_occurrences(sets: Sets, weights: Array, n_items: int, n_jobs: int = 1) ->
         parts[part].sort_indices()
 
     run_blocks(work, len(parts), n_jobs)
-    return sparse.vstack(parts, format="csr")
+    ends = pointers(np.array([part.nnz for part in parts]))
+    indptr = pointers(np.concatenate([np.diff(part.indptr) for part in parts]))
+    columns, values = np.empty(ends[-1], dtype=np.int32), np.empty(ends[-1])
+
+    def join(part: int) -> None:  # in threads: the pages of new memory take as long as what is copied to them
+        own = slice(ends[part], ends[part + 1])
+        columns[own], values[own], parts[part] = parts[part].indices, parts[part].data, None
+
+    run_blocks(join, len(parts), n_jobs)
+    return sparse.csr_array((values, columns, indptr), shape=(n_items, n_items))
 
 
 def _even_parts(work: Counts, n: int) -> list[int]:

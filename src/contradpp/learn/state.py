@@ -33,6 +33,7 @@ class State:
     Attributes
     ----------
     V : ndarray (M, K)
+        In float64, or float32 for half of the memory: a row is made float64 when it is looked at.
     log_d : ndarray (M,)
         log d of every item, empty where there is no diagonal.
     epsilon : float
@@ -63,7 +64,7 @@ class State:
     _parameters: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.V = np.ascontiguousarray(self.V, dtype=np.float64)
+        self.V = np.ascontiguousarray(self.V, dtype=np.float32 if self.V.dtype == np.float32 else np.float64)
         self.pairs = self.partners.start.copy()
         self.block = max(64, int(np.sqrt(len(self.V)) / 8))  # items per block of `norm_blocks`
         self.scratch = Scratch()
@@ -131,7 +132,7 @@ class State:
         """Say that everything has new values."""
         self.known_dual = self._norm_blocks = self._parameters = None
         self.moved = np.ones(len(self.V), dtype=bool)
-        self.squared_norms = np.einsum("ik,ik->i", self.V, self.V)
+        self.squared_norms = np.einsum("ik,ik->i", self.V, self.V, dtype=np.float64)
         self.largest = self.squared_norms.max(initial=0.0)
 
     def refresh(self, epsilon: float | None = None) -> None:

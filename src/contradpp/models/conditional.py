@@ -406,8 +406,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
 
     def _by_kernel(self, empty: NDArray[np.bool_], logits: Array) -> None:
         """Of an empty basket nothing was learned but the kernel: P(next = j) ∝ L_jj."""
-        with np.errstate(divide="ignore"):
-            logits[empty] = np.log(self.kernel_.squared_norms)
+        if empty.any():
+            with np.errstate(divide="ignore"):
+                logits[empty] = np.log(self.kernel_.squared_norms)
 
     def as_shares(self, scores: Array, sets: Sets) -> Array:
         """The probabilities of the logits, 0 for items in the set."""

@@ -61,6 +61,9 @@ class LowRankDPP(LearnedDPP):
         The validation score: mean log P(A), or mean log P(i | A∖i). "auto": the first for "mle" and "nce".
     radius : float
         Longest row that "robbins-monro" allows.
+    dtype : {"float64", "float32"}
+        How V is kept, while it is learned and in the model: float32 takes half of the memory, and is computed with in
+        float64. It matters where V does, in catalogues of a hundred thousand items and more.
     warm_start : bool
         Let `fit` start from the present parameters, if there are any.
     n_jobs : int, optional
@@ -111,6 +114,7 @@ class LowRankDPP(LearnedDPP):
         removal: str = "popularity",
         monitor: str = "auto",
         radius: float = 10.0,
+        dtype: str = "float64",
         warm_start: bool = False,
         n_jobs: int | None = None,
         random_state: RandomState = None,
@@ -137,6 +141,7 @@ class LowRankDPP(LearnedDPP):
         self.removal = removal
         self.monitor = monitor
         self.radius = radius
+        self.dtype = dtype
         self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.random_state = random_state

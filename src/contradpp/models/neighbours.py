@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
-from contradpp._threads import resolve_n_jobs
+from contradpp._threads import resolve_n_jobs, run_blocks
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, pointers, sums_over_sets, take_sets
 from contradpp.dpp import compiled
@@ -24,6 +24,7 @@ from contradpp.models.scores import Array, Baseline, LeftOut, write_blocks
 
 Numbers = NDArray[np.int64]
 SHRINKAGES = (1.0, 10.0, 100.0)  # of cosine weights: which is best depends on the shop
+ROWS_PER_BLOCK = 256
 MOST = 1e15  # of any parameter here: a whole number that every part can count to
 
 
@@ -73,10 +74,19 @@ class ItemKNN(Baseline):
             raise ParameterError(f"weights must be 'cosine', 'share' or 'bm25', got {self.weights!r}")
         train = labour.train
         together, norms = self._together(labour), self._norms(train.item_counts, train)
-        values = np.repeat(norms.base + norms.row, np.diff(together.indptr))  # in place: there may be many millions
-        values *= (norms.base + norms.column)[together.columns]
-        values += self._added
-        np.divide(together.values, values, out=values)
+        values = np.empty(len(together.values))
+        by_row, by_column = norms.base + norms.row, norms.base + norms.column
+
+        def work(block: int) -> None:  # there may be many millions: what is done with one block stays in the cache
+            own = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+            lengths = np.diff(together.indptr[own.start : own.stop + 1])
+            part = slice(together.indptr[own.start], together.indptr[own.start] + lengths.sum())
+            divisors = np.repeat(by_row[own], lengths)
+            divisors *= by_column[together.columns[part]]
+            divisors += self._added
+            np.divide(together.values[part], divisors, out=values[part])
+
+        run_blocks(work, -(-train.n_items // ROWS_PER_BLOCK), resolve_n_jobs(self.n_jobs))
         self.bias_ = tie_break(train, values)
         rows = Rows(together.indptr, together.columns, values)
         self.rows_ = rows.where(values != 0).largest(self.neighbours)

@@ -60,6 +60,9 @@ class NonsymmetricDPP(LearnedDPP):
         Step size of log |s_ij|, 0.02 if left out; that of log-norms is a tenth of it, that of directions twice.
     removal : {"uniform", "popularity"}
         How "exact" chooses the item that is left out.
+    dtype : {"float64", "float32"}
+        How V is kept, while it is learned and in the model: float32 takes half of the memory, and is computed with in
+        float64. It matters where V does, in catalogues of a hundred thousand items and more.
     n_jobs : int, optional
         Threads; None for all cores. Results do not depend on it.
     random_state : int, Generator or None
@@ -109,6 +112,7 @@ class NonsymmetricDPP(LearnedDPP):
         tol: float = 1e-4,
         learning_rate: float | None = None,
         removal: str = "uniform",
+        dtype: str = "float64",
         n_jobs: int | None = None,
         random_state: RandomState = None,
         verbose: int = 0,
@@ -128,6 +132,7 @@ class NonsymmetricDPP(LearnedDPP):
         self.tol = tol
         self.learning_rate = learning_rate
         self.removal = removal
+        self.dtype = dtype
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
