@@ -393,3 +393,10 @@ def test_no_complement_is_counted_more_often_than_it_was_sold():
     items, lift = of_bread(("incense", 251, 3), ("jam", 46, 970)).complements("bread")
     assert items.tolist() == ["jam", "incense"]
     assert lift[1] > 5 * lift[0]
+
+
+def test_no_lift_counts_for_more_than_the_sales_allow():
+    """Incense, sold three times, each time with bread, cannot have met it more often than that, whatever its lift."""
+    items, lift = of_bread(("incense", 251, 3), ("jam", 5, 970)).complements("bread")
+    assert items.tolist() == ["jam", "incense"]
+    assert lift[1] > 40 * lift[0]

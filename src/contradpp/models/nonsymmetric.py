@@ -203,9 +203,10 @@ class NonsymmetricDPP(LearnedDPP):
 
         The measure is the lift P(next = j | {item}) / P(next = j | ∅): 3 means that j is three times as likely to be
         the next item once `item` is in the basket. Items whose lift is 1 or less are not complements. The order is that
-        of a lower bound, exp(−z/√n) times the lift, where n is how often the two were about sold together, by their
-        counts: what was seen twice does not come before what was seen a hundred times. z is such that the bounds of all
-        items hold at once nineteen times in twenty: it is 3.6 for 300 items, of which the luckiest would come first.
+        of a lower bound, exp(−z/√n) times the lift, or times the largest that the counts allow, where n is how often
+        the two were about sold together: what was seen twice does not come before what was seen a hundred times. z is
+        such that the bounds of all items hold at once nineteen times in twenty: it is 3.6 for 300 items, of which the
+        luckiest would come first.
         """
         check_count(N)
         code = self.known_items.code(item)
@@ -219,19 +220,22 @@ class NonsymmetricDPP(LearnedDPP):
         lift = np.divide(shares, before, out=np.zeros_like(shares), where=before > 0)
         lift[code] = 0.0
         z = NormalDist().inv_cdf(1 - 0.05 / len(lift))
-        bound = np.where(lift > 1, lift * np.exp(-z / np.sqrt(self._together(code, lift))), -np.inf)
+        most, together = self._by_counts(code, lift)
+        bound = np.where(lift > 1, np.minimum(lift, most) * np.exp(-z / np.sqrt(together)), -np.inf)
         best = top_n(bound[None], min(int(N), int((lift > 1).sum())))[0]
         return as_ids(best, self.items_), lift[best]
 
-    def _together(self, code: int, lift: Array) -> Array:
-        """In about how many training baskets an item was with each other one; endless for given factors."""
+    def _by_counts(self, code: int, lift: Array) -> tuple[Array, Array]:
+        """The largest lift over an item that the counts allow, and in about how many baskets the two were together.
+
+        No two meet more often than one of them is sold. For given factors both are endless.
+        """
         counts = self.item_counts_
         if counts is None or not self.n_baskets_ > 0:
-            return np.full(len(lift), np.inf)
-        expected = counts[code] * counts * lift / self.n_baskets_
-        most = np.minimum(counts, counts[code])  # a lift may promise more: no two meet more often than one is sold
-        together: Array = np.maximum(np.minimum(expected, most), 1e-9)
-        return together
+            return np.full(len(lift), np.inf), np.full(len(lift), np.inf)
+        most = self.n_baskets_ / np.maximum(np.maximum(counts, counts[code]), 1e-9)
+        together = counts[code] * counts * np.minimum(lift, most) / self.n_baskets_
+        return most, np.maximum(together, 1e-9)
 
     def similar_items(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
         """The N items most alike to `item`, and how alike: |cos| of the angle in the symmetric part of L.
