@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from statistics import NormalDist
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaincinv
 
 from contradpp._random import RandomState
 from contradpp.data.sets import Sets
@@ -18,6 +18,9 @@ from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError, RankError
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.queries import as_ids, check_count
+
+DOUBT = 0.05  # how often the bounds of complements may not hold
+STEADYING = 3.0  # times together that are taken for granted at a lift of 1
 
 
 class NonsymmetricDPP(LearnedDPP):
@@ -203,10 +206,11 @@ class NonsymmetricDPP(LearnedDPP):
 
         The measure is the lift P(next = j | {item}) / P(next = j | ∅): 3 means that j is three times as likely to be
         the next item once `item` is in the basket. Items whose lift is 1 or less are not complements. The order is that
-        of a lower bound, exp(−z/√n) times the lift, or times the largest that the counts allow, where n is how often
-        the two were about sold together: what was seen twice does not come before what was seen a hundred times. z is
-        such that the bounds of all items hold at once nineteen times in twenty: it is 3.6 for 300 items, of which the
-        luckiest would come first.
+        of a lower bound: the lift, or the largest that the counts allow, times the share of n that is certain, where n
+        is how often the two were about sold together. What was seen twice does not come before what was seen a hundred
+        times. The bounds of all items hold at once nineteen times in twenty, as those of Poisson counts do: of 300
+        items the luckiest would come first. Those whose bound is 1 or less, which may go with `item` by chance, come
+        last, in the order of their lift with three times together by chance added.
         """
         check_count(N)
         code = self.known_items.code(item)
@@ -219,23 +223,25 @@ class NonsymmetricDPP(LearnedDPP):
         shares, before = scores / scores.sum(), norms / norms.sum()
         lift = np.divide(shares, before, out=np.zeros_like(shares), where=before > 0)
         lift[code] = 0.0
-        z = NormalDist().inv_cdf(1 - 0.05 / len(lift))
-        most, together = self._by_counts(code, lift)
-        bound = np.where(lift > 1, np.minimum(lift, most) * np.exp(-z / np.sqrt(together)), -np.inf)
-        best = top_n(bound[None], min(int(N), int((lift > 1).sum())))[0]
+        attracted = np.flatnonzero(lift > 1)
+        bound = np.full(len(lift), -np.inf)
+        bound[attracted] = self._sureness(code, attracted, lift[attracted])
+        best = top_n(bound[None], min(int(N), len(attracted)))[0]
         return as_ids(best, self.items_), lift[best]
 
-    def _by_counts(self, code: int, lift: Array) -> tuple[Array, Array]:
-        """The largest lift over an item that the counts allow, and in about how many baskets the two were together.
-
-        No two meet more often than one of them is sold. For given factors both are endless.
-        """
+    def _sureness(self, code: int, others: NDArray[np.int64], lift: Array) -> Array:
+        """What `complements` are ordered by: lower bounds, or the lifts themselves for given factors."""
         counts = self.item_counts_
         if counts is None or not self.n_baskets_ > 0:
-            return np.full(len(lift), np.inf), np.full(len(lift), np.inf)
-        most = self.n_baskets_ / np.maximum(np.maximum(counts, counts[code]), 1e-9)
-        together = counts[code] * counts * np.minimum(lift, most) / self.n_baskets_
-        return most, np.maximum(together, 1e-9)
+            return lift
+        # No two meet more often than one of them is sold, whatever the lift.
+        possible = np.minimum(lift, self.n_baskets_ / np.maximum(np.maximum(counts[others], counts[code]), 1e-9))
+        by_chance = np.maximum(counts[code] * counts[others] / self.n_baskets_, 1e-9)
+        together = by_chance * possible
+        bound = gammaincinv(together, DOUBT / len(counts)) / by_chance
+        steadied = (together + STEADYING) / (by_chance + STEADYING)
+        ordered: Array = np.where(bound > 1, bound, 1 - 1 / steadied)
+        return ordered
 
     def similar_items(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
         """The N items most alike to `item`, and how alike: |cos| of the angle in the symmetric part of L.
