@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from contradpp._random import RandomState, root_seed, stream
 from contradpp.data.baskets import Baskets, as_baskets
-from contradpp.data.sets import Sets, pointers
+from contradpp.data.sets import Sets, places_by, pointers
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
 
@@ -46,11 +46,9 @@ def hide(test: Any, given: float = 0.5, *, min_size: int = 4, random_state: Rand
     baskets = baskets.subset(baskets.sizes >= min_size)
     if not baskets.n_baskets:
         raise DataError(f"slates need at least one test basket of {min_size} or more items: lower min_size")
-    sizes, owner = baskets.sizes, np.repeat(np.arange(baskets.n_baskets), baskets.sizes)
-    order = np.lexsort((stream(root_seed(random_state), _HIDE).random(len(owner)), owner))
+    sizes, luck = baskets.sizes, stream(root_seed(random_state), _HIDE).random(len(baskets.indices))
     n_shown = np.clip(np.floor(given * sizes + 1e-9).astype(np.int64), 1, sizes - 1)
-    shown = np.empty(len(owner), dtype=bool)
-    shown[order] = np.arange(len(owner)) - np.repeat(baskets.indptr[:-1], sizes) < np.repeat(n_shown, sizes)
+    shown = places_by(luck, baskets.sets) < np.repeat(n_shown, sizes)
     return Halves(
         Baskets(pointers(n_shown), baskets.indices[shown], baskets.items),
         Baskets(pointers(sizes - n_shown), baskets.indices[~shown], baskets.items),

@@ -131,6 +131,14 @@ def first_entries(sets: Sets, size: int) -> NDArray[np.bool_]:
     return first
 
 
+def places_by(values: NDArray[np.floating], sets: Sets) -> NDArray[np.int64]:
+    """The place of every entry among those of its set in the order of these values, from 0 on."""
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    places = np.empty(len(owner), dtype=np.int64)
+    places[np.lexsort((values, owner))] = np.arange(len(owner)) - np.repeat(sets.indptr[:-1], sets.sizes)
+    return places
+
+
 def drawn_entries(sets: Sets, size: int) -> NDArray[np.bool_]:
     """Which entries are among `size` of their set that are drawn at random, or all of a set that has no more.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from contradpp._random import stream
 from contradpp._threads import blas_threads
-from contradpp.data.sets import EMPTY, Sets, concatenate, pointers, take_sets
+from contradpp.data.sets import EMPTY, Sets, concatenate, kept_entries, places_by, take_sets
 from contradpp.dpp.linalg import copy_rows, gram_change
 from contradpp.errors import ConvergenceError, NumericalError
 from contradpp.learn.callbacks import Callback
@@ -259,13 +259,8 @@ def assemble(positives: Sets, labels: Array, negatives: Sets, weights: Array) ->
 
 def thinned(sets: Sets, dropout: float, rng: np.random.Generator) -> Sets:
     """The sets with a share of their items dropped at random, at least two left of each that has as many."""
-    owner = np.repeat(np.arange(sets.count), sets.sizes)
-    luck = rng.random(len(owner))
-    order = np.lexsort((luck, owner))
-    place = np.empty(len(owner), dtype=np.int64)
-    place[order] = np.arange(len(owner)) - np.repeat(sets.indptr[:-1], sets.sizes)
-    kept = (luck < 1 - dropout) | (place < 2)  # the luckiest two stay
-    return Sets(pointers(np.bincount(owner[kept], minlength=sets.count)), sets.indices[kept])
+    luck = rng.random(len(sets.indices))
+    return kept_entries(sets, (luck < 1 - dropout) | (places_by(luck, sets) < 2))  # the luckiest two stay
 
 
 @dataclass
