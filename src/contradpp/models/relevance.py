@@ -200,13 +200,15 @@ def choose_baskets(baskets: Baskets, n: int, seed: int) -> Baskets:
     whole = baskets.subset(np.sort(eligible[:enough]))
     if baskets.offered is not None:
         return whole
-    parts = parts_of(take_sets(baskets.sets, np.roll(eligible, -enough)), n - n_whole, stream(seed, 2))
+    others = np.roll(eligible, -enough)
+    others = others[baskets.sizes[others] > 2]
+    parts = parts_of(take_sets(baskets.sets, others), n - n_whole, stream(seed, 2))
     return Baskets.concat([whole, Baskets(*parts, baskets.items)])
 
 
 def parts_of(sets: Sets, n: int, rng: np.random.Generator) -> Sets:
-    """Some items of the first sets, drawn at random, two at least, until there are n."""
-    sizes = np.minimum((2.0 * ((sets.sizes + 1) / 2.0) ** rng.random(sets.count)).astype(np.int64), sets.sizes)
+    """Some items of the first sets, drawn at random, at least two and not all of them, until there are n."""
+    sizes = (2.0 * (sets.sizes / 2.0) ** rng.random(sets.count)).astype(np.int64)
     some = np.arange(min(int(np.searchsorted(np.cumsum(sizes), n)) + 1, sets.count))
     part, sizes = take_sets(sets, some), sizes[some]
     return kept_entries(part, places_by(rng.random(len(part.indices)), part) < np.repeat(sizes, part.sizes))
