@@ -25,6 +25,7 @@ from contradpp.data.sets import Sets, kept_entries, places_by, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
+from contradpp.dpp.rank import top_n
 from contradpp.errors import NumericalError
 from contradpp.models.baselines import Popularity
 from contradpp.models.scores import Baseline
@@ -259,9 +260,7 @@ def _competitors(
     told: NDArray[np.floating], ruled_out: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[Entries, Entries, float]:
     """The best items of every voice, a sample of the others, and for how many each of the sample stands."""
-    allowed = np.where(ruled_out, -np.inf, told)
-    cut = told.shape[1] - N_BEST
-    best = np.unique(np.argpartition(allowed, cut, axis=1)[:, cut:])
+    best = np.unique(top_n(np.where(ruled_out, -np.inf, told), N_BEST))
     best = best[~ruled_out[best]]
     left = ~ruled_out
     left[best] = False
