@@ -234,7 +234,7 @@ def test_models_without_features_say_what_they_need():
 def test_a_damaged_file_of_newcomers_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     model = cd.ConditionalDPP(kernel(), n_jobs=1, random_state=0).fit(worlds(200), item_features=FEATURES)
-    model.add_items(["x", "y"], {item: FEATURES["r0"] for item in "xy"}).save(path)
+    model.add_items(["x", "y"], dict.fromkeys("xy", FEATURES["r0"])).save(path)
     tensors, info = persist.read_model(path)
     assert info["version"] == 3
     for name in ("newcomers.kin", "newcomers.theta", "features.sales"):
