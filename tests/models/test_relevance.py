@@ -142,36 +142,14 @@ def test_nearly_dependent_sets_are_done_one_by_one():
     np.testing.assert_allclose(found[:, 2:], scores_given(kernel, without_each(sets))[:, 2:], rtol=1e-9)
 
 
-def test_baskets_of_two_and_more_are_asked_about_whole_and_in_parts():
+def test_whole_baskets_of_two_and_more_are_asked_about():
     baskets = cd.Baskets.from_csr([0, 1, 4, 6, 6, 9], np.arange(9))
-    lists = list(choose_baskets(baskets, 100, seed=0))
-    assert lists[:3] == [[1, 2, 3], [4, 5], [6, 7, 8]]
-    assert len(lists) == 5
-    for part in lists[3:]:
-        assert len(part) == 2
-        assert any(set(part) < set(whole) for whole in lists[:3])
-    few = choose_baskets(baskets, 6, seed=0)
-    assert 5 <= len(few.indices) < 10
+    assert set(choose_baskets(baskets, 100, seed=0).sizes) == {2, 3}
+    assert choose_baskets(baskets, 100, seed=0).n_baskets == 3
+    few = choose_baskets(baskets, 3, seed=0)
+    assert few.n_baskets < 3
+    assert len(few.indices) >= 3
     assert choose_baskets(cd.Baskets.from_lists([[1]]), 5, seed=0).n_baskets == 0
-
-
-def test_every_number_of_given_items_is_asked_about_about_alike_often():
-    baskets = cd.Baskets.from_csr(np.arange(0, 20 * 3001, 20), np.tile(np.arange(20), 3000))
-    asked = choose_baskets(baskets, 20_000, seed=0)
-    whole = asked.sizes == 20
-    assert 10_000 <= asked.sizes[whole].sum() < 10_020
-    given = np.repeat(asked.sizes[~whole], asked.sizes[~whole]) - 1
-    counts = np.bincount(given, minlength=19)[1:19]
-    assert counts.min() > 0.5 * counts.mean()
-    assert counts.max() < 2 * counts.mean()
-    shares = np.bincount(asked.subset(~whole).indices, minlength=20)
-    assert shares.max() < 1.2 * shares.mean()  # whichever place an item has
-
-
-def test_where_it_is_known_what_was_refused_baskets_stay_whole():
-    lists = [[0, 1, 2], [3, 4, 5, 6]] * 20
-    baskets = cd.Baskets.from_lists(lists, offered=[[*one, 7, 8] for one in lists])
-    assert set(choose_baskets(baskets, 40, seed=0).sizes) == {3, 4}
 
 
 def test_what_was_refused_are_the_only_competitors(shop):

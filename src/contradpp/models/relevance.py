@@ -5,8 +5,7 @@
 where doubt(A) is the mean of κ/(κ + n_a) over the items of A, n_a being how many baskets had a: of the company of an
 item that hardly ever sold little is known, and voices may count less. The features f are scores of voices
 (`models/voices.py`) in one of a few shapes. θ maximises the likelihood of held-out items given the rest of their
-baskets, or of a part of them, which no voice has seen. This is concave in θ: the contrastive objective of the
-kernel, in closed form.
+baskets, which no voice has seen. This is concave in θ: the contrastive objective of the kernel, in closed form.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from contradpp._random import stream
 from contradpp._threads import run_blocks
 from contradpp.data.baskets import Baskets
-from contradpp.data.sets import Sets, kept_entries, places_by, runs, take_sets
+from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
@@ -34,7 +33,7 @@ from contradpp.models.voices import KERNEL, Feature, KernelVoice, OtherVoice, Vo
 Array = NDArray[np.float64]
 Entries = NDArray[np.int64]
 
-N_QUESTIONS = 8000  # held-out items from which θ is learned, half of them of whole baskets
+N_QUESTIONS = 4000  # held-out items from which θ is learned
 N_BEST, N_RANDOM = 60, 240  # competitors of each: the best of every voice, and a sample that stands for the rest
 ALL_UP_TO = 600  # items: all of them compete
 SCORES_PER_BLOCK = 2**20
@@ -189,30 +188,10 @@ class Questions(NamedTuple):
 
 
 def choose_baskets(baskets: Baskets, n: int, seed: int) -> Baskets:
-    """Baskets of two items and more, at random: whole ones that hold half of n items, and parts that hold the rest.
-
-    Whole baskets ask for the last item of a large one, parts for what is next when little is known, as people ask. The
-    size of a part is s with a probability of about 1/s, so that all numbers of given items are alike frequent. Where
-    it is known what was refused, a basket is what was chosen of it, and no part of that.
-    """
+    """Whole baskets of two items and more, at random, until they hold n items."""
     eligible = stream(seed, 0).permutation(np.flatnonzero(baskets.sizes >= 2))
-    n_whole = n // 2 if baskets.offered is None else n
-    enough = int(np.searchsorted(np.cumsum(baskets.sizes[eligible]), n_whole)) + 1
-    whole = baskets.subset(np.sort(eligible[:enough]))
-    if baskets.offered is not None:
-        return whole
-    others = np.roll(eligible, -enough)
-    others = others[baskets.sizes[others] > 2]
-    parts = parts_of(take_sets(baskets.sets, others), n - n_whole, stream(seed, 2))
-    return Baskets.concat([whole, Baskets(*parts, baskets.items)])
-
-
-def parts_of(sets: Sets, n: int, rng: np.random.Generator) -> Sets:
-    """Some items of the first sets, drawn at random, at least two and not all of them, until there are n."""
-    sizes = (2.0 * (sets.sizes / 2.0) ** rng.random(sets.count)).astype(np.int64)
-    some = np.arange(min(int(np.searchsorted(np.cumsum(sizes), n)) + 1, sets.count))
-    part, sizes = take_sets(sets, some), sizes[some]
-    return kept_entries(part, places_by(rng.random(len(part.indices)), part) < np.repeat(sizes, part.sizes))
+    enough = int(np.searchsorted(np.cumsum(baskets.sizes[eligible]), n)) + 1
+    return baskets.subset(np.sort(eligible[:enough]))
 
 
 def ask_questions(relevance: Relevance, baskets: Baskets, seed: int, n_jobs: int) -> Questions:
