@@ -276,6 +276,21 @@ def test_unknown_names_list_those_there_are(words, tmp_path, monkeypatch, capsys
     assert not list(tmp_path.iterdir())
 
 
+def test_our_model_alone_has_a_page_too():
+    """The command with `--models conditional` ended in an error when everything had been computed."""
+    found = json.loads((ROOT / "docs" / "benchmark.json").read_text(encoding="utf-8"))
+    for names in (("conditional",), ("conditional-no-kernel", "conditional")):
+        alone = {
+            label: {**column, "models": {name: column["models"][name] for name in names}, "profile": {}}
+            for label, column in found.items()
+        }
+        chapter = pages.chapter_of(alone)
+        assert "no others were run" in pages.verdict(alone)
+        said = [one for one in chapter.findings if "refused" not in one]
+        assert all("the kernel brings" in one for one in said)
+        assert bool(said) == (len(names) > 1)
+
+
 def test_the_published_pages_are_what_was_found():
     """Pages in docs/ and README's table are made from numbers beside them: benchmarks/page.py writes them."""
     makers = {"benchmark": pages.blocks, "ingredients": pages.ladder_blocks, "beyond": pages.beyond_blocks}

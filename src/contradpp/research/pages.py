@@ -250,10 +250,14 @@ def findings(summary: Summary, asked: Sequence[tuple[str, str]]) -> Iterator[str
             yield f"{MODELS[model].label} on {label}: refused ({why})."
 
 
-def _rival(rows: Summary, metric: str) -> tuple[str, Sequence[float], str]:
-    """The best of the others, what ours has more, and a word for it; a variant of ours is no rival."""
-    rivals = {name: row[metric] for name, row in rows.items() if name not in (OURS, WITHOUT_KERNEL) and metric in row}
-    best = max(rivals, key=lambda name: rivals[name]["mean"])
+def _rivals(rows: Summary, metric: str) -> Summary:
+    """What the others have; a variant of ours is no rival."""
+    return {name: row[metric] for name, row in rows.items() if name not in (OURS, WITHOUT_KERNEL) and metric in row}
+
+
+def _best_of(rivals: Summary) -> tuple[str, Sequence[float], str]:
+    """The best of the others, what ours has more, and a word for it."""
+    best = max(rivals, key=lambda name: float(rivals[name]["mean"]))
     lead = rivals[best]["lead"]
     return best, lead, "ahead" if lead[1] > 0 else "behind" if lead[2] < 0 else "level"
 
@@ -264,21 +268,24 @@ def verdict(summary: Summary, tasks: Sequence[str] = tuple(TASKS)) -> str:
     for task in tasks:
         metric = TASKS[task].main
         columns = [column["models"] for column in summary.values() if metric in column["models"].get(OURS, {})]
-        words = [_rival(rows, metric)[2] for rows in columns if len(rows) > 1]
+        words = [_best_of(rivals)[2] for rows in columns if (rivals := _rivals(rows, metric))]
         counts = [f"{words.count(word)} {word}" for word in ("ahead", "level", "behind") if word in words]
-        parts.append(f"{TASKS[task].title.lower()} {', '.join(counts)}")
+        if counts:
+            parts.append(f"{TASKS[task].title.lower()} {', '.join(counts)}")
     against = "ConditionalDPP against the best of the others that were run, in columns and by paired intervals"
-    return f"{against}: {'; '.join(parts)}."
+    return f"{against}: {'; '.join(parts) or 'no others were run'}."
 
 
 def _standing(rows: Summary, metric: str) -> str:
-    """Where ours stands among these rows."""
-    best, lead, word = _rival(rows, metric)
-    words = {"ahead": "ahead of", "behind": "behind", "level": "not told from"}[word]
-    text = f"ConditionalDPP {words} {MODELS[best].label}, the best of the others: {_in_words(lead, metric)}"
+    """Where ours stands among these rows, of which there is one of another model or variant at least."""
+    said = []
+    if rivals := _rivals(rows, metric):
+        best, lead, word = _best_of(rivals)
+        words = {"ahead": "ahead of", "behind": "behind", "level": "not told from"}[word]
+        said.append(f"ConditionalDPP {words} {MODELS[best].label}, the best of the others: {_in_words(lead, metric)}")
     if WITHOUT_KERNEL in rows:
-        text += f"; the kernel brings {_in_words(rows[WITHOUT_KERNEL][metric]['lead'], metric)}"
-    return text
+        said.append(f"the kernel brings {_in_words(rows[WITHOUT_KERNEL][metric]['lead'], metric)}")
+    return "; ".join(said)
 
 
 def _in_words(lead: Sequence[float], metric: str) -> str:
