@@ -292,10 +292,6 @@ def _in_words(lead: Sequence[float], metric: str) -> str:
     return gained(lead, METRICS[metric].digits)
 
 
-def _mean(cell: Summary) -> float:
-    return float(cell["mean"])
-
-
 def losses(summary: Summary, tasks: Sequence[str]) -> Table:
     """Wherever a baseline is ahead of ours by an interval clear of zero."""
     shown = [(TASKS[task].title, metric) for task in tasks for metric in (TASKS[task].main, *TASKS[task].beside)]
@@ -321,9 +317,7 @@ def headline(summary: Summary) -> str:
         lines.append(f"| {mark}{MODELS[model].label}{mark} | {' | '.join(f'{mark}{cell}{mark}' for cell in cells)} |")
     gains = []
     for label in columns:
-        rows = summary[label]["models"]
-        rivals = [row for name, row in rows.items() if name not in (OURS, WITHOUT_KERNEL)]
-        leads = [max((row[metric] for row in rivals), key=_mean)["lead"] for metric in ("p10", "mpr")]
+        leads = [_best_of(_rivals(summary[label]["models"], metric))[1] for metric in ("p10", "mpr")]
         bounds = [f"{_number(low, 1, sign=True)} to {_number(high, 1, sign=True)}" for _, low, high in leads]
         gains.append(" / ".join(bounds))
     lines.append(f"| its lead over the best of the others that were run, 95 % | {' | '.join(gains)} |")

@@ -136,9 +136,8 @@ def compute(
         if watch is not None:
             watch(task, result["total_seconds"])
 
-    alone = [task for task in tasks if processes == 1 or task.kind == "runtime"]
-    together = [task for task in tasks if task not in alone]
-    for task in alone:
+    together = [task for task in tasks if processes > 1 and task.kind != "runtime"]
+    for task in tasks if not together else [task for task in tasks if task.kind == "runtime"]:
         keep(task, carry_out(task, n_jobs=n_jobs))
     if together:
         _several_at_a_time(together, n_jobs, processes, keep)
