@@ -17,12 +17,14 @@ from contradpp.models.likeness import Likeness, find_company, find_rivals
 
 @cache
 def shop() -> tuple[cd.Baskets, cd.Baskets]:
-    return cd.datasets.load("grocer", n_baskets=4000, random_state=0).split(0.3, random_state=0)
+    return cd.datasets.load("grocer", n_baskets=6000, random_state=0).split(0.3, random_state=0)
 
 
 @cache
 def conditional() -> cd.ConditionalDPP:
-    return cd.ConditionalDPP(cd.NonsymmetricDPP(8, 10, max_iter=5), n_jobs=1, random_state=0).fit(shop()[0])
+    """With so many held-out baskets that what slates learn from them is not luck."""
+    model = cd.ConditionalDPP(cd.NonsymmetricDPP(8, 10, max_iter=5), n_jobs=1, random_state=0)
+    return model.fit(shop()[0], validation=0.3)
 
 
 def phi(model: cd.LowRankDPP) -> np.ndarray:

@@ -7,10 +7,13 @@ import pytest
 
 import contradpp as cd
 from contradpp.data.sets import Sets, without_each
+from contradpp.dpp.compiled.relevance import FARTHEST
 from contradpp.dpp.condition import scores_given, write_scores_without_each
 from contradpp.errors import NumericalError
 from contradpp.models import relevance
 from contradpp.models.relevance import (
+    NO_PAIRS,
+    Pairs,
     Questions,
     Relevance,
     Weights,
@@ -39,7 +42,9 @@ def shop() -> tuple[cd.Baskets, Relevance]:
     voices = {name: kind.make().fit(baskets) for name, kind in KINDS.items()}
     told = Relevance.of(fitted.kernel_, voices, baskets.items, baskets.item_counts)
     rng = np.random.default_rng(1)
-    told.weights = Weights(rng.normal(size=(3, told.n_features)), np.eye(3 * told.n_features))
+    pairs = Pairs(told.last_of_voices, rng.normal(size=6), 1 + rng.random(6))
+    n = told.n_features + pairs.n_products
+    told.weights = Weights(rng.normal(size=(3, n)), np.eye(3 * n), pairs)
     return baskets, told
 
 
@@ -48,19 +53,62 @@ def _lists() -> list[list[str]]:
     return [list(rng.choice(list("abcdefghij"), rng.integers(2, 6), replace=False)) for _ in range(80)]
 
 
-def test_derivatives_are_central_differences():
-    asked, theta = questions(), np.random.default_rng(5).normal(size=(3, 3))
+PAIRED = Pairs(np.array([0, 2]), np.array([0.3, -0.2]), np.array([0.5, 2.0]))
+
+
+def with_products(features: np.ndarray) -> np.ndarray:
+    """The definition: z² of feature 0, z₀ z₂, and z² of feature 2, behind the features."""
+    a, b = (features[..., 0] - 0.3) / 0.5, (features[..., 2] + 0.2) / 2
+    return np.concatenate([features, np.stack([a * a, a * b, b * b], axis=-1)], axis=-1)
+
+
+@pytest.mark.parametrize("pairs", [NO_PAIRS, PAIRED])
+def test_derivatives_are_central_differences(pairs):
+    asked, F = questions()._replace(pairs=pairs), 3 + pairs.n_products
+    theta = np.random.default_rng(5).normal(size=(3, F))
     value, gradient, curvature = log_likelihood(asked, theta)
     h = 1e-5
-    for k in range(9):
-        step = np.zeros(9)
+    for k in range(3 * F):
+        step = np.zeros(3 * F)
         step[k] = h
-        above, below = (log_likelihood(asked, theta + sign * step.reshape(3, 3)) for sign in (1, -1))
-        assert gradient.ravel()[k] == pytest.approx((above[0] - below[0]) / (2 * h), abs=1e-6)
-        np.testing.assert_allclose(-curvature[k], (above[1] - below[1]).ravel() / (2 * h), atol=1e-6)
-    weights = asked.given @ theta
-    odds = np.exp(np.einsum("ncf,nf->nc", asked.features, weights) + asked.log_counts)
+        above, below = (log_likelihood(asked, theta + sign * step.reshape(3, F)) for sign in (1, -1))
+        assert gradient.ravel()[k] == pytest.approx((above[0] - below[0]) / (2 * h), abs=1e-5)
+        np.testing.assert_allclose(-curvature[k], (above[1] - below[1]).ravel() / (2 * h), atol=1e-5)
+    features = with_products(asked.features) if pairs.n_products else asked.features
+    odds = np.exp(np.einsum("ncf,nf->nc", features, asked.given @ theta) + asked.log_counts)
     assert value == pytest.approx(np.log(odds[:, 0] / odds.sum(axis=1)).sum(), rel=1e-12)
+
+
+def test_many_blocks_and_threads_give_the_same_derivatives(monkeypatch):
+    asked, theta = questions()._replace(pairs=PAIRED), np.random.default_rng(5).normal(size=(3, 6))
+    whole = log_likelihood(asked, theta)
+    monkeypatch.setattr(relevance, "SCORES_PER_BLOCK", 4 * 7 * 6)
+    assert len(asked.blocks) == 8
+    one, two = (log_likelihood(asked, theta, n_jobs) for n_jobs in (1, 2))
+    for ours, theirs, expected in zip(one, two, whole, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_products_are_measured_over_competitors_and_cut():
+    asked = questions()
+    real = np.isfinite(asked.log_counts)
+    found = asked.measured(np.array([1, 2])).pairs
+    np.testing.assert_allclose(found.centre, asked.features[real][:, 1:].mean(axis=0))
+    np.testing.assert_allclose(found.spread, asked.features[real][:, 1:].std(axis=0))
+    steady = asked._replace(features=np.ones_like(asked.features)).measured(np.array([0])).pairs
+    assert steady.spread.tolist() == [1.0]
+    np.testing.assert_array_equal(PAIRED.steps(np.array([1e9, -1e9])), [FARTHEST, -FARTHEST])
+
+
+def test_what_is_infinitely_sure_stays():
+    asked = questions(n=200)._replace(pairs=PAIRED)
+    before = Weights(np.full((3, 6), 0.1), np.diag(np.where(np.arange(18) % 6 < 4, 1.0, np.inf)), PAIRED)
+    found = learn_weights(asked, before)
+    np.testing.assert_array_equal(found.theta[:, 4:], 0.1)
+    assert np.abs(found.theta[:, :4] - 0.1).min() > 1e-3
+    assert np.isinf(np.diag(found.precision)).sum() == 6
+    assert learn_weights(asked, found).theta.shape == (3, 6)
 
 
 def test_the_weights_are_the_maximum_and_what_was_known_counts():
@@ -74,7 +122,7 @@ def test_the_weights_are_the_maximum_and_what_was_known_counts():
         assert log_likelihood(asked, other)[0] < log_likelihood(asked, found.theta)[0]
     known = Weights(np.ones((3, 3)), 1e9 * np.eye(9))
     np.testing.assert_allclose(learn_weights(asked, known).theta, 1, atol=1e-6)
-    half = [Questions(*(part[rows] for part in asked)) for rows in (slice(100), slice(100, 200))]
+    half = [Questions(*(part[rows] for part in asked[:3])) for rows in (slice(100), slice(100, 200))]
     in_turn = learn_weights(half[1], learn_weights(half[0], flat))
     assert np.abs(in_turn.theta - found.theta).max() < np.abs(found.theta).max()
 
@@ -104,7 +152,8 @@ def test_logits_are_features_times_weights(shop):
     logits = np.empty((5, 10))
     told.write_logits(sets, logits, each=True)
     theta = told.theta(told.circumstances(sets, each=True))
-    np.testing.assert_allclose(logits, np.einsum("ef,fej->ej", theta, features), rtol=1e-10)
+    everything = told.weights.pairs.appended(features.transpose(1, 2, 0))
+    np.testing.assert_allclose(logits, np.einsum("ef,ejf->ej", theta, everything), rtol=1e-10)
     one_by_one = np.empty((5, 10))
     rest = without_each(sets)
     told.write_logits(rest, one_by_one)
@@ -184,8 +233,7 @@ def test_a_sample_of_competitors_gives_the_sum_over_all(shop, monkeypatch):
     assert sampled[0].features.shape[1] < 10 or np.isinf(sampled[0].log_counts).any()
     totals = []
     for asked in [everything, *sampled]:
-        weights = asked.given @ told.weights.theta
-        logits = np.einsum("ncf,nf->nc", asked.features, weights) + asked.log_counts
+        logits = asked.logits(told.weights.theta) + asked.log_counts
         totals.append(np.exp(logits - logits[:, :1]).sum(axis=1))
     np.testing.assert_allclose(np.mean(totals[1:], axis=0), totals[0], rtol=0.5)
     assert np.mean(np.mean(totals[1:], axis=0) / totals[0]) == pytest.approx(1, abs=0.05)

@@ -32,10 +32,7 @@ from contradpp.models.newcomers import Judgement, Newcomers, learn_judgement
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.models.queries import as_codes
 from contradpp.models.relevance import (
-    CIRCUMSTANCES,
-    MOST_WEIGHT,
     N_QUESTIONS,
-    PRIOR,
     Questions,
     Relevance,
     Weights,
@@ -64,11 +61,13 @@ _SPLIT, _QUESTIONS = 71, 72  # keys of random streams
 class ConditionalDPP(ScoresItems, BaseDPP):
     """A DPP whose next items are judged by several voices: its own kernel, and what is known from neighbours.
 
-    P(next = j | A) ∝ exp(θ(|A|)ᵀ f_j(A)), with the features f_j of popularity, ridge regressions on neighbouring items,
-    items and baskets that were bought together, and log det L_{A∪j}/det L_A of the kernel. θ is learned on a tenth of
-    the baskets that no voice has seen; then the voices learn from all. What is alike in a slate is learned from the
-    same tenth, half of each basket hidden. Probabilities of sets, samples, completion and the likeness of items are
-    those of the kernel. Of a basket with more than 500 items, 500 drawn at random are learned from, with a warning.
+    P(next = j | A) ∝ exp(θ(A)ᵀ f_j(A) + zᵀΦz), with the features f_j of popularity, ridge regressions on neighbouring
+    items, items and baskets that were bought together, and log det L_{A∪j}/det L_A of the kernel; z are the same in
+    units of their spread, so that a voice may count for less where another says the same. θ and Φ are learned on a
+    tenth of the baskets that no voice has seen; then the voices learn from all. What is alike in a slate is learned
+    from the same tenth, half of each basket hidden. Probabilities of sets, samples, completion and the likeness of
+    items are those of the kernel. Of a basket with more than 500 items, 500 drawn at random are learned from, with a
+    warning.
 
     Parameters
     ----------
@@ -231,7 +230,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         weights = self.relevance_.weights
         if (known.sizes >= 2).any():
             asked = choose_baskets(known, N_QUESTIONS, self._seed(_QUESTIONS))
-            weights = learn_weights(ask_questions(self.relevance_, asked, self._seed(), self._threads), weights)
+            questions = ask_questions(self.relevance_, asked, self._seed(), self._threads)
+            weights = learn_weights(questions, weights, self._threads)
         label = checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_)
@@ -301,14 +301,14 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         asked = choose_baskets(held, N_QUESTIONS, self._seed(_QUESTIONS)).recode(estimator.items_)
         if not asked.n_baskets or len(estimator.items_) < 2:
             return asked, None
-        return asked, ask_questions(relevance, asked, self._seed(), self._threads)
+        questions = ask_questions(relevance, asked, self._seed(), self._threads)
+        return asked, questions.measured(relevance.last_of_voices)
 
     def _learn_weights(self, relevance: Relevance, questions: Questions | None) -> Weights:
         """θ from the held-out baskets; the kernel alone counts where there are none."""
         if questions is None:
             return relevance.weights
-        precision = np.diag(np.tile(np.square(questions.spread), CIRCUMSTANCES)) * PRIOR
-        return learn_weights(questions, Weights(relevance.kernel_alone(), precision))
+        return learn_weights(questions, relevance.before(questions.pairs, questions.spread), self._threads)
 
     def _learn_likeness(self, held: Baskets) -> Likeness | None:
         """What is alike in slates, from held-out baskets that no voice has seen yet."""
@@ -351,8 +351,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
 
     @property
     def weights_(self) -> dict[str, tuple[float, float]]:
-        """θ₀ and θ₁ of every feature; `relevance_.weights` has θ₂, too."""
-        names, theta = self.relevance_.names, self.relevance_.weights.theta[:2]
+        """θ₀ and θ₁ of every feature; `relevance_.weights` has θ₂ and the weights of products, too."""
+        names = self.relevance_.names
+        theta = self.relevance_.weights.theta[:2, : len(names)]
         counted = [f"{name}:{names[:k].count(name)}" if names.count(name) > 1 else name for k, name in enumerate(names)]
         return {name: (float(a), float(b)) for name, a, b in zip(counted, *theta, strict=True)}
 
@@ -506,8 +507,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         own, slates = self._slate_contents()
         tensors |= own | spoken
         tensors |= {"baskets.indptr": self.baskets_.indptr, "baskets.indices": self.baskets_.indices}
-        weights = self.relevance_.weights
-        tensors |= {"theta": weights.theta, "theta.precision": weights.precision}
+        tensors |= self.relevance_.weights.contents()
         params = persist.plain_params(super().get_params())
         info = {"model": type(self).__name__, "params": params, "kernel": facts, "voices": told}
         if self.newcomers_ is not None:
@@ -532,20 +532,13 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             baskets = Baskets(tensors["baskets.indptr"], tensors["baskets.indices"], voiced)
             voices, relevance = restored_voices(tensors, info["voices"], baskets)
             model = cls(kernel, relevance, **params)
-            theta, precision = tensors["theta"], tensors["theta.precision"]
-            F = sum(len(features_of(name)) for name in voices) + 1
-            numbers = (
-                theta.dtype.kind == precision.dtype.kind == "f" and float(np.abs(theta).max(initial=0.0)) <= MOST_WEIGHT
-            )
-            n_weights = CIRCUMSTANCES * F
-            if theta.shape != (CIRCUMSTANCES, F) or precision.shape != (n_weights, n_weights) or not numbers:
-                raise ParameterError("its weights do not fit its voices, or are of an earlier version")
             everything = baskets if late is None else Baskets(baskets.indptr, baskets.indices, items)
-            model._take(estimator, voices, Weights(theta, precision), everything, int(info["n_updates"]))
+            weights = Weights.checked([len(features_of(name)) for name in voices] + [1], tensors)
+            model._take(estimator, voices, weights, everything, int(info["n_updates"]))
             if late is not None:
                 if estimator.kin_ is None:
                     raise ParameterError("it knows of new items, but their features are missing")
-                counts, weights = everything.item_counts, model.relevance_.weights
+                counts = everything.item_counts
                 model.relevance_ = model._relevance(estimator, voices, voiced, counts, weights)
                 model.newcomers_ = Newcomers.restored(tensors, late, estimator.kin_, model.item_counts_)
             model._take_slates(tensors, info)

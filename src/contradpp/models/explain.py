@@ -84,16 +84,28 @@ def divide(
         heard = newcomers.stand_ins(codes)
     there = np.flatnonzero(heard >= 0)
     basket = Sets(np.array([0, len(there)], dtype=np.int64), heard[there].astype(np.int32))
-    theta, f = relevance.theta(relevance.circumstances(basket))[0], 0
+    theta = relevance.theta(relevance.circumstances(basket))[0]
     known = np.flatnonzero(shares > 0)  # of others the voices do not know
     if not len(known):
         return parts
-    for row, (name, features) in enumerate(relevance.features.items()):
-        for feature in features:
-            nothing, told = _told(relevance.voices[name], feature, heard[there], asked[known], n_items)
-            parts.alone[known, row] += theta[f] * shares[known] * nothing
-            parts.by_item[known[:, None], row, there] += theta[f] * shares[known, None] * told
-            f += 1
+    told = [
+        (row, *_told(relevance.voices[name], feature, heard[there], asked[known], n_items))
+        for row, (name, features) in enumerate(relevance.features.items())
+        for feature in features
+    ]
+    pairs, f = relevance.weights.pairs, relevance.n_features
+    without = np.array([told[c][1] for c in pairs.columns]).T
+    values = np.array([told[c][1] + told[c][2].sum(axis=1) for c in pairs.columns]).T
+    pulls = pairs.pulls(values, theta[f:])
+    before, after = pairs.steps(without), pairs.steps(values)
+    for f, (row, nothing, by_item) in enumerate(told):
+        alone, slope = theta[f] * nothing, np.full(len(known), theta[f])
+        for v in np.flatnonzero(pairs.columns == f):
+            alone += pulls[:, v] * before[:, v]
+            moved = values[:, v] != without[:, v]
+            slope[moved] += (pulls[:, v] * (after - before)[:, v])[moved] / (values - without)[moved, v]
+        parts.alone[known, row] += shares[known] * alone
+        parts.by_item[known[:, None], row, there] += (shares[known] * slope)[:, None] * by_item
     return parts
 
 

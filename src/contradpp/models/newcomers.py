@@ -292,8 +292,7 @@ def learn_judgement(
     all_new = Newcomers(Judgement(), len(counts), everyone, np.zeros(len(counts)), np.ones(len(counts)), alike,
                         learn_sales(matrix, counts).log_shares, counts / max(counts.sum(), 1.0), matrix)  # fmt: skip
     signs, log_totals = ask_signs(relevance, sets, questions.codes, all_new, n_jobs)
-    theta = relevance.weights.theta
-    warm = np.einsum("ncf,nf->nc", questions.features, questions.given @ theta) - log_totals[:, None]
+    warm = questions.logits(relevance.weights.theta) - log_totals[:, None]
     mock = stream(seed, _MOCK).random(len(counts)) < 0.5
     judged = mock[questions.codes]
     offset = np.where(judged, 0.0, warm) + questions.log_counts
@@ -383,7 +382,6 @@ def _learn_steadying(
 
 def log_likelihoods(questions: Questions, theta: Array) -> Array:
     """log P(held-out item) of every question."""
-    weights = (questions.given @ theta).astype(np.float32)
-    logits = np.einsum("ncf,nf->nc", questions.features, weights) + questions.log_counts
+    logits = questions.logits(theta) + questions.log_counts
     found: Array = logits[:, 0] - log_sums(logits)
     return found

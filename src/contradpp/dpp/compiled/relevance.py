@@ -1,6 +1,7 @@
 """Numba kernels for what several voices say of the next item: scores of a voice, shaped into features, and their sum.
 
 A feature is a voice's score x as it is, its root with its sign, or log(x/n + floor), n being 1 or the basket's size.
+Products are of features in units of their spread.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from contradpp.dpp.compiled.decorators import entry, helper
 Array = NDArray[np.float64]
 
 PLAIN, ROOT, LOG = 0, 1, 2
+FARTHEST = 10.0  # spreads from its centre that a feature may be in a product: beyond, nothing was ever learned
+TILE = 512
 
 
 @helper
@@ -41,6 +44,38 @@ def write_feature(scores: Array, shape: int, floor: float, rates: Array, out: ND
     for r in range(len(out)):
         for j in range(out.shape[1]):
             out[r, j] = shaped(rates[r] * scores[r, j], shape, floor)
+
+
+@entry
+def add_pairs(told: Array, centre: Array, spread: Array, alone: Array, both: Array, out: Array) -> None:
+    """out[r, j] += Σ_v alone[r, v] f_v + Σ_{u≤v} both[r, uv] z_u z_v, with f_v = told[v, r, j] and z its distance.
+
+    The products of u are those with u, u + 1, ...
+    """
+    V, n, M = told.shape
+    z = np.empty((V, TILE))
+    for r in range(n):
+        for first in range(0, M, TILE):
+            width = min(TILE, M - first)
+            target = out[r, first : first + width]
+            for v in range(V):
+                row, step, c, rate, weight = (
+                    told[v, r, first : first + width],
+                    z[v],
+                    centre[v],
+                    1.0 / spread[v],
+                    alone[r, v],
+                )
+                for j in range(width):
+                    target[j] += weight * row[j]
+                    step[j] = min(max(rate * (row[j] - c), -FARTHEST), FARTHEST)
+            pair = 0
+            for u in range(V):
+                for v in range(u, V):
+                    weight, one, other = both[r, pair], z[u], z[v]
+                    pair += 1
+                    for j in range(width):
+                        target[j] += weight * one[j] * other[j]
 
 
 @entry
