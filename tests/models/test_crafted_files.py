@@ -55,6 +55,25 @@ def test_weights_that_would_overflow_are_refused(crafted):
         crafted(change)
 
 
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("loudness", lambda x: x[:2]),
+        ("pairs.centre", lambda x: x[:-1]),
+        ("pairs.spread", lambda x: np.zeros_like(x)),
+        ("pairs.spread", lambda x: np.full_like(x, np.nan)),
+        ("loudness", lambda x: np.full_like(x, np.inf)),
+        ("theta", lambda x: x[:, :-1]),
+    ],
+)
+def test_weights_that_fit_no_voices_are_refused(crafted, name, change):
+    def damage(tensors, info):
+        tensors[name] = np.ascontiguousarray(change(tensors[name]))
+
+    with pytest.raises(ModelFileError, match="its weights"):
+        crafted(damage)
+
+
 def test_weights_in_single_precision_are_read(crafted):
     def change(tensors, info):
         tensors["theta"] = tensors["theta"].astype(np.float32)

@@ -100,7 +100,7 @@ def test_recall_is_not_for_sale_and_a_clear_gain_of_hits_goes_before_categories(
     assert likeness.best_for_hits(unknown) is hits[0]
 
 
-def test_variety_costs_no_recall_and_reaches_more_categories():
+def test_variety_costs_little_recall_and_reaches_more_categories():
     model, (train, test) = conditional(), shop()
     settings = model.slate_settings_
     assert settings is not None
@@ -109,7 +109,7 @@ def test_variety_costs_no_recall_and_reaches_more_categories():
     varied = cd.evaluate_slates(model, test, train=train)
     top = cd.evaluate_slates(model, test, train=train, diversity=0)
     assert varied.difference(top, "categories_hit").low > 0
-    assert varied.difference(top, "recall").high > 0
+    assert varied.difference(top, "recall").low > -0.03 * top.recall
 
 
 def test_a_learned_likeness_is_saved(tmp_path):

@@ -19,6 +19,8 @@ from contradpp.models.relevance import (
     Weights,
     ask_questions,
     choose_baskets,
+    choose_parts,
+    learn_loudness,
     learn_weights,
     log_likelihood,
 )
@@ -249,3 +251,48 @@ def test_questions_do_not_depend_on_the_number_of_threads(shop, monkeypatch):
     one, two = (ask_questions(told, baskets, seed=0, n_jobs=n) for n in (1, 2))
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_parts_of_baskets_are_small_and_large():
+    baskets = cd.Baskets.from_lists([list(range(40)), list(range(40, 44)), [50]], items=range(51))
+    parts = choose_parts(baskets, 2000, seed=0)
+    assert 2000 <= len(parts.indices) < 2040
+    for part in parts:
+        assert set(part) <= set(range(40)) or set(part) <= set(range(40, 44))
+        assert len(part) == len(set(part)) >= 2
+    of_large = parts.sizes[[set(part) <= set(range(40)) for part in parts]]
+    assert of_large.min() == 2
+    assert of_large.max() > 30
+    assert 3 < np.median(of_large) < 16  # the middle of the logarithms is 9
+    assert (choose_parts(baskets, 2000, seed=0).indices == parts.indices).all()
+    assert (choose_parts(baskets, 10, seed=1).indices[:5] != parts.indices[:5]).any()
+
+
+def test_loudness_is_what_makes_small_baskets_likeliest():
+    """Answers of small baskets that are drawn from half of the logits are found out, and orders stay."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(6000, 6, 2))
+    sizes = rng.choice([1, 20], 6000)
+    given = np.stack([np.ones(6000), np.log(sizes), np.zeros(6000)], axis=1)
+    weights = Weights(np.array([[2.0, -1.0], [0.0, 0.0], [0.0, 0.0]]), np.eye(6))
+    logits = np.where(sizes == 1, 0.5, 1.0)[:, None] * (features @ [2.0, -1.0])
+    answers = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    rows = np.arange(6000)
+    features[rows, 0], features[rows, answers] = features[rows, answers], features[rows, 0].copy()
+    asked = [Questions(features[part], np.zeros((3000, 6)), given[part]) for part in (slice(3000), slice(3000, 6000))]
+    found = learn_loudness(asked, weights)
+    assert found[0] == pytest.approx(0.5, abs=0.05)
+    assert found @ [1, np.log(20), 0] == pytest.approx(1, abs=0.08)
+
+
+def test_loudness_changes_probabilities_and_no_order(shop):
+    _, told = shop
+    sets = Sets(np.array([0, 2, 5]), np.array([0, 3, 1, 2, 7], dtype=np.int32))
+    plain, quiet = np.empty((2, 2, 10))
+    told.write_logits(sets, plain)
+    softly = Relevance(told.voices, told.features, told.counts, told.weights._replace(loudness=np.array([0.5, 0.1, 0])))
+    softly.write_logits(sets, quiet)
+    np.testing.assert_allclose(quiet, plain * (0.5 + 0.1 * np.log([[2], [3]])))
+    silent = Relevance(told.voices, told.features, told.counts, told.weights._replace(loudness=np.zeros(3)))
+    silent.write_logits(sets, quiet)
+    np.testing.assert_allclose(quiet, relevance.QUIETEST * plain)

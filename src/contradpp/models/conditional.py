@@ -32,12 +32,15 @@ from contradpp.models.newcomers import Judgement, Newcomers, learn_judgement
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.models.queries import as_codes
 from contradpp.models.relevance import (
+    N_PARTS,
     N_QUESTIONS,
     Questions,
     Relevance,
     Weights,
     ask_questions,
     choose_baskets,
+    choose_parts,
+    learn_loudness,
     learn_weights,
 )
 from contradpp.models.rows import Labour
@@ -55,7 +58,7 @@ from contradpp.models.voices import (
 HALVED = 4  # items that a held-out basket needs to say what belongs on a slate
 HELD_OUT = 0.1  # of the baskets: they choose the kernel's last round and the weights of the voices
 POPULAR = 0.02  # of all items: the most sold
-_SPLIT, _QUESTIONS = 71, 72  # keys of random streams
+_SPLIT, _QUESTIONS, _PARTS = 71, 72, 74  # keys of random streams
 
 
 class ConditionalDPP(ScoresItems, BaseDPP):
@@ -204,6 +207,10 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             judgement = learn_judgement(
                 relevance, asked.sets, questions, features.matrix, counts, self._seed(), self._threads
             )
+        if questions is not None and not len(held.refused.indices):
+            asked = choose_parts(held, N_PARTS, self._seed(_PARTS)).recode(estimator.items_)
+            parts = ask_questions(relevance, asked, self._seed(), self._threads)
+            weights = weights._replace(loudness=learn_loudness([questions, parts], weights, self._threads))
         self._take(estimator, voices, weights, part.train, 0)
         likeness = self._learn_likeness(held)
         if features is not None:

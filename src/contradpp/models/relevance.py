@@ -1,17 +1,19 @@
 """Quality that depends on the basket: what several voices say of the next item, and how much each of them counts.
 
-    P(next = j | A) ∝ exp(Σ_f θ_f(A) f_j(A) + Σ_{u≤v} φ_uv z_u z_v),        θ(A) = θ₀ + θ₁ log|A| + θ₂ doubt(A),
+    P(next = j | A) ∝ exp(τ(A) (Σ_f θ_f(A) f_j(A) + Σ_{u≤v} φ_uv z_u z_v)),    θ(A) = θ₀ + θ₁ log|A| + θ₂ doubt(A),
 
 where doubt(A) is the mean of κ/(κ + n_a) over the items of A, n_a being how many baskets had a: of the company of an
 item that hardly ever sold little is known, and voices may count less. The features f are scores of voices
 (`models/voices.py`) in one of a few shapes; z_v is the last feature of voice v, in units of its spread: what a voice
 says may count for less, or more, where others say the same. θ and φ maximise the likelihood of held-out items given
 the rest of their baskets, which no voice has seen. This is concave: the contrastive objective of the kernel, in closed
-form.
+form. People ask with one item or two, of which whole baskets say little: τ, of the same form as θ, is learned from
+parts of baskets as well. It changes probabilities, and no order.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 from contradpp._random import stream
 from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.baskets import Baskets
-from contradpp.data.sets import Sets, runs, take_sets
+from contradpp.data.sets import Sets, pointers, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
@@ -35,7 +37,7 @@ from contradpp.models.voices import KERNEL, Feature, KernelVoice, OtherVoice, Vo
 Array = NDArray[np.float64]
 Entries = NDArray[np.int64]
 
-N_QUESTIONS = 8000  # held-out items from which θ is learned
+N_QUESTIONS, N_PARTS = 8000, 4000  # held-out items from which θ is learned, and τ besides
 N_BEST, N_RANDOM = 60, 240  # competitors of each: the best of every voice, and a sample that stands for the rest
 ALL_UP_TO = 600  # items: all of them compete
 SCORES_PER_BLOCK = 2**20
@@ -44,6 +46,7 @@ MOST_WEIGHT = 1e100  # of a feature in a file: what more is multiplied by might 
 SUPPORT = 10.0  # κ: sales of an item at which doubt is a half
 PRIOR = 10.0  # the precision of θ before any data, in units of a feature's spread: as if from some ten questions
 PAIR_PRIOR = 100.0  # that of φ
+QUIETEST = 0.1  # the least τ
 
 
 class Pairs(NamedTuple):
@@ -84,6 +87,7 @@ class Pairs(NamedTuple):
         return np.concatenate([features, z[..., one] * z[..., other]], axis=-1)
 
 
+AS_LEARNED = np.array([1.0, 0.0, 0.0])
 NO_PAIRS = Pairs(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
 
 
@@ -93,29 +97,30 @@ class Weights(NamedTuple):
     theta: Array  # (3, F + P): θ₀, θ₁ and θ₂
     precision: Array  # of all of them: minus the second derivatives of the log-likelihood, and the prior's; ∞ if fixed
     pairs: Pairs = NO_PAIRS
+    loudness: Array = AS_LEARNED  # (3,): τ
 
     def contents(self) -> dict[str, Array]:
         """What a model file holds of it."""
-        return {"theta": self.theta, "theta.precision": self.precision,
-                "pairs.centre": self.pairs.centre, "pairs.spread": self.pairs.spread}  # fmt: skip
+        scale = {"pairs.centre": self.pairs.centre, "pairs.spread": self.pairs.spread}
+        return {"theta": self.theta, "theta.precision": self.precision, "loudness": self.loudness} | scale
 
     @classmethod
     def checked(cls, n_features: Sequence[int], tensors: Mapping[str, NDArray[Any]]) -> Weights:
         """From a model file, for voices with so many features each, or ParameterError if it is damaged."""
-        theta, precision, centre, spread = (
-            tensors[name] for name in ("theta", "theta.precision", "pairs.centre", "pairs.spread")
+        theta, precision, loudness, centre, spread = (
+            tensors[name] for name in ("theta", "theta.precision", "loudness", "pairs.centre", "pairs.spread")
         )
         pairs = Pairs(last_of_each(n_features), centre, spread)
         n = sum(n_features) + pairs.n_products
         fits = theta.shape == (CIRCUMSTANCES, n) and precision.shape == (CIRCUMSTANCES * n,) * 2
-        fits = fits and centre.shape == spread.shape == pairs.columns.shape
-        numbers = all(values.dtype.kind == "f" for values in (theta, precision, centre, spread))
-        if not fits or not numbers:
+        fits = fits and centre.shape == spread.shape == pairs.columns.shape and loudness.shape == (CIRCUMSTANCES,)
+        if not fits or any(values.dtype.kind != "f" for values in (theta, precision, loudness, centre, spread)):
             raise ParameterError("its weights do not fit its voices, or are of an earlier version")
-        largest = max(float(np.abs(values).max(initial=0.0)) for values in (theta, centre, 1.0 / spread))
-        if not largest <= MOST_WEIGHT or not (spread > 0).all():
+        theta, loudness, centre, spread = (x.astype(np.float64) for x in (theta, loudness, centre, spread))
+        fair = bool((spread >= 1.0 / MOST_WEIGHT).all())
+        if not fair or not all((np.abs(values) <= MOST_WEIGHT).all() for values in (theta, loudness, centre, spread)):
             raise ParameterError("its weights are no numbers, or too large")
-        return cls(theta, precision, pairs)
+        return cls(theta, precision, pairs._replace(centre=centre, spread=spread), loudness)
 
 
 def last_of_each(n_features: Sequence[int]) -> Entries:
@@ -200,8 +205,9 @@ class Relevance:
         return np.stack([np.ones(len(sizes)), log_sizes(sizes), total / np.maximum(sizes, 1)], axis=1)
 
     def theta(self, circumstances: Array) -> Array:
-        """θ and φ of baskets (n_baskets, F + P)."""
-        theta: Array = circumstances @ self.weights.theta
+        """τθ and τφ of baskets (n_baskets, F + P)."""
+        loudness = np.maximum(circumstances @ self.weights.loudness, QUIETEST)
+        theta: Array = (circumstances @ self.weights.theta) * loudness[:, None]
         return theta
 
     def write_logits(self, sets: Sets, out: Array, *, each: bool = False) -> None:
@@ -316,6 +322,25 @@ def choose_baskets(baskets: Baskets, n: int, seed: int) -> Baskets:
     eligible = stream(seed, 0).permutation(np.flatnonzero(baskets.sizes >= 2))
     enough = int(np.searchsorted(np.cumsum(baskets.sizes[eligible]), n)) + 1
     return baskets.subset(np.sort(eligible[:enough]))
+
+
+def choose_parts(baskets: Baskets, n: int, seed: int) -> Baskets:
+    """Random parts, of two items and more, of baskets at random, until they hold n items: few items as often as many.
+
+    The logarithm of a part's size is uniform between those of two and the basket's.
+    """
+    rng = stream(seed, 2)
+    order = rng.permutation(np.flatnonzero(baskets.sizes >= 2))
+    parts: list[NDArray[np.int32]] = []
+    asked = 0
+    for basket in itertools.cycle(order.tolist()):
+        codes = baskets.codes(basket)
+        size = min(int(2.0 * ((len(codes) + 1) / 2.0) ** rng.random()), len(codes))
+        parts.append(np.sort(rng.choice(codes, size, replace=False)))
+        asked += size
+        if asked >= n:
+            break
+    return Baskets(pointers([len(part) for part in parts]), np.concatenate(parts), baskets.items)
 
 
 def ask_questions(relevance: Relevance, baskets: Baskets, seed: int, n_jobs: int) -> Questions:
@@ -439,4 +464,13 @@ def learn_weights(questions: Questions, before: Weights, n_jobs: int = 1) -> Wei
         here, slope, H = there
     precision = before.precision.copy()
     precision[inner] = H
-    return Weights(theta.reshape(before.theta.shape), precision, before.pairs)
+    return before._replace(theta=theta.reshape(before.theta.shape), precision=precision)
+
+
+def learn_loudness(asked: Sequence[Questions], weights: Weights, n_jobs: int = 1) -> Array:
+    """The τ that questions of whole baskets and of parts favour, given the weights."""
+    logits = np.concatenate([questions.logits(weights.theta) for questions in asked]).astype(np.float32)
+    log_counts, given = (np.concatenate([one[k] for one in asked]) for k in (1, 2))
+    alone = Questions(np.where(np.isfinite(log_counts), logits, 0.0)[..., None], log_counts, given)
+    before = Weights(AS_LEARNED[:, None], np.eye(CIRCUMSTANCES) * PRIOR * np.square(alone.spread[0]))
+    return learn_weights(alone, before, n_jobs).theta[:, 0]
