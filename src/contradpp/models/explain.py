@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.data.sets import Sets, prefixes
-from contradpp.dpp import compiled, condition
+from contradpp.dpp import condition
 from contradpp.models.baselines import Implicit, Popularity
 from contradpp.models.newcomers import Newcomers
 from contradpp.models.relevance import Relevance
@@ -145,7 +145,7 @@ def _given_prefixes(voice: Voice, codes: NDArray[np.int32], asked: NDArray[np.in
 
 
 def _shape(x: Array, feature: Feature) -> Array:
-    """A feature of scores, as `compiled.relevance` has it."""
-    out: Array = np.empty((1, len(x)))
-    compiled.relevance.write_feature(np.ascontiguousarray(x)[None], feature.shape, feature.floor, np.ones(1), out)
+    """A feature of scores that are means already, where means are asked for."""
+    out = np.empty((1, len(x)))
+    feature.write(x[None], np.ones(1, dtype=np.int64), out)
     return out.ravel()

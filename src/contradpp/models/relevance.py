@@ -213,7 +213,7 @@ class Relevance:
     def write_logits(self, sets: Sets, out: Array, *, each: bool = False) -> None:
         """Write Σ_f θ_f f_j for every set, or with `each` every set without each of its entries, and every item j."""
         sizes = np.repeat(sets.sizes - 1, sets.sizes) if each else sets.sizes
-        theta, scores = self.theta(self.circumstances(sets, each=each)), np.empty_like(out)
+        theta = self.theta(self.circumstances(sets, each=each))
         told = np.empty((len(self.features), *out.shape))
         out[:] = 0.0
         f = 0
@@ -222,14 +222,14 @@ class Relevance:
                 row[:] = self._static[name]
                 f += 1
                 continue
-            _ask(self.voices[name], sets, scores, each=each)
+            _ask(self.voices[name], sets, row, each=each)
             for feature in features[:-1]:
-                weights = np.ascontiguousarray(theta[:, f])
-                rates = _rates(feature, sizes)
-                compiled.relevance.add_feature(scores, feature.shape, feature.floor, rates, weights, out)
+                value = np.empty_like(row)
+                feature.write(row, sizes, value)
+                value *= theta[:, f, None]
+                out += value
                 f += 1
-            last = features[-1]
-            compiled.relevance.write_feature(scores, last.shape, last.floor, _rates(last, sizes), row)
+            features[-1].write(row, sizes, row)
             f += 1
         pairs = self.weights.pairs
         alone, both = theta[:, pairs.columns], np.ascontiguousarray(theta[:, self.n_features :])
@@ -240,20 +240,18 @@ class Relevance:
         sizes, scores = np.repeat(sets.sizes - 1, sets.sizes), np.empty(out.shape[1:])
         f = 0
         for name, features in self.features.items():
+            if name in self._static:
+                out[f] = self._static[name]
+                f += 1
+                continue
             _ask(self.voices[name], sets, scores, each=True)
             for feature in features:
-                compiled.relevance.write_feature(scores, feature.shape, feature.floor, _rates(feature, sizes), out[f])
+                feature.write(scores, sizes, out[f])
                 f += 1
 
 
 def _ask(voice: Voice, sets: Sets, out: Array, *, each: bool) -> None:
     (voice.write_scores_without_each if each else voice.write_scores)(sets, out)
-
-
-def _rates(feature: Feature, sizes: NDArray[np.int64]) -> Array:
-    """What scores are multiplied by before they are shaped."""
-    rates: Array = 1.0 / np.maximum(sizes, 1) if feature.mean else np.ones(len(sizes))
-    return rates
 
 
 def log_sizes(sizes: NDArray[np.int64]) -> Array:
@@ -386,10 +384,14 @@ def ask_questions(relevance: Relevance, baskets: Baskets, seed: int, n_jobs: int
 
 
 def _competitors(
-    told: NDArray[np.floating], ruled_out: NDArray[np.bool_], rng: np.random.Generator
+    told: NDArray[Any], ruled_out: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[Entries, Entries, float]:
-    """The best items of every voice, a sample of the others, and for how many each of the sample stands."""
-    best = np.unique(top_n(np.where(ruled_out, -np.inf, told), N_BEST))
+    """The best items of every voice, a sample of the others, and for how many each of the sample stands.
+
+    What the voices say is overwritten.
+    """
+    told[:, ruled_out] = -np.inf
+    best = np.unique(top_n(told, N_BEST))
     best = best[~ruled_out[best]]
     left = ~ruled_out
     left[best] = False

@@ -28,15 +28,27 @@ from contradpp.models.scores import Baseline
 
 Array = NDArray[np.float64]
 
-PLAIN, ROOT, LOG = 0, 1, 2  # as in compiled.relevance
+PLAIN, ROOT, LOG = 0, 1, 2
 
 
 class Feature(NamedTuple):
-    """A shape of a voice's score x: x, its signed root, or log(x + floor)."""
+    """A shape of a voice's score x: x, its signed root, or log(x + floor), where x is no less than zero."""
 
     shape: int
     floor: float = 0.0
     mean: bool = False  # x is divided by the size of the basket first
+
+    def write(self, scores: Array, sizes: NDArray[np.int64], out: NDArray[np.floating]) -> None:
+        """Write the feature of scores (n, M) given baskets of these sizes; both may be the same array."""
+        rates = 1.0 / np.maximum(sizes, 1) if self.mean else np.ones(1)
+        np.multiply(scores, rates[:, None], out=out, casting="same_kind")
+        if self.shape == ROOT:
+            root = np.sqrt(np.abs(out))
+            np.copysign(root, out, out=out)
+        elif self.shape == LOG:
+            np.fmax(out, 0.0, out=out)
+            out += self.floor
+            np.log(out, out=out)
 
 
 class Voice(Protocol):
