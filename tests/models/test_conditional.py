@@ -364,3 +364,27 @@ def test_weights_are_learned_from_what_was_refused_where_that_is_known():
     before = told.weights_
     told.partial_fit(seen.subset(np.arange(50)))
     assert told.weights_ != before
+
+
+def test_few_baskets_say_little_of_how_loud_voices_are_and_more_say_more():
+    shop = cd.datasets.load("grocer", n_baskets=1500, random_state=0)
+    model = cd.ConditionalDPP(cd.NonsymmetricDPP(8, 10, max_iter=2), n_jobs=1, random_state=0)
+    model.fit(shop.subset(range(40)))
+    sets = shop.subset(range(1400, 1500)).recode(model.items_, unknown="ignore").sets
+    before = model.relevance_.loudness(model.relevance_.circumstances(sets))
+    model.partial_fit(shop.subset(range(40, 1400)))
+    after = model.relevance_.loudness(model.relevance_.circumstances(sets))
+    assert np.abs(before - 1).max() < 0.4
+    assert np.abs(after - 1).max() < 0.4
+    assert np.abs(after - before).max() > 0.001
+
+
+def test_products_are_measured_by_the_first_questions_that_there_are():
+    model = cd.ConditionalDPP(cd.NonsymmetricDPP(2, 2, max_iter=2), n_jobs=1, random_state=0)
+    model.fit([["a"], ["b"], ["c"], ["d"]] * 5)
+    assert not model.relevance_.weights.pairs.measured
+    model.partial_fit([["a", "b"], ["c", "d"], ["a", "b", "c"]] * 20)
+    pairs = model.relevance_.weights.pairs
+    assert pairs.measured
+    again = model.partial_fit([["a", "b"], ["c", "d"]] * 20).relevance_.weights.pairs
+    np.testing.assert_array_equal(again.centre, pairs.centre)

@@ -74,6 +74,14 @@ def test_weights_that_fit_no_voices_are_refused(crafted, name, change):
         crafted(damage)
 
 
+def test_a_file_of_an_earlier_version_says_so(crafted):
+    def change(tensors, info):
+        del tensors["loudness"]
+
+    with pytest.raises(ModelFileError, match="of an earlier version: fit the model again"):
+        crafted(change)
+
+
 def test_weights_in_single_precision_are_read(crafted):
     def change(tensors, info):
         tensors["theta"] = tensors["theta"].astype(np.float32)

@@ -10,13 +10,10 @@ from contradpp.data.sets import Sets, without_each
 from contradpp.dpp.compiled.relevance import FARTHEST
 from contradpp.dpp.condition import scores_given, write_scores_without_each
 from contradpp.errors import NumericalError
+from contradpp.models import questions as asking
 from contradpp.models import relevance
-from contradpp.models.relevance import (
-    NO_PAIRS,
-    Pairs,
+from contradpp.models.questions import (
     Questions,
-    Relevance,
-    Weights,
     ask_questions,
     choose_baskets,
     choose_parts,
@@ -24,6 +21,7 @@ from contradpp.models.relevance import (
     learn_weights,
     log_likelihood,
 )
+from contradpp.models.relevance import NO_PAIRS, Pairs, Relevance, Weights
 from contradpp.models.voices import KINDS
 
 
@@ -84,7 +82,7 @@ def test_derivatives_are_central_differences(pairs):
 def test_many_blocks_and_threads_give_the_same_derivatives(monkeypatch):
     asked, theta = questions()._replace(pairs=PAIRED), np.random.default_rng(5).normal(size=(3, 6))
     whole = log_likelihood(asked, theta)
-    monkeypatch.setattr(relevance, "SCORES_PER_BLOCK", 4 * 7 * 6)
+    monkeypatch.setattr(asking, "SCORES_PER_BLOCK", 4 * 7 * 6)
     assert len(asked.blocks) == 8
     one, two = (log_likelihood(asked, theta, n_jobs) for n_jobs in (1, 2))
     for ours, theirs, expected in zip(one, two, whole, strict=True):
@@ -165,6 +163,21 @@ def test_logits_are_features_times_weights(shop):
     assert baskets.n_items == 10
 
 
+def test_large_blocks_are_done_in_pieces(shop, monkeypatch):
+    _, told = shop
+    sets = Sets(np.array([0, 2, 5]), np.array([0, 3, 1, 2, 7], dtype=np.int32))
+    whole, pieces = np.empty((2, 5, 10))
+    told.write_logits(sets, whole, each=True)
+    monkeypatch.setattr(relevance, "MOST_SCORES", 20)
+    told.write_logits(sets, pieces, each=True)
+    rest = without_each(sets)
+    outside = np.ones((5, 10), dtype=bool)
+    outside[np.repeat(np.arange(5), rest.sizes), rest.indices] = False
+    np.testing.assert_allclose(pieces[outside], whole[outside], rtol=1e-8)
+    told.write_logits(rest, whole)
+    np.testing.assert_allclose(whole, pieces, rtol=1e-12)
+
+
 @pytest.mark.parametrize("diagonal", [True, False])
 @pytest.mark.parametrize("n_skew", [0, 3])
 def test_the_kernel_without_each_item_is_its_definition(diagonal, n_skew):
@@ -228,9 +241,9 @@ def test_a_sample_of_competitors_gives_the_sum_over_all(shop, monkeypatch):
     baskets, told = shop
     everything = ask_questions(told, baskets, seed=0, n_jobs=1)
     exact = log_likelihood(everything, told.weights.theta)[0]
-    monkeypatch.setattr(relevance, "ALL_UP_TO", 5)
-    monkeypatch.setattr(relevance, "N_BEST", 1)
-    monkeypatch.setattr(relevance, "N_RANDOM", 2)
+    monkeypatch.setattr(asking, "ALL_UP_TO", 5)
+    monkeypatch.setattr(asking, "N_BEST", 1)
+    monkeypatch.setattr(asking, "N_RANDOM", 2)
     sampled = [ask_questions(told, baskets, seed=seed, n_jobs=1) for seed in range(40)]
     assert sampled[0].features.shape[1] < 10 or np.isinf(sampled[0].log_counts).any()
     totals = []
@@ -244,10 +257,10 @@ def test_a_sample_of_competitors_gives_the_sum_over_all(shop, monkeypatch):
 
 def test_questions_do_not_depend_on_the_number_of_threads(shop, monkeypatch):
     baskets, told = shop
-    monkeypatch.setattr(relevance, "SCORES_PER_BLOCK", 100)
-    monkeypatch.setattr(relevance, "ALL_UP_TO", 5)
-    monkeypatch.setattr(relevance, "N_BEST", 1)
-    monkeypatch.setattr(relevance, "N_RANDOM", 2)
+    monkeypatch.setattr(asking, "SCORES_PER_BLOCK", 100)
+    monkeypatch.setattr(asking, "ALL_UP_TO", 5)
+    monkeypatch.setattr(asking, "N_BEST", 1)
+    monkeypatch.setattr(asking, "N_RANDOM", 2)
     one, two = (ask_questions(told, baskets, seed=0, n_jobs=n) for n in (1, 2))
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -255,8 +268,9 @@ def test_questions_do_not_depend_on_the_number_of_threads(shop, monkeypatch):
 
 def test_parts_of_baskets_are_small_and_large():
     baskets = cd.Baskets.from_lists([list(range(40)), list(range(40, 44)), [50]], items=range(51))
-    parts = choose_parts(baskets, 2000, seed=0)
+    parts = choose_parts(cd.Baskets.concat([baskets] * 50), 2000, seed=0)
     assert 2000 <= len(parts.indices) < 2040
+    assert 44 <= len(choose_parts(baskets, 2000, seed=0).indices) < 84  # as many as they hold
     for part in parts:
         assert set(part) <= set(range(40)) or set(part) <= set(range(40, 44))
         assert len(part) == len(set(part)) >= 2
@@ -264,8 +278,8 @@ def test_parts_of_baskets_are_small_and_large():
     assert of_large.min() == 2
     assert of_large.max() > 30
     assert 3 < np.median(of_large) < 16  # the middle of the logarithms is 9
-    assert (choose_parts(baskets, 2000, seed=0).indices == parts.indices).all()
-    assert (choose_parts(baskets, 10, seed=1).indices[:5] != parts.indices[:5]).any()
+    again = (choose_parts(cd.Baskets.concat([baskets] * 50), 2000, seed=seed) for seed in (0, 1))
+    assert [list(one) == list(parts) for one in again] == [True, False]
 
 
 def test_loudness_is_what_makes_small_baskets_likeliest():

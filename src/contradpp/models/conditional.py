@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -31,18 +32,17 @@ from contradpp.models.likeness import Likeness
 from contradpp.models.newcomers import Judgement, Newcomers, learn_judgement
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.models.queries import as_codes
-from contradpp.models.relevance import (
+from contradpp.models.questions import (
     N_PARTS,
     N_QUESTIONS,
     Questions,
-    Relevance,
-    Weights,
     ask_questions,
     choose_baskets,
     choose_parts,
     learn_loudness,
     learn_weights,
 )
+from contradpp.models.relevance import Relevance, Weights
 from contradpp.models.rows import Labour
 from contradpp.models.scores import ScoresItems
 from contradpp.models.voices import (
@@ -64,10 +64,11 @@ _SPLIT, _QUESTIONS, _PARTS = 71, 72, 74  # keys of random streams
 class ConditionalDPP(ScoresItems, BaseDPP):
     """A DPP whose next items are judged by several voices: its own kernel, and what is known from neighbours.
 
-    P(next = j | A) ∝ exp(θ(A)ᵀ f_j(A) + zᵀΦz), with the features f_j of popularity, ridge regressions on neighbouring
-    items, items and baskets that were bought together, and log det L_{A∪j}/det L_A of the kernel; z are the same in
-    units of their spread, so that a voice may count for less where another says the same. θ and Φ are learned on a
-    tenth of the baskets that no voice has seen; then the voices learn from all. What is alike in a slate is learned
+    P(next = j | A) ∝ exp(τ(A) (θ(A)ᵀ f_j(A) + zᵀΦz)), with the features f_j of popularity, ridge regressions on
+    neighbouring items, items and baskets that were bought together, and log det L_{A∪j}/det L_A of the kernel; z is one
+    feature of each voice in units of its spread, so that a voice may count for less where another says the same. θ and
+    Φ are learned on a tenth of the baskets that no voice has seen, and τ on parts of these as well; then the voices
+    learn from all. What is alike in a slate is learned
     from the same tenth, half of each basket hidden. Probabilities of sets, samples, completion and the likeness of
     items are those of the kernel. Of a basket with more than 500 items, 500 drawn at random are learned from, with a
     warning.
@@ -201,16 +202,14 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         relevance = self._relevance(estimator, voices, held.items, part.train.item_counts)
         asked, questions = self._ask(relevance, held, estimator)
         weights = relevance.weights = self._learn_weights(relevance, questions)
+        if questions is not None:
+            weights = relevance.weights = self._learn_loudness(relevance, held.recode(estimator.items_), questions)
         judgement = None
         if features is not None:
             counts = part.train.item_counts.astype(np.float64)
             judgement = learn_judgement(
                 relevance, asked.sets, questions, features.matrix, counts, self._seed(), self._threads
             )
-        if questions is not None and not len(held.refused.indices):
-            asked = choose_parts(held, N_PARTS, self._seed(_PARTS)).recode(estimator.items_)
-            parts = ask_questions(relevance, asked, self._seed(), self._threads)
-            weights = weights._replace(loudness=learn_loudness([questions, parts], weights, self._threads))
         self._take(estimator, voices, weights, part.train, 0)
         likeness = self._learn_likeness(held)
         if features is not None:
@@ -225,7 +224,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     ) -> Self:  # fmt: skip
         """Go on with new baskets: θ from them before any voice has seen them, then the kernel and the voices.
 
-        What was known of θ counts as much as the baskets it came from. `how` is that of the kernel's `partial_fit`.
+        What was known of θ counts as much as the baskets it came from; τ moves from where it was. `how` is that of the
+        kernel's `partial_fit`.
         """
         del y
         _ = self.kernel_  # raises NotFittedError before fit
@@ -237,8 +237,13 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         weights = self.relevance_.weights
         if (known.sizes >= 2).any():
             asked = choose_baskets(known, N_QUESTIONS, self._seed(_QUESTIONS))
-            questions = ask_questions(self.relevance_, asked, self._seed(), self._threads)
-            weights = learn_weights(questions, weights, self._threads)
+            relevance = replace(self.relevance_)
+            questions = ask_questions(relevance, asked, self._seed(), self._threads)
+            if not weights.pairs.measured:
+                questions = questions.measured(relevance.last_of_voices)
+                weights = relevance.before(questions.pairs, questions.spread)
+            relevance.weights = learn_weights(questions, weights, self._threads)
+            weights = self._learn_loudness(relevance, known, questions)
         label = checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_)
@@ -316,6 +321,15 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         if questions is None:
             return relevance.weights
         return learn_weights(questions, relevance.before(questions.pairs, questions.spread), self._threads)
+
+    def _learn_loudness(self, relevance: Relevance, held: Baskets, questions: Questions) -> Weights:
+        """The weights with τ from whole baskets and parts; where it is known what was refused, parts say nothing."""
+        weights = relevance.weights
+        if len(held.refused.indices):
+            return weights
+        parts = choose_parts(held, N_PARTS, self._seed(_PARTS))
+        asked = ask_questions(relevance, parts, self._seed(), self._threads)
+        return weights._replace(loudness=learn_loudness([questions, asked], weights, self._threads))
 
     def _learn_likeness(self, held: Baskets) -> Likeness | None:
         """What is alike in slates, from held-out baskets that no voice has seen yet."""

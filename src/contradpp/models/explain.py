@@ -27,7 +27,7 @@ class Explanation(NamedTuple):
     item: Hashable
     basket: list[Hashable]
     voices: list[str]
-    alone: Array  # (voices,): what each voice says whatever is in the basket
+    alone: Array  # (voices,): what each voice says of the item itself; the basket says how much that counts
     parts: Array  # (voices, basket): what it says because of each item
     log_normalizer: float
     popular: bool  # whether the item is among those that sell most
@@ -54,7 +54,7 @@ class Explanation(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What the voices of these names say of m items: whatever is in the basket, and because of each item of it."""
+    """What the voices of these names say of m items: of themselves, and because of each item of the basket."""
 
     names: list[str]
     alone: Array  # (m, voices)
@@ -93,10 +93,10 @@ def divide(
         for row, (name, features) in enumerate(relevance.features.items())
         for feature in features
     ]
-    pairs, f = relevance.weights.pairs, relevance.n_features
+    pairs = relevance.weights.pairs
     without = np.array([told[c][1] for c in pairs.columns]).T
     values = np.array([told[c][1] + told[c][2].sum(axis=1) for c in pairs.columns]).T
-    pulls = pairs.pulls(values, theta[f:])
+    pulls = pairs.pulls(values, theta[relevance.n_features :])
     before, after = pairs.steps(without), pairs.steps(values)
     for f, (row, nothing, by_item) in enumerate(told):
         alone, slope = theta[f] * nothing, np.full(len(known), theta[f])

@@ -1,9 +1,9 @@
 """What features add to a model of several voices: items without sales are judged by them, and others steadied.
 
-`models/kin.py` says how: signs g of an item j given a basket A, and weights of them. With θᵀf for what the voices say,
+`models/kin.py` says how: signs s of an item j given a basket A, and weights of them. With g for what the voices say,
 an item with n sales has the logit
 
-    (1 − μ) (θᵀf + λ ηᵀ(log lift, cosine)) + μ ϑᵀg
+    (1 − μ) (g + λ ηᵀ(log lift, cosine)) + μ ϑᵀs
 
 μ is 1 without sales, 0 for items that were there when the model was fitted, and 2/(2 + n) for those that came later:
 the more they sell, the more the voices speak for them. λ = κ/(κ + n): where little was seen, the items that are alike
@@ -26,16 +26,8 @@ from contradpp.data.recipe import Matrix, Turned
 from contradpp.data.sets import Sets, pointers, runs, take_sets, without_each
 from contradpp.dpp import compiled
 from contradpp.models.kin import Alike, Array, Kin, find_kin, learn_sales
-from contradpp.models.relevance import (
-    MOST_WEIGHT,
-    PRIOR,
-    SCORES_PER_BLOCK,
-    Questions,
-    Relevance,
-    Weights,
-    learn_weights,
-    log_sizes,
-)
+from contradpp.models.questions import Questions, learn_weights
+from contradpp.models.relevance import MOST_WEIGHT, PRIOR, SCORES_PER_BLOCK, Relevance, Weights, log_sizes
 from contradpp.models.rows import indicator
 
 Entries = NDArray[np.int64]
@@ -292,7 +284,8 @@ def learn_judgement(
     all_new = Newcomers(Judgement(), len(counts), everyone, np.zeros(len(counts)), np.ones(len(counts)), alike,
                         learn_sales(matrix, counts).log_shares, counts / max(counts.sum(), 1.0), matrix)  # fmt: skip
     signs, log_totals = ask_signs(relevance, sets, questions.codes, all_new, n_jobs)
-    warm = questions.logits(relevance.weights.theta) - log_totals[:, None]
+    warm = questions.logits(relevance.weights.theta) * relevance.loudness(questions.given)[:, None]
+    warm -= log_totals[:, None]
     mock = stream(seed, _MOCK).random(len(counts)) < 0.5
     judged = mock[questions.codes]
     offset = np.where(judged, 0.0, warm) + questions.log_counts
