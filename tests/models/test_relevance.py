@@ -248,7 +248,7 @@ def test_a_sample_of_competitors_gives_the_sum_over_all(shop, monkeypatch):
     assert sampled[0].features.shape[1] < 10 or np.isinf(sampled[0].log_counts).any()
     totals = []
     for asked in [everything, *sampled]:
-        logits = asked.logits(told.weights.theta) + asked.log_counts
+        logits = asked.logits(asked.given @ told.weights.theta) + asked.log_counts
         totals.append(np.exp(logits - logits[:, :1]).sum(axis=1))
     np.testing.assert_allclose(np.mean(totals[1:], axis=0), totals[0], rtol=0.5)
     assert np.mean(np.mean(totals[1:], axis=0) / totals[0]) == pytest.approx(1, abs=0.05)
@@ -295,18 +295,41 @@ def test_loudness_is_what_makes_small_baskets_likeliest():
     features[rows, 0], features[rows, answers] = features[rows, answers], features[rows, 0].copy()
     asked = [Questions(features[part], np.zeros((3000, 6)), given[part]) for part in (slice(3000), slice(3000, 6000))]
     found = learn_loudness(asked, weights)
-    assert found[0] == pytest.approx(0.5, abs=0.05)
-    assert found @ [1, np.log(20), 0] == pytest.approx(1, abs=0.08)
+    assert found[0, 0] == pytest.approx(0.5, abs=0.05)
+    assert found[:, 0] @ [1, np.log(20), 0] == pytest.approx(1, abs=0.08)
+    assert found[:, 1].tolist() == [1, 0, 0]  # there are no products
 
 
-def test_loudness_changes_probabilities_and_no_order(shop):
+def test_products_that_mislead_small_baskets_fade_for_them():
+    """Answers of small baskets are drawn without the product, others with it."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(6000, 6, 1))
+    pairs = Pairs(np.array([0]), np.zeros(1), np.ones(1))
+    sizes = rng.choice([1, 20], 6000)
+    given = np.stack([np.ones(6000), np.log(sizes), np.zeros(6000)], axis=1)
+    weights = Weights(np.array([[1.0, -0.5], [0.0, 0.0], [0.0, 0.0]]), np.eye(6), pairs)
+    logits = features[..., 0] - np.where(sizes == 1, 0.0, 0.5)[:, None] * np.square(features[..., 0])
+    answers = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    rows = np.arange(6000)
+    features[rows, 0], features[rows, answers] = features[rows, answers], features[rows, 0].copy()
+    found = learn_loudness([Questions(features, np.zeros((6000, 6)), given, pairs=pairs)], weights)
+    assert found[0] == pytest.approx([1, 0], abs=0.15)
+    assert [1, np.log(20), 0] @ found == pytest.approx([1, 1], abs=0.15)
+
+
+def test_loudness_multiplies_features_and_products(shop):
     _, told = shop
     sets = Sets(np.array([0, 2, 5]), np.array([0, 3, 1, 2, 7], dtype=np.int32))
-    plain, quiet = np.empty((2, 2, 10))
+    plain, alone, quiet = np.empty((3, 2, 10))
+
+    def softly(loudness):
+        weights = told.weights._replace(loudness=np.array(loudness))
+        return Relevance(told.voices, told.features, told.counts, weights)
+
     told.write_logits(sets, plain)
-    softly = Relevance(told.voices, told.features, told.counts, told.weights._replace(loudness=np.array([0.5, 0.1, 0])))
-    softly.write_logits(sets, quiet)
-    np.testing.assert_allclose(quiet, plain * (0.5 + 0.1 * np.log([[2], [3]])))
-    silent = Relevance(told.voices, told.features, told.counts, told.weights._replace(loudness=np.zeros(3)))
-    silent.write_logits(sets, quiet)
-    np.testing.assert_allclose(quiet, relevance.QUIETEST * plain)
+    softly([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]).write_logits(sets, alone)
+    softly([[0.5, 0.2], [0.1, 0.3], [0.0, 0.0]]).write_logits(sets, quiet)
+    logs = np.log([[2], [3]])
+    np.testing.assert_allclose(quiet, alone * (0.5 + 0.1 * logs) + (plain - alone) * (0.2 + 0.3 * logs), rtol=1e-9)
+    softly(-np.ones((3, 2))).write_logits(sets, quiet)
+    np.testing.assert_allclose(quiet, relevance.QUIETEST * alone, rtol=1e-9)

@@ -64,10 +64,10 @@ _SPLIT, _QUESTIONS, _PARTS = 71, 72, 74  # keys of random streams
 class ConditionalDPP(ScoresItems, BaseDPP):
     """A DPP whose next items are judged by several voices: its own kernel, and what is known from neighbours.
 
-    P(next = j | A) ∝ exp(τ(A) (θ(A)ᵀ f_j(A) + zᵀΦz)), with the features f_j of popularity, ridge regressions on
+    P(next = j | A) ∝ exp(τ(A) θ(A)ᵀ f_j(A) + ρ(A) zᵀΦz), with the features f_j of popularity, ridge regressions on
     neighbouring items, items and baskets that were bought together, and log det L_{A∪j}/det L_A of the kernel; z is one
     feature of each voice in units of its spread, so that a voice may count for less where another says the same. θ and
-    Φ are learned on a tenth of the baskets that no voice has seen, and τ on parts of these as well; then the voices
+    Φ are learned on a tenth of the baskets that no voice has seen, τ and ρ on parts of these as well; then the voices
     learn from all. What is alike in a slate is learned
     from the same tenth, half of each basket hidden. Probabilities of sets, samples, completion and the likeness of
     items are those of the kernel. Of a basket with more than 500 items, 500 drawn at random are learned from, with a
@@ -224,8 +224,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     ) -> Self:  # fmt: skip
         """Go on with new baskets: θ from them before any voice has seen them, then the kernel and the voices.
 
-        What was known of θ counts as much as the baskets it came from; τ moves from where it was. `how` is that of the
-        kernel's `partial_fit`.
+        What was known of θ counts as much as the baskets it came from; τ and ρ move from where they were. `how` is that
+        of the kernel's `partial_fit`.
         """
         del y
         _ = self.kernel_  # raises NotFittedError before fit
@@ -323,7 +323,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         return learn_weights(questions, relevance.before(questions.pairs, questions.spread), self._threads)
 
     def _learn_loudness(self, relevance: Relevance, held: Baskets, questions: Questions) -> Weights:
-        """The weights with τ from whole baskets and parts; where it is known what was refused, parts say nothing."""
+        """The weights with τ and ρ from whole baskets and parts; parts say nothing of what was refused."""
         weights = relevance.weights
         if len(held.refused.indices):
             return weights

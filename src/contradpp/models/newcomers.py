@@ -284,8 +284,7 @@ def learn_judgement(
     all_new = Newcomers(Judgement(), len(counts), everyone, np.zeros(len(counts)), np.ones(len(counts)), alike,
                         learn_sales(matrix, counts).log_shares, counts / max(counts.sum(), 1.0), matrix)  # fmt: skip
     signs, log_totals = ask_signs(relevance, sets, questions.codes, all_new, n_jobs)
-    warm = questions.logits(relevance.weights.theta) * relevance.loudness(questions.given)[:, None]
-    warm -= log_totals[:, None]
+    warm = questions.logits(relevance.theta(questions.given)) - log_totals[:, None]
     mock = stream(seed, _MOCK).random(len(counts)) < 0.5
     judged = mock[questions.codes]
     offset = np.where(judged, 0.0, warm) + questions.log_counts
@@ -375,6 +374,6 @@ def _learn_steadying(
 
 def log_likelihoods(questions: Questions, theta: Array) -> Array:
     """log P(held-out item) of every question."""
-    logits = questions.logits(theta) + questions.log_counts
+    logits = questions.logits(questions.given @ theta) + questions.log_counts
     found: Array = logits[:, 0] - log_sums(logits)
     return found

@@ -1,7 +1,7 @@
 """Held-out items that the voices of a conditional DPP are asked for, and the weights that their answers favour.
 
 θ and φ maximise the likelihood of held-out items given the rest of their baskets, which no voice has seen. It is
-concave. τ does so for parts of baskets as well, θ and φ being what they are.
+concave. τ and ρ do so for parts of baskets as well, θ and φ being what they are.
 """
 
 from __future__ import annotations
@@ -58,12 +58,11 @@ class Questions(NamedTuple):
         X = self.features[rows]
         return self.pairs.appended(X), self.log_counts[rows], self.given[rows]
 
-    def logits(self, theta: Array) -> Array:
-        """Of every question and competitor (N, C), where there is one."""
+    def logits(self, weights: Array) -> Array:
+        """Of every question and competitor, where there is one (N, C), for weights of every question (N, F + P)."""
         found = np.empty(self.log_counts.shape)
         for rows in self.blocks:
-            X, _, Z = self.part(rows)
-            found[rows] = np.matmul(X, (Z @ theta)[:, :, None])[..., 0]
+            found[rows] = np.matmul(self.part(rows)[0], weights[rows, :, None])[..., 0]
         return found
 
     @property
@@ -247,9 +246,18 @@ def learn_weights(questions: Questions, before: Weights, n_jobs: int = 1) -> Wei
 
 
 def learn_loudness(asked: Sequence[Questions], weights: Weights, n_jobs: int = 1) -> Array:
-    """The τ that questions of whole baskets and of parts favour, around the one so far; θ and φ stay."""
-    logits = np.concatenate([questions.logits(weights.theta) for questions in asked]).astype(np.float32)
+    """The τ and ρ that questions of whole baskets and of parts favour, around those so far; θ and φ stay."""
+    features = np.concatenate([_parts_of_logits(questions, weights) for questions in asked])
     log_counts, given = (np.concatenate([one[k] for one in asked]) for k in (1, 2))
-    alone = Questions(np.where(np.isfinite(log_counts), logits, 0.0)[..., None], log_counts, given)
-    precision = np.eye(CIRCUMSTANCES) * TAU_PRIOR * np.square(alone.spread[0])
-    return learn_weights(alone, Weights(weights.loudness[:, None], precision), n_jobs).theta[:, 0]
+    sums = Questions(np.where(np.isfinite(log_counts)[..., None], features, 0.0), log_counts, given)
+    precision = np.diag(np.tile(np.square(sums.spread), CIRCUMSTANCES)) * TAU_PRIOR
+    return learn_weights(sums, Weights(weights.loudness, precision), n_jobs).theta
+
+
+def _parts_of_logits(questions: Questions, weights: Weights) -> NDArray[np.float32]:
+    """What features add up to, and what products do (N, C, 2)."""
+    alone = questions.given @ weights.theta
+    both = alone.copy()
+    alone[:, questions.features.shape[2] :] = 0.0
+    both[:, : questions.features.shape[2]] = 0.0
+    return np.stack([questions.logits(alone), questions.logits(both)], axis=-1).astype(np.float32)

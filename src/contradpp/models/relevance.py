@@ -1,14 +1,14 @@
 """Quality that depends on the basket: what several voices say of the next item, and how much each of them counts.
 
-    P(next = j | A) ∝ exp(τ(A) (Σ_f θ_f(A) f_j(A) + Σ_{u≤v} φ_uv z_u z_v)),    θ(A) = θ₀ + θ₁ log|A| + θ₂ doubt(A),
+    P(next = j | A) ∝ exp(τ(A) Σ_f θ_f(A) f_j(A) + ρ(A) Σ_{u≤v} φ_uv z_u z_v),    θ(A) = θ₀ + θ₁ log|A| + θ₂ doubt(A),
 
 where doubt(A) is the mean of κ/(κ + n_a) over the items of A, n_a being how many baskets had a: of the company of an
 item that hardly ever sold little is known, and voices may count less. The features f are scores of voices
 (`models/voices.py`) in one of a few shapes; z_v is the last feature of voice v, in units of its spread: what a voice
 says may count for less, or more, where others say the same. θ and φ maximise the likelihood of held-out items given
 the rest of their baskets, which no voice has seen. This is concave: the contrastive objective of the kernel, in closed
-form. People ask with one item or two, of which whole baskets say little: τ, of the same form as θ, is learned from
-parts of baskets as well (`models/questions.py`). It changes probabilities, and no order of items that the voices know.
+form. People ask with one item or two, of which whole baskets say little: τ and ρ, of the same form as θ, are learned
+from parts of baskets as well (`models/questions.py`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_WEIGHT = 1e100  # of a feature in a file: what more is multiplied by might 
 SUPPORT = 10.0  # κ: sales of an item at which doubt is a half
 PRIOR = 10.0  # the precision of θ before any data, in units of a feature's spread: as if from some ten questions
 PAIR_PRIOR = 100.0  # that of φ
-QUIETEST = 0.1  # the least τ
+QUIETEST = 0.1  # the least τ; that of ρ is 0
 
 
 class Pairs(NamedTuple):
@@ -85,7 +85,7 @@ class Pairs(NamedTuple):
         return np.concatenate([features, z[..., one] * z[..., other]], axis=-1)
 
 
-AS_LEARNED = np.array([1.0, 0.0, 0.0])
+AS_LEARNED = np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
 NO_PAIRS = Pairs(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
 
 
@@ -95,7 +95,7 @@ class Weights(NamedTuple):
     theta: Array  # (3, F + P): θ₀, θ₁ and θ₂
     precision: Array  # of all of them: minus the second derivatives of the log-likelihood, and the prior's; ∞ if fixed
     pairs: Pairs = NO_PAIRS
-    loudness: Array = AS_LEARNED  # (3,): τ
+    loudness: Array = AS_LEARNED  # (3, 2): τ and ρ
 
     def contents(self) -> dict[str, Array]:
         """What a model file holds of it."""
@@ -112,7 +112,7 @@ class Weights(NamedTuple):
         pairs = Pairs(last_of_each(n_features), centre, spread)
         n = sum(n_features) + pairs.n_products
         fits = theta.shape == (CIRCUMSTANCES, n) and precision.shape == (CIRCUMSTANCES * n,) * 2
-        fits = fits and centre.shape == spread.shape == pairs.columns.shape and loudness.shape == (CIRCUMSTANCES,)
+        fits = fits and centre.shape == spread.shape == pairs.columns.shape and loudness.shape == AS_LEARNED.shape
         if not fits or any(values.dtype.kind != "f" for values in (theta, precision, loudness, centre, spread)):
             raise ParameterError("its weights do not fit its voices, or are of an earlier version")
         theta, precision, loudness, centre, spread = (tensors[name].astype(np.float64) for name in names)
@@ -204,13 +204,16 @@ class Relevance:
         return np.stack([np.ones(len(sizes)), log_sizes(sizes), total / np.maximum(sizes, 1)], axis=1)
 
     def theta(self, circumstances: Array) -> Array:
-        """τθ and τφ of baskets (n_baskets, F + P)."""
-        theta: Array = (circumstances @ self.weights.theta) * self.loudness(circumstances)[:, None]
+        """τθ and ρφ of baskets (n_baskets, F + P)."""
+        theta: Array = circumstances @ self.weights.theta
+        loudness = self.loudness(circumstances)
+        theta[:, : self.n_features] *= loudness[:, :1]
+        theta[:, self.n_features :] *= loudness[:, 1:]
         return theta
 
     def loudness(self, circumstances: Array) -> Array:
-        """τ of baskets (n_baskets,)."""
-        loudness: Array = np.maximum(circumstances @ self.weights.loudness, QUIETEST)
+        """τ and ρ of baskets (n_baskets, 2)."""
+        loudness: Array = np.maximum(circumstances @ self.weights.loudness, [QUIETEST, 0.0])
         return loudness
 
     def write_logits(self, sets: Sets, out: Array, *, each: bool = False) -> None:
