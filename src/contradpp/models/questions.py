@@ -30,10 +30,10 @@ from contradpp.models.relevance import (
     Weights,
 )
 
-N_QUESTIONS, N_PARTS = 8000, 4000  # held-out items from which θ is learned, and τ besides
+N_QUESTIONS, N_PARTS = 8000, 4000  # held-out items from which θ and φ are learned, and τ and ρ besides
 N_BEST, N_RANDOM = 60, 240  # competitors of each: the best of every voice, and a sample that stands for the rest
 ALL_UP_TO = 600  # items: all of them compete
-TAU_PRIOR = 100.0  # the precision of τ before any data, in units of the spread of logits
+LOUDNESS_PRIOR = 100.0  # the precision of τ and ρ before any data, in units of the spread of what they multiply
 
 
 class Questions(NamedTuple):
@@ -43,8 +43,7 @@ class Questions(NamedTuple):
     log_counts: NDArray[np.floating]  # (N, C): for how many items a competitor stands; −inf where there is none
     given: Array  # (N, R): the circumstances of what is left of the basket, or some of them
     codes: NDArray[np.int32] = np.zeros((0, 0), dtype=np.int32)  # (N, C): the items; where there is none, any
-
-    pairs: Pairs = NO_PAIRS
+    pairs: Pairs = NO_PAIRS  # of which features there are products
 
     @property
     def blocks(self) -> list[slice]:
@@ -250,7 +249,7 @@ def learn_loudness(asked: Sequence[Questions], weights: Weights, n_jobs: int = 1
     features = np.concatenate([_parts_of_logits(questions, weights) for questions in asked])
     log_counts, given = (np.concatenate([one[k] for one in asked]) for k in (1, 2))
     sums = Questions(np.where(np.isfinite(log_counts)[..., None], features, 0.0), log_counts, given)
-    precision = np.diag(np.tile(np.square(sums.spread), CIRCUMSTANCES)) * TAU_PRIOR
+    precision = np.diag(np.tile(np.square(sums.spread), CIRCUMSTANCES)) * LOUDNESS_PRIOR
     return learn_weights(sums, Weights(weights.loudness, precision), n_jobs).theta
 
 
