@@ -200,11 +200,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         kinds = kinds_of(self.relevance)
         voices = fit_voices(kinds, part)
         relevance = self._relevance(estimator, voices, held.items, part.train.item_counts)
-        asked, questions = self._ask(relevance, held, estimator)
-        weights = relevance.weights = self._learn_weights(relevance, questions)
-        if questions is not None:
-            weights = relevance.weights = self._learn_loudness(relevance, held.recode(estimator.items_), questions)
-        judgement = None
+        asked, questions = self._learn_weights(relevance, held.recode(estimator.items_))
+        weights, judgement = relevance.weights, None
         if features is not None:
             counts = part.train.item_counts.astype(np.float64)
             judgement = learn_judgement(
@@ -234,22 +231,14 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         news = without_excess(as_baskets(baskets))
         estimator.partial_fit(news, None, sample_weight, negatives, callbacks, **how)
         known = news.recode(self._voiced_items, unknown="ignore")
-        weights = self.relevance_.weights
-        if (known.sizes >= 2).any():
-            asked = choose_baskets(known, N_QUESTIONS, self._seed(_QUESTIONS))
-            relevance = replace(self.relevance_)
-            questions = ask_questions(relevance, asked, self._seed(), self._threads)
-            if not weights.pairs.measured:
-                questions = questions.measured(relevance.last_of_voices)
-                weights = relevance.before(questions.pairs, questions.spread)
-            relevance.weights = learn_weights(questions, weights, self._threads)
-            weights = self._learn_loudness(relevance, known, questions)
+        relevance = replace(self.relevance_)
+        self._learn_weights(relevance, known)
         label = checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_)
         voices = fit_voices(kinds_of(self.relevance), Labour(everything))
         judgement = None if self.newcomers_ is None else self.newcomers_.judgement
-        self._take(estimator, voices, weights, everything, self.n_updates_ + 1, judgement)
+        self._take(estimator, voices, relevance.weights, everything, self.n_updates_ + 1, judgement)
         return self
 
     def add_items(
@@ -308,28 +297,25 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     ) -> Relevance:  # fmt: skip
         return Relevance.of(estimator.kernel_, voices, items, counts, weights)
 
-    def _ask(self, relevance: Relevance, held: Baskets, estimator: LearnedDPP) -> tuple[Baskets, Questions | None]:
-        """Held-out baskets, and a question for each of their items; none where none has two items."""
-        asked = choose_baskets(held, N_QUESTIONS, self._seed(_QUESTIONS)).recode(estimator.items_)
-        if not asked.n_baskets or len(estimator.items_) < 2:
+    def _learn_weights(self, relevance: Relevance, baskets: Baskets) -> tuple[Baskets, Questions | None]:
+        """Change the weights by baskets that no voice has seen; which of them were asked about, and the questions.
+
+        Where none has two items there are no questions, and the weights stay.
+        """
+        asked = choose_baskets(baskets, N_QUESTIONS, self._seed(_QUESTIONS))
+        if not asked.n_baskets or baskets.n_items < 2:
             return asked, None
-        questions = ask_questions(relevance, asked, self._seed(), self._threads)
-        return asked, questions.measured(relevance.last_of_voices)
-
-    def _learn_weights(self, relevance: Relevance, questions: Questions | None) -> Weights:
-        """θ from the held-out baskets; the kernel alone counts where there are none."""
-        if questions is None:
-            return relevance.weights
-        return learn_weights(questions, relevance.before(questions.pairs, questions.spread), self._threads)
-
-    def _learn_loudness(self, relevance: Relevance, held: Baskets, questions: Questions) -> Weights:
-        """The weights with τ and ρ from whole baskets and parts; parts say nothing of what was refused."""
-        weights = relevance.weights
-        if len(held.refused.indices):
-            return weights
-        parts = choose_parts(held, N_PARTS, self._seed(_PARTS))
-        asked = ask_questions(relevance, parts, self._seed(), self._threads)
-        return weights._replace(loudness=learn_loudness([questions, asked], weights, self._threads))
+        questions, before = ask_questions(relevance, asked, self._seed(), self._threads), relevance.weights
+        if not before.pairs.measured:
+            questions = questions.measured(relevance.last_of_voices)
+            before = relevance.before(questions.pairs, questions.spread)
+        relevance.weights = learn_weights(questions, before, self._threads)
+        if not len(baskets.refused.indices):  # of which parts say nothing
+            parts = choose_parts(baskets, N_PARTS, self._seed(_PARTS))
+            both = [questions, ask_questions(relevance, parts, self._seed(), self._threads)]
+            loudness = learn_loudness(both, relevance.weights, self._threads)
+            relevance.weights = relevance.weights._replace(loudness=loudness)
+        return asked, questions
 
     def _learn_likeness(self, held: Baskets) -> Likeness | None:
         """What is alike in slates, from held-out baskets that no voice has seen yet."""
