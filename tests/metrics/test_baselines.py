@@ -68,6 +68,7 @@ MODELS = {
     "ridge": lambda: cd.baselines.RidgeNeighbours(4, 1.0),
     "baskets": lambda: cd.baselines.BasketNeighbours(5),
     "ease": lambda: cd.baselines.EASE(1.0),
+    "loglinear": cd.baselines.LogLinear,
     "implicit-bpr": lambda: cd.baselines.Implicit(FakeFactors()),
     "implicit-als": lambda: cd.baselines.Implicit(FakeFoldIn()),
     "implicit-knn": lambda: cd.baselines.Implicit(FakeNeighbours()),
@@ -140,7 +141,7 @@ def test_every_model_is_evaluated_by_the_same_code(fitted, train):
     assert report.n_skipped == 0
 
 
-OWN = ("Popularity", "ItemKNN", "RidgeNeighbours", "BasketNeighbours", "EASE")
+OWN = ("Popularity", "ItemKNN", "RidgeNeighbours", "BasketNeighbours", "EASE", "LogLinear")
 
 
 @pytest.mark.parametrize("make", [getattr(cd.baselines, name) for name in OWN])
@@ -167,6 +168,8 @@ def test_before_fit_and_without_data(make):
         lambda: cd.baselines.BasketNeighbours(power=-1),
         lambda: cd.baselines.BasketNeighbours(size_damping=math.nan),
         lambda: cd.baselines.EASE(0),
+        lambda: cd.baselines.LogLinear(0),
+        lambda: cd.baselines.LogLinear(math.nan),
         lambda: cd.baselines.Implicit(object()),
     ],
 )
@@ -177,7 +180,7 @@ def test_bad_parameters(make, train):
 
 def test_an_empty_basket_is_offered_the_most_popular(train):
     order = np.argsort(-train.item_counts, kind="stable")
-    for name in ("popularity", "knn", "bm25", "share", "ridge", "baskets", "ease"):
+    for name in ("popularity", "knn", "bm25", "share", "ridge", "baskets", "ease", "loglinear"):
         items, _ = MODELS[name]().fit(train).recommend([], N=8)
         assert items.tolist() == [ITEMS[code] for code in order], name
 

@@ -94,12 +94,21 @@ def test_an_interrupt_while_voices_are_learned_loses_nothing(monkeypatch):
 
 def test_voices_learn_from_all_baskets_and_the_kernel_from_nine_tenths():
     model = fitted("conditional")
-    assert set(model.voices_) == {"popularity", "ridge", "share", "cosine", "baskets"}
+    assert set(model.voices_) == {"popularity", "ridge", "share", "cosine", "baskets", "loglinear"}
     assert model.baskets_.n_baskets == model.n_baskets_ == 420
     np.testing.assert_array_equal(model.voices_["popularity"].counts_, checkerboard().item_counts)
     np.testing.assert_array_equal(model.item_counts_, checkerboard().item_counts)
     assert model.estimator_.n_baskets_ == 378
-    assert set(model.weights_) == {"popularity", "ridge:0", "ridge:1", "share", "cosine", "baskets", KERNEL}
+    assert set(model.weights_) == {
+        "popularity",
+        "ridge:0",
+        "ridge:1",
+        "share",
+        "cosine",
+        "baskets",
+        "loglinear",
+        KERNEL,
+    }
     assert model.n_iter_ == model.estimator_.n_iter_ > 0
 
 
@@ -375,7 +384,7 @@ def test_few_baskets_say_little_of_how_loud_voices_are_and_more_say_more():
     model.partial_fit(shop.subset(range(40, 1400)))
     after = model.relevance_.loudness(model.relevance_.circumstances(sets))
     assert np.abs(before - 1).max() < 0.4
-    assert np.abs(after - 1).max() < 0.4
+    assert np.abs(after - 1).max() < 0.6
     assert np.abs(after - before).max() > 0.001
 
 

@@ -47,6 +47,16 @@ def test_rows_of_weights_are_lists_of_numbers(crafted, part):
         crafted(change)
 
 
+@pytest.mark.parametrize("change", [lambda w: w[:-1], lambda w: np.full_like(w, np.nan), lambda w: w[None]])
+@pytest.mark.parametrize("part", ["weights", "base"])
+def test_weights_of_pairs_are_those_of_all_items(crafted, part, change):
+    def damage(tensors, info):
+        tensors[f"voice.loglinear.{part}"] = change(tensors[f"voice.loglinear.{part}"])
+
+    with pytest.raises(ModelFileError, match="weights of pairs are damaged"):
+        crafted(damage)
+
+
 def test_weights_that_would_overflow_are_refused(crafted):
     def change(tensors, info):
         tensors["theta"] = np.full_like(tensors["theta"], 1e300)

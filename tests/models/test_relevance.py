@@ -42,7 +42,8 @@ def shop() -> tuple[cd.Baskets, Relevance]:
     voices = {name: kind.make().fit(baskets) for name, kind in KINDS.items()}
     told = Relevance.of(fitted.kernel_, voices, baskets.items, baskets.item_counts)
     rng = np.random.default_rng(1)
-    pairs = Pairs(told.last_of_voices, rng.normal(size=6), 1 + rng.random(6))
+    n_voices = len(told.features)
+    pairs = Pairs(told.last_of_voices, rng.normal(size=n_voices), 1 + rng.random(n_voices))
     n = told.n_features + pairs.n_products
     told.weights = Weights(rng.normal(size=(3, n)), np.eye(3 * n), pairs)
     return baskets, told

@@ -67,6 +67,7 @@ BASKETS = {
 }
 OTHERS = {
     "popularity": cd.baselines.Popularity,
+    "loglinear": cd.baselines.LogLinear,
     "implicit-als": lambda: cd.baselines.Implicit(FakeFactors()),
 }
 VOICES = SUMS | BASKETS | OTHERS

@@ -74,8 +74,8 @@ class PredictScorer:
     @property
     def items(self) -> Vocabulary:
         """The catalogue."""
-        items: Vocabulary = self.model.items_
-        return items
+        items = self.model.items_
+        return items if isinstance(items, Vocabulary) else Vocabulary(items)
 
     def rankable(self, sizes: Counts) -> NDArray[np.bool_]:
         """All that are not empty and, for a DPP, not larger than its rank."""

@@ -1,4 +1,5 @@
-"""What a practitioner would try first, behind the interface of the DPPs: popularity, neighbours, EASE, implicit.
+"""What a practitioner would try first, behind the interface of the DPPs: popularity, neighbours, EASE, weights
+of pairs, implicit.
 
 Each is also a voice that a model of several can listen to: `models/scores.py` says what it can be asked.
 """
@@ -15,12 +16,13 @@ from numpy.typing import NDArray
 from contradpp.data.sets import Sets
 from contradpp.dpp.linalg import cholesky_threads
 from contradpp.errors import NumericalError, ParameterError
+from contradpp.models.loglinear import LogLinear
 from contradpp.models.neighbours import BasketNeighbours, ItemKNN, RidgeNeighbours, at_least, tie_break
 from contradpp.models.queries import as_queries
 from contradpp.models.rows import Labour, Rows, Sums, indicator
 from contradpp.models.scores import Array, Baseline, LeftOut, write_blocks
 
-__all__ = ["EASE", "BasketNeighbours", "Implicit", "ItemKNN", "Popularity", "RidgeNeighbours"]
+__all__ = ["EASE", "BasketNeighbours", "Implicit", "ItemKNN", "LogLinear", "Popularity", "RidgeNeighbours"]
 
 DENSE_UP_TO = 20_000  # items: the matrix of EASE has 3.2 GB then, and takes minutes
 
@@ -98,6 +100,10 @@ class Popularity(Baseline):
                 out[first:last, members] = inside[members]
 
         return lambda numbers, out: write_blocks(write, train.sets, numbers, out, self.n_jobs)
+
+    def alone(self, items: NDArray[np.int64]) -> Array:
+        """p."""
+        return self.probabilities_[items]
 
     def sums(self) -> Sums:
         """The counts, whatever the basket holds."""

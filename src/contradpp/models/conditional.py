@@ -78,8 +78,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     kernel : LowRankDPP or NonsymmetricDPP, optional
         How the kernel is learned; None for `NonsymmetricDPP()`.
     relevance : sequence of str and models
-        The other voices: "popularity", "ridge", "neighbours", "baskets", and models of your own: anything with
-        `predict_next`. Those that are not fitted yet are fitted.
+        The other voices: "popularity", "ridge", "neighbours", "baskets", "loglinear" (which is silent in catalogues of
+        more than 1,000 items), and models of your own: anything with `predict_next`. Those that are not fitted yet are
+        fitted.
     n_jobs : int, optional
         Threads; None for all cores. Results do not depend on it.
     random_state : int, Generator or None
@@ -197,7 +198,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
 
         Features are those of the items of the baskets.
         """
-        kinds = kinds_of(self.relevance)
+        kinds = kinds_of(self.relevance, everything.train.n_items)
         voices = fit_voices(kinds, part)
         relevance = self._relevance(estimator, voices, held.items, part.train.item_counts)
         asked, questions = self._learn_weights(relevance, held.recode(estimator.items_))
@@ -236,7 +237,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         label = checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_)
-        voices = fit_voices(kinds_of(self.relevance), Labour(everything))
+        kinds = {name: kind for name, kind in kinds_of(self.relevance).items() if name in self.voices_}
+        voices = fit_voices(kinds, Labour(everything))
         judgement = None if self.newcomers_ is None else self.newcomers_.judgement
         self._take(estimator, voices, relevance.weights, everything, self.n_updates_ + 1, judgement)
         return self
@@ -517,6 +519,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         tensors |= self.relevance_.weights.contents()
         params = persist.plain_params(super().get_params())
         info = {"model": type(self).__name__, "params": params, "kernel": facts, "voices": told}
+        info["relevance"] = [voice for voice in self.relevance if isinstance(voice, str)]
         if self.newcomers_ is not None:
             more, info["newcomers"] = self.newcomers_.contents()
             tensors |= more
@@ -537,7 +540,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
                 raise ParameterError(f"its voices know {n_known} items of {len(items)}")
             voiced = items if late is None else items.subset(range(n_known))
             baskets = Baskets(tensors["baskets.indptr"], tensors["baskets.indices"], voiced)
-            voices, relevance = restored_voices(tensors, info["voices"], baskets)
+            voices, relevance = restored_voices(tensors, info["voices"], info["relevance"], baskets)
             model = cls(kernel, relevance, **params)
             everything = baskets if late is None else Baskets(baskets.indptr, baskets.indices, items)
             weights = Weights.checked([len(features_of(name)) for name in voices] + [1], tensors)

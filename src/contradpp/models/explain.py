@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from contradpp.data.sets import Sets, prefixes
 from contradpp.dpp import condition
-from contradpp.models.baselines import Implicit, Popularity
+from contradpp.models.baselines import Implicit
 from contradpp.models.newcomers import Newcomers
 from contradpp.models.relevance import Relevance
 from contradpp.models.scores import Baseline
@@ -115,14 +115,13 @@ def _told(
     """A feature of items without the basket (m,), and how each item of the basket changes it (m, n)."""
     m, n = len(asked), len(codes)
     rate = 1.0 / n if feature.mean else 1.0
-    if isinstance(voice, Popularity):
-        return _shape(voice.probabilities_[asked], feature), np.zeros((m, n))
     if isinstance(voice, Baseline) and not isinstance(voice, Implicit):
         terms = rate * np.array([voice.contributions(codes, code) for code in asked.tolist()])
+        own = voice.alone(asked)
         if feature.shape == PLAIN:
-            return np.zeros(m), terms
+            return own, terms
         totals, sizes = terms.sum(axis=1, keepdims=True), np.abs(terms).sum(axis=1, keepdims=True)
-        nothing, whole = _shape(np.zeros(m), feature), _shape(totals[:, 0], feature)
+        nothing, whole = _shape(own, feature), _shape(own + totals[:, 0], feature)
         cancelled = np.abs(totals) <= 0.1 * sizes  # then a term's part of the total says little
         parts = np.abs(terms) / np.where(sizes > 0, sizes, 1.0)
         np.divide(terms, totals, out=parts, where=~cancelled)

@@ -6,8 +6,9 @@ weight times p̂_i is added to the scores, which is too little to change any oth
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,6 +181,7 @@ class RidgeNeighbours(Baseline):
     ['milk']
     """
 
+    LEARNED: ClassVar[tuple[str, ...]] = Rows._fields
     n_neighbours: int = 100
     ridge: float = 50.0
     dropout: float = 0.0
@@ -192,11 +194,18 @@ class RidgeNeighbours(Baseline):
         if not 0 <= self.dropout < 1:
             raise ParameterError(f"dropout must lie in [0, 1), got {self.dropout!r}")
         diagonal = self.ridge + self.dropout / (1 - self.dropout) * labour.train.item_counts
-        self.take_rows(labour.train, labour.regress(diagonal, self.n_neighbours, resolve_n_jobs(self.n_jobs)))
+        self._take(labour.train, labour.regress(diagonal, self.n_neighbours, resolve_n_jobs(self.n_jobs)))
 
-    def take_rows(self, train: Baskets, rows: Rows) -> None:
-        """Take over the rows that these baskets gave once."""
-        self.items_, self.rows_, self.bias_ = train.items, rows, tie_break(train, rows.values)
+    def _take(self, train: Baskets, rows: Rows) -> None:
+        self.rows_, self.bias_ = rows, tie_break(train, rows.values)
+
+    def learned(self) -> dict[str, NDArray[Any]]:
+        """B."""
+        return self.rows_._asdict() | {"values": self.rows_.values.astype(np.float32)}
+
+    def take_learned(self, train: Baskets, learned: Mapping[str, NDArray[Any]]) -> None:
+        """See `Baseline`."""
+        self._take(train, Rows.checked(train.n_items, *(learned[part] for part in self.LEARNED)))
 
     def sums(self) -> Sums:
         """The rows of B: what each item says about those that it is a neighbour of."""

@@ -13,20 +13,20 @@ are answered on the caller's thread, so that blocks of baskets can be spread ove
   sets, from one pass over what the items of a set say;
 - `leave_out(baskets)`: a function of (numbers, out) that does the same for the training baskets of these numbers, as if
   each of them had not been in the data: weights of voices can be learned from it without a leak;
-- `contributions(codes, item)`: how much of an item's score each item of the basket is responsible for.
+- `contributions(codes, item)`: how much of an item's score each item of the basket is responsible for;
+- `alone(items)`: how much does not depend on the basket.
 
-The score of j given A is the sum of the contributions, or does not depend on A (`Popularity`), or is what another
-package says (`Implicit`, no contributions).
+The score of j given A is the sum of these, or is what another package says (`Implicit`, no contributions).
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import fields
 from threading import Lock
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +94,7 @@ class ScoresItems(Suggests):
 class Baseline(ScoresItems):
     """A model that scores what goes with a basket. Subclasses learn in `_learn`, score by `sums` or `write_scores`."""
 
+    LEARNED: ClassVar[tuple[str, ...]] = ()  # parts that take long to find; all else is counted anew from the baskets
     bias_: Array | float = 0.0  # what breaks ties
     item_counts_: NDArray[np.int64]
     n_jobs: int | None = None
@@ -111,6 +112,14 @@ class Baseline(ScoresItems):
             raise DataError(f"{type(self).__name__} needs at least one basket and one item to learn from")
         self._learn(labour)
         self.items_, self.item_counts_ = train.items, train.item_counts
+        return self
+
+    def restore_by(self, labour: Labour, learned: Mapping[str, NDArray[Any]]) -> Self:
+        """Take over what `learned` said of the same baskets once; where that is nothing, it takes no time to fit."""
+        if not self.LEARNED:
+            return self.fit_by(labour)
+        self.take_learned(labour.train, learned)
+        self.items_, self.item_counts_ = labour.train.items, labour.train.item_counts
         return self
 
     @property
@@ -160,6 +169,17 @@ class Baseline(ScoresItems):
     def contributions(self, codes: NDArray[np.int32], item: int) -> Array:
         """How much of the score of an item given a set each item of the set is responsible for (|A|,)."""
         return self._known_sums().contributions(codes, item)
+
+    def alone(self, items: NDArray[np.int64]) -> Array:
+        """How much of the scores of items does not depend on the basket."""
+        return np.zeros(len(items))
+
+    def learned(self) -> dict[str, NDArray[Any]]:
+        """What a file holds because it took long to find, by the names in `LEARNED`."""
+        return {}
+
+    def take_learned(self, train: Baskets, learned: Mapping[str, NDArray[Any]]) -> None:
+        """Take over what these baskets gave once, or ValueError if it is damaged."""
 
     def leave_out(self, baskets: Any, *, n_folds: int = 5, random_state: int = 0) -> LeftOut:
         """Ask about training baskets as if each had not been in the data; out of `write(numbers, out)` is (nnz, M).

@@ -22,8 +22,8 @@ from contradpp.dpp import condition, persist
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ModelFileError, ParameterError
 from contradpp.models import baselines
-from contradpp.models.baselines import BasketNeighbours, ItemKNN, Popularity, RidgeNeighbours
-from contradpp.models.rows import Labour, Rows
+from contradpp.models.baselines import BasketNeighbours, ItemKNN, LogLinear, Popularity, RidgeNeighbours
+from contradpp.models.rows import Labour
 from contradpp.models.scores import Baseline
 
 Array = NDArray[np.float64]
@@ -67,6 +67,7 @@ class Kind(NamedTuple):
     make: Callable[[], Baseline]
     features: tuple[Feature, ...]
     part_of: str
+    up_to: float = np.inf  # items: in larger catalogues it is silent
 
 
 # Settings were chosen on validation parts of amazon, uk and belgian (docs/beyond.md).
@@ -76,8 +77,9 @@ KINDS = {
     "share": Kind(lambda: ItemKNN(weights="share"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
     "cosine": Kind(lambda: ItemKNN(weights="cosine"), (Feature(LOG, 1e-4, mean=True),), "neighbours"),
     "baskets": Kind(lambda: BasketNeighbours(shrinkage=3.0), (Feature(LOG, 1e-4),), "baskets"),
+    "loglinear": Kind(LogLinear, (Feature(PLAIN),), "loglinear", up_to=1000),
 }
-DEFAULT = ("popularity", "ridge", "neighbours", "baskets")
+DEFAULT = ("popularity", "ridge", "neighbours", "baskets", "loglinear")
 KERNEL = "kernel"  # the name of the DPP among the voices
 OF_OTHERS = (Feature(LOG, 1e-6),)  # of a model of the user's: its probabilities
 
@@ -140,8 +142,8 @@ class OtherVoice:
 # -- What the user asks for ----------------------------------------------------------------------------------
 
 
-def kinds_of(relevance: Sequence[Any]) -> dict[str, Any]:
-    """The voices by name: a row of the table, or a model of the user's."""
+def kinds_of(relevance: Sequence[Any], n_items: int = 0) -> dict[str, Any]:
+    """The voices by name that speak in a catalogue of so many items: a row of the table, or a model of the user's."""
     if isinstance(relevance, str) or not isinstance(relevance, Iterable):
         raise ParameterError(f"relevance must be a sequence of names and models, got {relevance!r}")
     words = list(dict.fromkeys(kind.part_of for kind in KINDS.values()))
@@ -150,7 +152,7 @@ def kinds_of(relevance: Sequence[Any]) -> dict[str, Any]:
         if isinstance(voice, str):
             if voice not in words:
                 raise ParameterError(f"relevance knows {', '.join(map(repr, words))}, and models; got {voice!r}")
-            kinds |= {name: kind for name, kind in KINDS.items() if kind.part_of == voice}
+            kinds |= {name: kind for name, kind in KINDS.items() if kind.part_of == voice and n_items <= kind.up_to}
         elif hasattr(voice, "predict_next") and not isinstance(voice, type):
             name = base = type(voice).__name__
             count = 1
@@ -173,9 +175,8 @@ def fit_voices(kinds: Mapping[str, Any], labour: Labour) -> dict[str, Any]:
             voices[name] = kind
         else:
             voices[name] = deepcopy(kind).fit(labour.train)
-        if isinstance(voices[name], RidgeNeighbours):  # a file holds float32: no other answers after loading
-            rows = voices[name].rows_
-            voices[name].rows_ = rows._replace(values=rows.values.astype(np.float32).astype(np.float64))
+        if isinstance(voices[name], Baseline):  # a file holds float32: no other answers after loading
+            voices[name].take_learned(labour.train, voices[name].learned())
     return voices
 
 
@@ -193,25 +194,19 @@ def voices_contents(voices: Mapping[str, Any]) -> tuple[persist.Tensors, list[di
         if type(voice).__name__ not in _SAVED:
             raise ModelFileError(f"the voice {name!r} ({type(voice).__name__}) cannot be written to a model file")
         told.append({"name": name, "model": type(voice).__name__, "params": persist.plain_params(asdict(voice))})
-        if isinstance(voice, RidgeNeighbours):
-            tensors |= {f"voice.{name}.{part}": values for part, values in voice.rows_._asdict().items()}
-            tensors[f"voice.{name}.values"] = voice.rows_.values.astype(np.float32)
+        tensors |= {f"voice.{name}.{part}": values for part, values in voice.learned().items()}
     return tensors, told
 
 
 def restored_voices(
-    tensors: persist.Tensors, told: Iterable[Mapping[str, Any]], baskets: Baskets
+    tensors: persist.Tensors, told: Iterable[Mapping[str, Any]], asked: Iterable[str], baskets: Baskets
 ) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    """The voices that a model file holds, and what a user would write to ask for them."""
+    """The voices that a model file holds, and what a user would write to ask for them and for those that are silent."""
     voices: dict[str, Any] = {}
     labour = Labour(baskets)  # pairs are counted once for all
     for one in told:
         name, voice = str(one["name"]), _SAVED[one["model"]](**one["params"])
-        if isinstance(voice, RidgeNeighbours):
-            parts = (tensors[f"voice.{name}.{part}"] for part in Rows._fields)
-            voice.take_rows(baskets, Rows.checked(baskets.n_items, *parts))
-        else:
-            voice.fit_by(labour)
-        voices[name] = voice
+        voices[name] = voice.restore_by(labour, {part: tensors[f"voice.{name}.{part}"] for part in voice.LEARNED})
     words = [KINDS[name].part_of if name in KINDS else voice for name, voice in voices.items()]
+    words += map(str, asked)
     return voices, tuple(word for k, word in enumerate(words) if word not in words[:k])

@@ -19,7 +19,7 @@ from contradpp._threads import blas_threads
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
 from contradpp.errors import MissingExtraError
-from contradpp.models.baselines import EASE, BasketNeighbours, Implicit, ItemKNN, Popularity, RidgeNeighbours
+from contradpp.models.baselines import EASE, BasketNeighbours, Implicit, ItemKNN, LogLinear, Popularity, RidgeNeighbours
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.neighbours import SHRINKAGES
@@ -232,6 +232,7 @@ MODELS: dict[str, Contestant] = {
         "RidgeNeighbours", lambda told: [RidgeNeighbours(ridge=r, n_jobs=told.n_jobs) for r in (20.0, 50.0, 200.0)]
     ),
     "baskets": Contestant("BasketNeighbours", _baskets),
+    "loglinear": Contestant("LogLinear", lambda told: [LogLinear(penalty, **told.own) for penalty in (1.0, 4.0, 16.0)]),
     "als": Contestant("implicit ALS", _als, "implicit"),
     "bpr": Contestant("implicit BPR", _bpr, "implicit"),
     "lmf": Contestant("implicit LMF", _lmf, "implicit"),
@@ -252,8 +253,8 @@ MODELS: dict[str, Contestant] = {
     ),
 }
 ROWS = tuple(name for name, model in MODELS.items() if not model.variant)
-BEYOND_MODELS = ("popularity", "itemknn-cosine", "itemknn", "ease", "ridge", "baskets", "lowrank-mle", "nonsymmetric",
-                 WITHOUT_KERNEL, OURS)  # fmt: skip
+BEYOND_MODELS = ("popularity", "itemknn-cosine", "itemknn", "ease", "ridge", "baskets", "loglinear", "lowrank-mle",
+                 "nonsymmetric", WITHOUT_KERNEL, OURS)  # fmt: skip
 
 
 # -- Ingredients -----------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from contradpp.models.baselines import ItemKNN
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
+from contradpp.models.voices import DEFAULT
 from contradpp.research import benchmark, experiments
 from contradpp.research.contestants import Settings, groups_of
 from contradpp.research.experiments import Result
@@ -40,11 +41,10 @@ def variants(method: str, told: Settings) -> dict[str, Any]:
     )  # fmt: skip
     if method == "nonsymmetric":
         return {_words(one): NonsymmetricDPP(**one, **told.own) for one in kernels}
-    voices = ("popularity", "ridge", "neighbours", "baskets")
     models = {f"kernel: {_words(one)}": ConditionalDPP(NonsymmetricDPP(**one, **told.own), **told.own)
               for one in kernels[3:7]}  # fmt: skip
-    bm25 = ConditionalDPP(relevance=(*voices, ItemKNN(weights="bm25")), **told.own)
-    few = ConditionalDPP(relevance=voices[:3], **told.own)
+    bm25 = ConditionalDPP(relevance=(*DEFAULT, ItemKNN(weights="bm25")), **told.own)
+    few = ConditionalDPP(relevance=[voice for voice in DEFAULT if voice != "baskets"], **told.own)
     return {AS_IT_IS: ConditionalDPP(**told.own), **models, "with BM25": bm25, "without baskets": few}
 
 

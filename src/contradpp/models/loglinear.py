@@ -1,0 +1,205 @@
+"""A weight for every pair of items, by the likelihood of the items that are left out of their baskets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from contradpp._random import stream
+from contradpp._threads import blas_threads, resolve_n_jobs, run_blocks
+from contradpp.data.baskets import Baskets
+from contradpp.data.sets import Sets, runs, take_sets, without_each
+from contradpp.errors import ParameterError
+from contradpp.models.rows import Labour, Sums, indicator
+from contradpp.models.scores import Array, Baseline
+
+DENSE_UP_TO = 2000  # items: the weights of all pairs, and the optimiser's memory of its last steps, take 0.4 GB then
+MOST_SCORES = 2**27  # of a pass over the baskets: of more baskets a sample is taken
+SCORES_PER_BLOCK = 2**19
+N_GROUPS = 8  # of baskets, each with a gradient of its own
+ROUNDS = 30  # of the optimiser; it is done after some fifteen
+DAMPING = 0.5  # what the items of a basket say is divided by its size to this power
+
+
+class Answer(NamedTuple):
+    """The log-likelihood, and its gradient."""
+
+    value: float
+    weights: Array  # (M, M), not symmetric: the row is the item of the basket
+    bias: Array  # (M,)
+
+
+@dataclass
+class LogLinear(Baseline):
+    """P(next = j | A) ∝ exp(b_j + |A|^(−1/2) Σ_{a∈A} w_aj) with w symmetric: pairs attract or repel.
+
+    b and w maximise the likelihood of every item of the training baskets given the rest of its basket. That is concave.
+    It is dense, and for catalogues of up to 2,000 items.
+
+    Parameters
+    ----------
+    penalty : float
+        λ > 0: ½ λ w² of every pair, and ½ λ (b_j − log n_j)² of every item, are taken off the log-likelihood.
+    random_state : int
+        Chooses the baskets to learn from where there are more than can be looked at in seconds.
+    n_jobs : int, optional
+        Threads; None for all cores. The result does not depend on it.
+
+    Examples
+    --------
+    >>> model = LogLinear().fit([["tea", "milk"], ["pasta", "sauce"]] * 5)
+    >>> model.recommend(["tea"], N=1)[0].tolist()
+    ['milk']
+    """
+
+    LEARNED: ClassVar[tuple[str, ...]] = ("weights", "base")
+    penalty: float = 4.0
+    random_state: int = 0
+    n_jobs: int | None = None
+
+    def _learn(self, labour: Labour) -> None:
+        if not 0 < self.penalty < np.inf:
+            raise ParameterError(f"penalty must be positive, got {self.penalty!r}")
+        train = labour.train
+        if train.n_items > DENSE_UP_TO:
+            raise ParameterError(
+                f"LogLinear has a weight for every pair of items, and takes {DENSE_UP_TO:,} at most: here are "
+                f"{train.n_items:,}. ConditionalDPP does without it when it is fitted anew"
+            )
+        counts, M = train.item_counts.astype(np.float64), train.n_items
+        sets, share = self._sample(train)
+        usual = np.log(counts + 1.0)
+        usual -= usual.max()
+        pairs = np.triu_indices(M, 1)
+        # As if every item were bought at its usual rate: then all second derivatives are about one.
+        rate = counts / max(counts.sum(), 1.0)
+        units = np.concatenate([(2.0 * counts[:, None] * rate)[pairs], counts]) * share
+        units = 1.0 / np.sqrt(self.penalty + units)
+        n_jobs = resolve_n_jobs(self.n_jobs)
+
+        def unfold(steps: Array) -> tuple[Array, Array]:
+            W = np.zeros((M, M))
+            W[pairs] = steps[: len(pairs[0])]
+            return W + W.T, usual + steps[len(pairs[0]) :]
+
+        def loss(scaled: Array) -> tuple[float, Array]:
+            steps = scaled * units
+            told = log_likelihood(sets, *unfold(steps), n_jobs)
+            slope = np.concatenate([(told.weights + told.weights.T)[pairs], told.bias])
+            value = told.value - 0.5 * self.penalty * float(steps @ steps)
+            return -value, (self.penalty * steps - slope) * units
+
+        from scipy.optimize import minimize
+
+        found = minimize(
+            loss, np.zeros(len(units)), jac=True, method="L-BFGS-B", options={"maxiter": ROUNDS, "ftol": 1e-7}
+        )
+        self.weights_, self.base_ = unfold(found.x * units)
+
+    def _sample(self, train: Baskets) -> tuple[Sets, float]:
+        """Baskets of two items and more, at random where there are too many, and the share of them that is taken."""
+        told = np.flatnonzero(train.sizes >= 2)
+        entries = max(int(train.sizes[told].sum()), 1)
+        share = min(MOST_SCORES / (entries * train.n_items), 1.0)
+        if share < 1:
+            told = np.sort(stream(self.random_state).permutation(told)[: max(int(share * len(told)), 1)])
+        return take_sets(train.sets, told), share
+
+    # -- Scores are logits ---------------------------------------------------------------------------
+
+    def write_scores(self, sets: Sets, out: Array) -> None:
+        """Write b_j + |A|^(−1/2) Σ w_aj given every set."""
+        self._write(sets, sets.sizes, out, each=False)
+
+    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
+        """Write the same given every set without each of its entries."""
+        self._write(sets, np.repeat(sets.sizes, sets.sizes) - 1, out, each=True)
+
+    def _write(self, sets: Sets, sizes: NDArray[np.int64], out: Array, *, each: bool) -> None:
+        Sums(self.base_, self.weights_).write(sets, out, each=each)
+        out *= damped(sizes)[:, None]
+        out += self.base_
+
+    def contributions(self, codes: NDArray[np.int32], item: int) -> Array:
+        """|A|^(−1/2) w_aj of every a."""
+        terms: Array = self.weights_[codes, item] * damped(np.array([len(codes)]))
+        return terms
+
+    def alone(self, items: NDArray[np.int64]) -> Array:
+        """b."""
+        return self.base_[items]
+
+    def as_shares(self, scores: Array, sets: Sets) -> Array:
+        """The probabilities."""
+        scores[np.repeat(np.arange(sets.count), sets.sizes), sets.indices] = -np.inf
+        scores -= np.maximum(scores.max(axis=1, keepdims=True), np.finfo(np.float64).min)
+        np.exp(scores, out=scores)
+        scores /= np.maximum(scores.sum(axis=1, keepdims=True), 1.0)
+        return scores
+
+    # -- Files ---------------------------------------------------------------------------------------
+
+    def learned(self) -> dict[str, NDArray[Any]]:
+        """w and b."""
+        return {"weights": self.weights_.astype(np.float32), "base": self.base_.astype(np.float32)}
+
+    def take_learned(self, train: Baskets, learned: Mapping[str, NDArray[Any]]) -> None:
+        """See `Baseline`."""
+        M, found = train.n_items, [learned[name].astype(np.float64) for name in self.LEARNED]
+        if [array.shape for array in found] != [(M, M), (M,)] or not all(np.isfinite(array).all() for array in found):
+            raise ValueError("its weights of pairs are damaged")
+        self.weights_, self.base_ = found
+
+
+def damped(sizes: NDArray[np.integer]) -> Array:
+    """What the items of baskets of these sizes say is multiplied by this."""
+    scale: Array = np.maximum(sizes, 1.0) ** -DAMPING
+    return scale
+
+
+def log_likelihood(sets: Sets, W: Array, b: Array, n_jobs: int = 1) -> Answer:
+    """Σ log P(i | A∖i) over all entries i of sets A of two items and more, in float32 but for its sums."""
+    groups = np.linspace(0, sets.count, N_GROUPS + 1).astype(int)
+    found: list[Answer] = [None] * N_GROUPS  # type: ignore[list-item]
+    weights, base = W.astype(np.float32), b.astype(np.float32)
+
+    def work(group: int) -> None:
+        found[group] = _pass(take_sets(sets, np.arange(groups[group], groups[group + 1])), weights, base)
+
+    with blas_threads(1):
+        run_blocks(work, N_GROUPS, n_jobs)
+    value, by_pair, by_item = (sum(parts) for parts in zip(*found, strict=True))
+    return Answer(value, by_pair, by_item)
+
+
+def _pass(sets: Sets, W: NDArray[np.float32], b: NDArray[np.float32]) -> Answer:
+    """The same for some of the sets; logits are made, and turned into errors of the probabilities, in one array."""
+    value, by_pair, by_item = 0.0, np.zeros(W.shape), np.zeros(len(b))
+    for first, last in runs(sets.indptr, max(SCORES_PER_BLOCK // len(b), 1)):
+        part = take_sets(sets, np.arange(first, last))
+        owner, entry = np.repeat(np.arange(part.count), part.sizes), np.arange(len(part.indices))
+        scale = damped(part.sizes - 1).astype(np.float32)
+        X = indicator(part, len(b)).astype(np.float32)
+        P = (X @ W)[owner]
+        P -= W[part.indices]
+        P *= scale[owner, None]
+        P += b
+        rest = without_each(part)
+        P[np.repeat(entry, rest.sizes), rest.indices] = -np.inf
+        P -= P.max(axis=1, keepdims=True)
+        own = P[entry, part.indices]
+        np.exp(P, out=P)
+        totals = P.sum(axis=1)
+        value += float((own - np.log(totals)).sum(dtype=np.float64))
+        P /= -totals[:, None]
+        P[entry, part.indices] += 1.0
+        by_item += P.sum(axis=0)
+        P *= scale[owner, None]
+        by_pair += X.T @ np.add.reduceat(P, part.indptr[:-1])
+        chosen = indicator(Sets(np.arange(len(entry) + 1), part.indices), len(b)).astype(np.float32)
+        by_pair -= chosen.T @ P
+    return Answer(value, by_pair, by_item)

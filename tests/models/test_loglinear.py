@@ -1,0 +1,142 @@
+"""The log-linear model of pairs: its definition, its derivatives, what it learns, and its place among the voices."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import contradpp as cd
+from contradpp.errors import ParameterError
+from contradpp.models import loglinear, voices
+from contradpp.models.loglinear import log_likelihood
+
+M = 6
+
+
+def baskets(n: int = 60, seed: int = 0, n_items: int = M) -> cd.Baskets:
+    rng = np.random.default_rng(seed)
+    lists = [sorted(rng.choice(n_items, rng.integers(1, 5), replace=False).tolist()) for _ in range(n)]
+    return cd.Baskets.from_lists(lists, items=range(n_items))
+
+
+def some_weights(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    W = rng.normal(size=(M, M))
+    np.fill_diagonal(W, 0.0)
+    return W + W.T, rng.normal(size=M)
+
+
+def law(given: list[int], W: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """P(next = j | A) by the definition."""
+    logits = b + W[given].sum(axis=0) / max(len(given), 1) ** 0.5
+    p = np.exp(logits)
+    p[given] = 0.0
+    return p / p.sum()
+
+
+def defined(shop: cd.Baskets, W: np.ndarray, b: np.ndarray) -> float:
+    """Σ log P(i | A∖i) by the definition."""
+    total = 0.0
+    for basket in range(shop.n_baskets):
+        codes = shop.codes(basket).tolist()
+        if len(codes) >= 2:
+            total += sum(np.log(law([a for a in codes if a != i], W, b)[i]) for i in codes)
+    return total
+
+
+def two_and_more(shop: cd.Baskets):
+    return shop.subset(np.flatnonzero(shop.sizes >= 2)).sets
+
+
+def test_the_likelihood_is_that_of_the_definition():
+    shop, (W, b) = baskets(), some_weights()
+    assert log_likelihood(two_and_more(shop), W, b).value == pytest.approx(defined(shop, W, b), rel=1e-5)
+
+
+def test_its_derivatives_are_central_differences():
+    shop, (W, b) = baskets(), some_weights()
+    told, h = log_likelihood(two_and_more(shop), W, b), 1e-5
+    for i, j in combinations(range(M), 2):
+        step = np.zeros((M, M))
+        step[i, j] = step[j, i] = h
+        slope = (defined(shop, W + step, b) - defined(shop, W - step, b)) / (2 * h)
+        assert told.weights[i, j] + told.weights[j, i] == pytest.approx(slope, abs=1e-3)
+    for j in range(M):
+        step = h * (np.arange(M) == j)
+        slope = (defined(shop, W, b + step) - defined(shop, W, b - step)) / (2 * h)
+        assert told.bias[j] == pytest.approx(slope, abs=1e-3)
+
+
+def test_what_it_learns_is_the_best_there_is():
+    shop = baskets(400)
+    model = cd.baselines.LogLinear(2.0).fit(shop)
+    W, b, centre = model.weights_, model.base_, np.log(shop.item_counts + 1.0)
+    np.testing.assert_array_equal(W, W.T)
+    assert (np.diag(W) == 0).all()
+
+    def penalised(W, b):
+        away = b - (centre - centre.max())
+        return defined(shop, W, b) - 2.0 / 2 * (np.square(W).sum() / 2 + np.square(away).sum())
+
+    best, rng = penalised(W, b), np.random.default_rng(0)
+    for _ in range(20):
+        step = rng.normal(size=(M, M)) * 0.02
+        step = np.triu(step, 1) + np.triu(step, 1).T
+        assert penalised(W + step, b + rng.normal(size=M) * 0.02) < best
+
+
+def test_probabilities_are_the_law_of_what_it_learned():
+    shop = baskets(200)
+    model = cd.baselines.LogLinear().fit(shop)
+    for given in ([], [0], [1, 4], [0, 2, 5], list(range(M))):
+        told = model.predict_next(given)
+        if len(given) < M:
+            np.testing.assert_allclose(told, law(given, model.weights_, model.base_), atol=1e-12)
+        else:
+            assert (told == 0).all()
+
+
+def test_one_and_two_threads_learn_the_same():
+    shop = baskets(300)
+    one, two = (cd.baselines.LogLinear(n_jobs=n).fit(shop) for n in (1, 2))
+    np.testing.assert_array_equal(one.weights_, two.weights_)
+    np.testing.assert_array_equal(one.base_, two.base_)
+
+
+def test_baskets_of_one_item_say_what_is_popular():
+    model = cd.baselines.LogLinear().fit([["a"], ["b"], ["b"]])
+    assert (model.weights_ == 0).all()
+    assert model.recommend([], N=1)[0].tolist() == ["b"]
+
+
+def test_of_many_baskets_a_sample_is_enough(monkeypatch):
+    shop = cd.datasets.load("grocer", n_baskets=3000, random_state=0)
+    train, test = shop.split(0.3, random_state=0)
+    whole = cd.evaluate(cd.baselines.LogLinear().fit(train), test)
+    monkeypatch.setattr(loglinear, "MOST_SCORES", len(train.indices) * train.n_items // 2)
+    part = cd.evaluate(cd.baselines.LogLinear().fit(train), test)
+    popular = cd.evaluate(cd.baselines.Popularity().fit(train), test)
+    assert whole.mpr > part.mpr > popular.mpr + 1
+
+
+def test_large_catalogues_are_refused_by_itself_and_done_without_by_a_conditional_dpp(monkeypatch, tmp_path):
+    monkeypatch.setattr(loglinear, "DENSE_UP_TO", M - 1)
+    with pytest.raises(ParameterError, match="5 at most: here are 6"):
+        cd.baselines.LogLinear().fit(baskets())
+    monkeypatch.setitem(voices.KINDS, "loglinear", voices.KINDS["loglinear"]._replace(up_to=M - 1))
+    model = cd.ConditionalDPP(cd.NonsymmetricDPP(2, 2, max_iter=2), random_state=0).fit(baskets())
+    assert set(model.voices_) == {"popularity", "ridge", "share", "cosine", "baskets"}
+    model.save(tmp_path / "large.safetensors")
+    again = cd.load(tmp_path / "large.safetensors")
+    assert again.relevance == model.relevance == voices.DEFAULT
+    np.testing.assert_array_equal(again.predict_next([1, 2]), model.predict_next([1, 2]))
+    model.partial_fit(baskets(20, seed=1))
+    assert "loglinear" not in model.voices_
+
+
+def test_a_model_that_has_the_voice_keeps_it_when_the_catalogue_grows(monkeypatch):
+    monkeypatch.setitem(voices.KINDS, "loglinear", voices.KINDS["loglinear"]._replace(up_to=M))
+    model = cd.ConditionalDPP(cd.NonsymmetricDPP(2, 2, max_iter=2), random_state=0).fit(baskets())
+    model.partial_fit(baskets(40, seed=1, n_items=M + 3))
+    assert model.voices_["loglinear"].weights_.shape == (M + 3, M + 3)
+    assert model.predict_next([M + 1]).sum() == pytest.approx(1.0)
