@@ -384,7 +384,7 @@ def test_few_baskets_say_little_of_how_loud_voices_are_and_more_say_more():
     model.partial_fit(shop.subset(range(40, 1400)))
     after = model.relevance_.loudness(model.relevance_.circumstances(sets))
     assert np.abs(before - 1).max() < 0.4
-    assert np.abs(after - 1).max() < 0.6
+    assert np.abs(after - 1).max() < 0.6  # baskets of one seed: 0.48
     assert np.abs(after - before).max() > 0.001
 
 

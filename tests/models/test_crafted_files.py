@@ -47,7 +47,9 @@ def test_rows_of_weights_are_lists_of_numbers(crafted, part):
         crafted(change)
 
 
-@pytest.mark.parametrize("change", [lambda w: w[:-1], lambda w: np.full_like(w, np.nan), lambda w: w[None]])
+@pytest.mark.parametrize(
+    "change", [lambda w: w[:-1], lambda w: np.full_like(w, np.nan), lambda w: w[None], lambda w: w + 1e38]
+)
 @pytest.mark.parametrize("part", ["weights", "base"])
 def test_weights_of_pairs_are_those_of_all_items(crafted, part, change):
     def damage(tensors, info):
@@ -55,6 +57,15 @@ def test_weights_of_pairs_are_those_of_all_items(crafted, part, change):
 
     with pytest.raises(ModelFileError, match="weights of pairs are damaged"):
         crafted(damage)
+
+
+@pytest.mark.parametrize("words", [["nonsense"], [3], None])
+def test_voices_that_nobody_knows_are_refused(crafted, words):
+    def change(tensors, info):
+        info["relevance"] = words
+
+    with pytest.raises(ModelFileError):
+        crafted(change)
 
 
 def test_weights_that_would_overflow_are_refused(crafted):

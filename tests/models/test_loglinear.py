@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import contradpp as cd
 from contradpp.errors import ParameterError
@@ -88,7 +89,7 @@ def test_what_it_learns_is_the_best_there_is():
 def test_probabilities_are_the_law_of_what_it_learned():
     shop = baskets(200)
     model = cd.baselines.LogLinear().fit(shop)
-    for given in ([], [0], [1, 4], [0, 2, 5], list(range(M))):
+    for given in ([0], [1, 4], [0, 2, 5], list(range(M))):
         told = model.predict_next(given)
         if len(given) < M:
             np.testing.assert_allclose(told, law(given, model.weights_, model.base_), atol=1e-12)
@@ -140,3 +141,48 @@ def test_a_model_that_has_the_voice_keeps_it_when_the_catalogue_grows(monkeypatc
     model.partial_fit(baskets(40, seed=1, n_items=M + 3))
     assert model.voices_["loglinear"].weights_.shape == (M + 3, M + 3)
     assert model.predict_next([M + 1]).sum() == pytest.approx(1.0)
+
+
+def test_a_model_that_has_the_voice_takes_no_more_items_than_it_can(monkeypatch):
+    model = cd.ConditionalDPP(cd.NonsymmetricDPP(2, 2, max_iter=2), random_state=0).fit(baskets())
+    before = model.predict_next([1]).tobytes()
+    monkeypatch.setattr(voices, "DENSE_UP_TO", M)
+    with pytest.raises(ParameterError, match="9 items are too many for the voice LogLinear"):
+        model.partial_fit(baskets(40, seed=1, n_items=M + 3))
+    assert model.predict_next([1]).tobytes() == before
+
+
+def test_other_voices_than_those_of_fit_cannot_go_on():
+    kernel = cd.NonsymmetricDPP(2, 2, max_iter=2)
+    model = cd.ConditionalDPP(kernel, ("popularity", "loglinear"), random_state=0).fit(baskets())
+    for other in (("popularity",), ("popularity", "loglinear", "ridge")):
+        with pytest.raises(ParameterError, match="fit it anew"):
+            model.set_params(relevance=other).partial_fit(baskets(20, seed=1))
+    again = model.set_params(relevance=("loglinear", "popularity")).partial_fit(baskets(20, seed=1))
+    straight = cd.ConditionalDPP(kernel, ("popularity", "loglinear"), random_state=0).fit(baskets())
+    straight.partial_fit(baskets(20, seed=1))
+    np.testing.assert_array_equal(again.predict_next([0, 3]), straight.predict_next([0, 3]))
+
+
+def test_the_voice_by_name_is_the_model_as_a_voice():
+    kernel, shop = cd.NonsymmetricDPP(2, 2, max_iter=2), baskets(200)
+    models = [
+        cd.ConditionalDPP(kernel, ("popularity", voice), random_state=0, n_jobs=1).fit(shop)
+        for voice in ("loglinear", cd.baselines.LogLinear())
+    ]
+    np.testing.assert_array_equal(models[0].predict_next([1, 2]), models[1].predict_next([1, 2]))
+    assert models[0].voices_["loglinear"].n_jobs == 1
+
+
+def test_an_empty_basket_is_offered_what_sells_most_even_alone():
+    lists = [["alone"]] * 50 + [["a", "b"]] * 20 + [["a", "alone"]] * 2 + [["c", "d", "b"]] * 15
+    assert cd.baselines.LogLinear().fit(lists).recommend([], N=2)[0].tolist() == ["alone", "b"]
+
+
+def test_the_number_of_blas_threads_does_not_matter():
+    shop = cd.datasets.load("grocer", n_baskets=400, random_state=0)
+    found = []
+    for n in (1, 2):
+        with threadpool_limits(n):
+            found.append(cd.baselines.LogLinear().fit(shop).weights_.tobytes())
+    assert found[0] == found[1]

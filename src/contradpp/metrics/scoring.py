@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -71,7 +72,7 @@ class PredictScorer:
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    @property
+    @cached_property
     def items(self) -> Vocabulary:
         """The catalogue."""
         items = self.model.items_

@@ -52,6 +52,7 @@ from contradpp.models.voices import (
     fit_voices,
     kinds_of,
     restored_voices,
+    same_kinds,
     voices_contents,
 )
 
@@ -199,7 +200,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         Features are those of the items of the baskets.
         """
         kinds = kinds_of(self.relevance, everything.train.n_items)
-        voices = fit_voices(kinds, part)
+        voices = fit_voices(kinds, part, self.n_jobs)
         relevance = self._relevance(estimator, voices, held.items, part.train.item_counts)
         asked, questions = self._learn_weights(relevance, held.recode(estimator.items_))
         weights, judgement = relevance.weights, None
@@ -213,7 +214,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         if features is not None:
             items, counts = part.train.items, everything.train.item_counts.astype(np.float64)
             estimator.kin_ = Kin.learn(features.recode(items, estimator.items_), counts)
-        self._take(estimator, fit_voices(kinds, everything), weights, everything.train, 0, judgement)
+        self._take(estimator, fit_voices(kinds, everything, self.n_jobs), weights, everything.train, 0, judgement)
         self._take_likeness(likeness)
 
     def partial_fit(
@@ -227,9 +228,10 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         """
         del y
         _ = self.kernel_  # raises NotFittedError before fit
+        news = without_excess(as_baskets(baskets))
+        kinds = same_kinds(self.relevance, self.voices_, len(self.items_.merge(news.items)))
         estimator = deepcopy(self.estimator_)
         estimator.n_jobs = self.n_jobs
-        news = without_excess(as_baskets(baskets))
         estimator.partial_fit(news, None, sample_weight, negatives, callbacks, **how)
         known = news.recode(self._voiced_items, unknown="ignore")
         relevance = replace(self.relevance_)
@@ -237,8 +239,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         label = checked_weights(sample_weight, news.n_baskets, "sample_weight")
         fresh = news.subset(np.flatnonzero(label > 0))
         everything = Baskets.concat([self.baskets_, fresh]).recode(estimator.items_)
-        kinds = {name: kind for name, kind in kinds_of(self.relevance).items() if name in self.voices_}
-        voices = fit_voices(kinds, Labour(everything))
+        voices = fit_voices(kinds, Labour(everything), self.n_jobs)
         judgement = None if self.newcomers_ is None else self.newcomers_.judgement
         self._take(estimator, voices, relevance.weights, everything, self.n_updates_ + 1, judgement)
         return self
@@ -511,6 +512,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         Voices of your own cannot be saved: pickle the model instead, if they can be pickled.
         """
         _ = self.kernel_
+        kinds_of(self.relevance)  # or an error
         spoken, told = voices_contents(self.voices_)
         tensors, facts = self.estimator_.file_contents()
         own, slates = self._slate_contents()
@@ -540,10 +542,11 @@ class ConditionalDPP(ScoresItems, BaseDPP):
                 raise ParameterError(f"its voices know {n_known} items of {len(items)}")
             voiced = items if late is None else items.subset(range(n_known))
             baskets = Baskets(tensors["baskets.indptr"], tensors["baskets.indices"], voiced)
-            voices, relevance = restored_voices(tensors, info["voices"], info["relevance"], baskets)
+            voices, relevance = restored_voices(tensors, info["voices"], info.get("relevance", ()), baskets)
+            kinds_of(relevance)  # or an error
             model = cls(kernel, relevance, **params)
             everything = baskets if late is None else Baskets(baskets.indptr, baskets.indices, items)
-            weights = Weights.checked([len(features_of(name)) for name in voices] + [1], tensors)
+            weights = Weights.checked([len(features_of(name, voice)) for name, voice in voices.items()] + [1], tensors)
             model._take(estimator, voices, weights, everything, int(info["n_updates"]))
             if late is not None:
                 if estimator.kin_ is None:

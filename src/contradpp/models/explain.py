@@ -114,7 +114,7 @@ def _told(
 ) -> tuple[Array, Array]:
     """A feature of items without the basket (m,), and how each item of the basket changes it (m, n)."""
     m, n = len(asked), len(codes)
-    rate = 1.0 / n if feature.mean else 1.0
+    rate = 1.0 / max(n, 1) if feature.mean else 1.0
     if isinstance(voice, Baseline) and not isinstance(voice, Implicit):
         terms = rate * np.array([voice.contributions(codes, code) for code in asked.tolist()])
         own = voice.alone(asked)

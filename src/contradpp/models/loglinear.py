@@ -14,14 +14,16 @@ from contradpp._threads import blas_threads, resolve_n_jobs, run_blocks
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, runs, take_sets, without_each
 from contradpp.errors import ParameterError
-from contradpp.models.rows import Labour, Sums, indicator
+from contradpp.models.neighbours import at_least
+from contradpp.models.rows import MOST_WEIGHT, Labour, Sums, indicator
 from contradpp.models.scores import Array, Baseline
 
 DENSE_UP_TO = 2000  # items: the weights of all pairs, and the optimiser's memory of its last steps, take 0.4 GB then
-MOST_SCORES = 2**27  # of a pass over the baskets: of more baskets a sample is taken
-SCORES_PER_BLOCK = 2**19
+MOST_SCORES = 2**26  # of a pass over the baskets: of more baskets a sample is taken
+SCORES_PER_BLOCK = 2**19  # or as many entries as items, whose weights are gone through for each block
 N_GROUPS = 8  # of baskets, each with a gradient of its own
-ROUNDS = 30  # of the optimiser; it is done after some fifteen
+ROUNDS = 200  # of the optimiser at most; it is done after some fifteen
+LEAST_PENALTY = 1e-3  # with less, items that hardly ever met would go anywhere
 DAMPING = 0.5  # what the items of a basket say is divided by its size to this power
 
 
@@ -37,13 +39,14 @@ class Answer(NamedTuple):
 class LogLinear(Baseline):
     """P(next = j | A) ∝ exp(b_j + |A|^(−1/2) Σ_{a∈A} w_aj) with w symmetric: pairs attract or repel.
 
-    b and w maximise the likelihood of every item of the training baskets given the rest of its basket. That is concave.
-    It is dense, and for catalogues of up to 2,000 items.
+    b and w maximise the likelihood of every item of the training baskets of two and more, given the rest of its basket.
+    That is concave. It is dense, and for catalogues of up to 2,000 items. An empty basket is offered what is popular.
 
     Parameters
     ----------
     penalty : float
-        λ > 0: ½ λ w² of every pair, and ½ λ (b_j − log n_j)² of every item, are taken off the log-likelihood.
+        λ ≥ 0.001: ½ λ w² of every pair, and ½ λ (b_j − log(n_j + 1))² of every item, whose logarithms are less the
+        largest of them, are taken off the log-likelihood.
     random_state : int
         Chooses the baskets to learn from where there are more than can be looked at in seconds.
     n_jobs : int, optional
@@ -62,8 +65,7 @@ class LogLinear(Baseline):
     n_jobs: int | None = None
 
     def _learn(self, labour: Labour) -> None:
-        if not 0 < self.penalty < np.inf:
-            raise ParameterError(f"penalty must be positive, got {self.penalty!r}")
+        at_least(LEAST_PENALTY, penalty=self.penalty)
         train = labour.train
         if train.n_items > DENSE_UP_TO:
             raise ParameterError(
@@ -95,9 +97,9 @@ class LogLinear(Baseline):
 
         from scipy.optimize import minimize
 
-        found = minimize(
-            loss, np.zeros(len(units)), jac=True, method="L-BFGS-B", options={"maxiter": ROUNDS, "ftol": 1e-7}
-        )
+        options = {"maxiter": ROUNDS, "ftol": 1e-7}
+        with blas_threads(1):  # or its sums depend on the number of threads
+            found = minimize(loss, np.zeros(len(units)), jac=True, method="L-BFGS-B", options=options)
         self.weights_, self.base_ = unfold(found.x * units)
 
     def _sample(self, train: Baskets) -> tuple[Sets, float]:
@@ -123,6 +125,7 @@ class LogLinear(Baseline):
         Sums(self.base_, self.weights_).write(sets, out, each=each)
         out *= damped(sizes)[:, None]
         out += self.base_
+        out[sizes == 0] = np.log(self.item_counts_ + 1.0)
 
     def contributions(self, codes: NDArray[np.int32], item: int) -> Array:
         """|A|^(−1/2) w_aj of every a."""
@@ -150,7 +153,8 @@ class LogLinear(Baseline):
     def take_learned(self, train: Baskets, learned: Mapping[str, NDArray[Any]]) -> None:
         """See `Baseline`."""
         M, found = train.n_items, [learned[name].astype(np.float64) for name in self.LEARNED]
-        if [array.shape for array in found] != [(M, M), (M,)] or not all(np.isfinite(array).all() for array in found):
+        fair = all((np.abs(array) <= MOST_WEIGHT).all() for array in found)
+        if not fair or [array.shape for array in found] != [(M, M), (M,)]:
             raise ValueError("its weights of pairs are damaged")
         self.weights_, self.base_ = found
 
@@ -162,7 +166,7 @@ def damped(sizes: NDArray[np.integer]) -> Array:
 
 
 def log_likelihood(sets: Sets, W: Array, b: Array, n_jobs: int = 1) -> Answer:
-    """Σ log P(i | A∖i) over all entries i of sets A of two items and more, in float32 but for its sums."""
+    """Σ log P(i | A∖i) over all entries i of sets A of two items and more, in float32 but for its sums over blocks."""
     groups = np.linspace(0, sets.count, N_GROUPS + 1).astype(int)
     found: list[Answer] = [None] * N_GROUPS  # type: ignore[list-item]
     weights, base = W.astype(np.float32), b.astype(np.float32)
@@ -170,8 +174,7 @@ def log_likelihood(sets: Sets, W: Array, b: Array, n_jobs: int = 1) -> Answer:
     def work(group: int) -> None:
         found[group] = _pass(take_sets(sets, np.arange(groups[group], groups[group + 1])), weights, base)
 
-    with blas_threads(1):
-        run_blocks(work, N_GROUPS, n_jobs)
+    run_blocks(work, N_GROUPS, n_jobs)
     value, by_pair, by_item = (sum(parts) for parts in zip(*found, strict=True))
     return Answer(value, by_pair, by_item)
 
@@ -179,7 +182,7 @@ def log_likelihood(sets: Sets, W: Array, b: Array, n_jobs: int = 1) -> Answer:
 def _pass(sets: Sets, W: NDArray[np.float32], b: NDArray[np.float32]) -> Answer:
     """The same for some of the sets; logits are made, and turned into errors of the probabilities, in one array."""
     value, by_pair, by_item = 0.0, np.zeros(W.shape), np.zeros(len(b))
-    for first, last in runs(sets.indptr, max(SCORES_PER_BLOCK // len(b), 1)):
+    for first, last in runs(sets.indptr, max(SCORES_PER_BLOCK // len(b), len(b))):
         part = take_sets(sets, np.arange(first, last))
         owner, entry = np.repeat(np.arange(part.count), part.sizes), np.arange(len(part.indices))
         scale = damped(part.sizes - 1).astype(np.float32)
@@ -197,7 +200,7 @@ def _pass(sets: Sets, W: NDArray[np.float32], b: NDArray[np.float32]) -> Answer:
         value += float((own - np.log(totals)).sum(dtype=np.float64))
         P /= -totals[:, None]
         P[entry, part.indices] += 1.0
-        by_item += P.sum(axis=0)
+        by_item += P.sum(axis=0, dtype=np.float64)
         P *= scale[owner, None]
         by_pair += X.T @ np.add.reduceat(P, part.indptr[:-1])
         chosen = indicator(Sets(np.arange(len(entry) + 1), part.indices), len(b)).astype(np.float32)

@@ -323,5 +323,5 @@ def tie_break(train: Baskets, weights: Array) -> Array:
 def at_least(least: float, **values: float) -> None:
     """Raise `ParameterError` for a value below `least` or above `MOST`, or that is no number."""
     for name, value in values.items():
-        if not least <= value <= MOST:
+        if not isinstance(value, (int, float, np.number)) or not least <= value <= MOST:
             raise ParameterError(f"{name} must be a number of at least {least} and at most {MOST:.0e}, got {value!r}")

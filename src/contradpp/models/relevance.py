@@ -151,7 +151,7 @@ class Relevance:
         asked: dict[str, Voice] = {
             name: voice if isinstance(voice, Baseline) else OtherVoice(voice, items) for name, voice in voices.items()
         }
-        features = {name: features_of(name) for name in voices}
+        features = {name: features_of(name, voice) for name, voice in voices.items()}
         own = KernelVoice(kernel, len(items))
         told = {} if weights is None else {"weights": weights}
         return cls(asked | {KERNEL: own}, features | {KERNEL: own.features}, counts[: len(items)], **told)

@@ -17,6 +17,7 @@ from contradpp.dpp import compiled
 from contradpp.learn.start import co_occurrences, regress_on_neighbours
 
 Array = NDArray[np.float64]
+MOST_WEIGHT = 1e30  # in a file: sums of more might overflow
 
 
 class Rows(NamedTuple):
@@ -44,7 +45,7 @@ class Rows(NamedTuple):
             raise ValueError("its rows of weights are no lists of numbers")
         rows = cls(indptr.astype(np.int64), columns.astype(np.int32), values.astype(np.float64))
         whole = len(indptr) == n_items + 1 and indptr[0] == 0 and indptr[-1] == len(columns) == len(values)
-        if not whole or (np.diff(indptr) < 0).any() or not np.isfinite(rows.values).all():
+        if not whole or (np.diff(indptr) < 0).any() or not (np.abs(rows.values) <= MOST_WEIGHT).all():
             raise ValueError("its rows of weights are damaged")
         if len(columns) and (columns.min() < 0 or columns.max() >= n_items):
             raise ValueError("its rows of weights name items that are not there")

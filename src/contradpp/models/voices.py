@@ -23,6 +23,7 @@ from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ModelFileError, ParameterError
 from contradpp.models import baselines
 from contradpp.models.baselines import BasketNeighbours, ItemKNN, LogLinear, Popularity, RidgeNeighbours
+from contradpp.models.loglinear import DENSE_UP_TO
 from contradpp.models.rows import Labour
 from contradpp.models.scores import Baseline
 
@@ -84,9 +85,11 @@ KERNEL = "kernel"  # the name of the DPP among the voices
 OF_OTHERS = (Feature(LOG, 1e-6),)  # of a model of the user's: its probabilities
 
 
-def features_of(name: str) -> tuple[Feature, ...]:
-    """The features of the voice of this name."""
-    return KINDS[name].features if name in KINDS else OF_OTHERS
+def features_of(name: str, voice: Any) -> tuple[Feature, ...]:
+    """The features of a voice: those of its name, or of its scores, which are logits or else as good as shares."""
+    if name in KINDS:
+        return KINDS[name].features
+    return KINDS["loglinear"].features if isinstance(voice, LogLinear) else OF_OTHERS
 
 
 @dataclass
@@ -165,12 +168,28 @@ def kinds_of(relevance: Sequence[Any], n_items: int = 0) -> dict[str, Any]:
     return kinds
 
 
-def fit_voices(kinds: Mapping[str, Any], labour: Labour) -> dict[str, Any]:
-    """The voices, fitted to the baskets of this labour; a model of the user's that is fitted already stays as it is."""
+def same_kinds(relevance: Sequence[Any], voices: Mapping[str, Any], n_items: int) -> dict[str, Any]:
+    """The kinds of fitted voices, to be fitted again to a catalogue of so many items, or ParameterError."""
+    kinds = kinds_of(relevance)
+    silent = {name for name in kinds.keys() - voices.keys() if name in KINDS and KINDS[name].up_to < np.inf}
+    if kinds.keys() - silent != voices.keys():
+        raise ParameterError("the voices (relevance) are not those that the model was fitted with: fit it anew")
+    if n_items > DENSE_UP_TO and any(isinstance(voice, LogLinear) for voice in voices.values()):
+        raise ParameterError(f"{n_items:,} items are too many for the voice LogLinear of this model: fit it anew")
+    return {name: kinds[name] for name in voices}
+
+
+def fit_voices(kinds: Mapping[str, Any], labour: Labour, n_jobs: int | None = None) -> dict[str, Any]:
+    """The voices, fitted to the baskets of this labour; a model of the user's that is fitted already stays as it is.
+
+    Threads are those of the model that listens, but for models of the user's.
+    """
     voices: dict[str, Any] = {}
     for name, kind in kinds.items():
         if name in KINDS:
-            voices[name] = kind.make().fit_by(labour)
+            voices[name] = kind.make()
+            voices[name].n_jobs = n_jobs
+            voices[name].fit_by(labour)
         elif not isinstance(kind, Baseline) and (hasattr(kind, "items_") or not hasattr(kind, "fit")):
             voices[name] = kind
         else:
@@ -193,7 +212,8 @@ def voices_contents(voices: Mapping[str, Any]) -> tuple[persist.Tensors, list[di
     for name, voice in voices.items():
         if type(voice).__name__ not in _SAVED:
             raise ModelFileError(f"the voice {name!r} ({type(voice).__name__}) cannot be written to a model file")
-        told.append({"name": name, "model": type(voice).__name__, "params": persist.plain_params(asdict(voice))})
+        params = {name: value for name, value in asdict(voice).items() if name != "n_jobs"}
+        told.append({"name": name, "model": type(voice).__name__, "params": persist.plain_params(params)})
         tensors |= {f"voice.{name}.{part}": values for part, values in voice.learned().items()}
     return tensors, told
 
