@@ -161,7 +161,7 @@ def test_samples(call, model):
 def test_info(call, model):
     found = json.loads(call("info", model, "--json").out)
     assert found["model"] == "ConditionalDPP"
-    assert found["voices"] == "popularity, ridge, share, cosine, baskets, kernel"
+    assert found["voices"] == "popularity, ridge, share, cosine, baskets, loglinear, kernel"
     assert found["items"] == 4
     assert found["bytes"] == model.stat().st_size
     assert found["most_likely_items"][0]["item"] == "S1"
