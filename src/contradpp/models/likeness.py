@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
-from contradpp._threads import blas_threads
+from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.halves import Halves, group_numbers, relevance_samples
 from contradpp.data.sets import Sets, pointers, take_sets
 from contradpp.data.vocabulary import Vocabulary
@@ -35,10 +36,12 @@ CRITERIA = ("hits", "likelihood")
 FEWEST = 50  # half-hidden baskets from which something can be learned
 MOST = {"hits": 4000, "likelihood": 200}
 N_CANDIDATES = 100
+AT_ONCE = 64  # baskets that a thread is asked about
 CLEAR = 1.96  # standard errors that a gain is above zero
 LOSS = 0.005  # of recall, relative to that of the most probable items, that variety may cost at the worst
 N_POPULAR, N_RIVAL_VECTORS = 2000, 64
 N_COMPANY = 64  # dimensions
+N_BANDS = 4  # of rows of a matrix, multiplied by one thread each
 LEAST_SALES, SURE = 20, 3.0  # of an item that has rivals; standard deviations below what is expected
 N_DIRECTIONS = 256  # categories beyond so many share directions
 
@@ -149,7 +152,7 @@ def learn_likeness(
     given, hidden = (take_sets(half.sets, usable) for half in halves)
     known = Likeness() if train is None else find_rivals(train, kernel.n_items)
     if train is not None:
-        known = replace(known, places=find_company(train, kernel.n_items))
+        known = replace(known, places=find_company(train, kernel.n_items, kernel.n_jobs))
     tried = [
         replace(known, factors=a, rivals=r, company=w, categories=c)
         for a, r, w, c in _WITHOUT + (_WITH if items.categories and criterion == "hits" else [])
@@ -165,7 +168,7 @@ def learn_likeness(
             for one in tried
         ]
         return tried[int(np.argmax(logs))]
-    codes, lists = _candidates(given, shares)
+    codes, lists = _candidates(given, shares, kernel.n_jobs)
     groups = group_numbers(items.categories, items) if items.categories else None
     found = []
     for one in tried:
@@ -198,18 +201,21 @@ def _copies(told: Iterable[tuple[int, int, Array]]) -> Iterator[tuple[int, int, 
     return ((first, last, shares.copy()) for first, last, shares in told)
 
 
-def _candidates(given: Sets, shares: Shares) -> tuple[NDArray[np.int64], slates.Lists]:
+def _candidates(given: Sets, shares: Shares, n_jobs: int) -> tuple[NDArray[np.int64], slates.Lists]:
     """The most probable next items of every set: their codes, and the lists to choose from."""
-    codes, scores, sizes = [], [], []
-    for _, _, part in shares(given):
-        best = top_n(part, N_CANDIDATES)
-        values = np.take_along_axis(part, best, axis=1)
-        there = values > 0
-        codes.append(best[there])
-        scores.append(values[there])
-        sizes.append(there.sum(axis=1))
-    flat = np.concatenate(codes)
-    return flat, slates.Lists.plain(pointers(np.concatenate(sizes)), np.concatenate(scores), flat)
+    found: list[list[tuple[NDArray[np.int64], Array, NDArray[np.int64]]]] = [[] for _ in range(0, given.count, AT_ONCE)]
+
+    def work(block: int) -> None:
+        rows = np.arange(block * AT_ONCE, min((block + 1) * AT_ONCE, given.count))
+        for _, _, part in shares(take_sets(given, rows)):
+            best = top_n(part, N_CANDIDATES)
+            values = np.take_along_axis(part, best, axis=1)
+            there = values > 0
+            found[block].append((best[there], values[there], there.sum(axis=1)))
+
+    run_blocks(work, len(found), n_jobs)
+    codes, scores, sizes = (np.concatenate(part) for part in zip(*chain.from_iterable(found), strict=True))
+    return codes, slates.Lists.plain(pointers(sizes), scores, codes)
 
 
 # -- The sources -----------------------------------------------------------------------------------------
@@ -243,17 +249,17 @@ def find_rivals(train: Sets, n_items: int) -> Likeness:
     return Likeness(codes=codes, table=_leading(alike, N_RIVAL_VECTORS))
 
 
-def find_company(train: Sets, n_items: int) -> NDArray[np.float32]:
+def find_company(train: Sets, n_items: int, n_jobs: int = 1) -> NDArray[np.float32]:
     """Places of all items, near each other for two that are bought with the same others: of length 1, or zeros."""
-    return _units(company_vectors(train, n_items, N_COMPANY))
+    return _units(company_vectors(train, n_items, N_COMPANY, n_jobs))
 
 
-def company_vectors(train: Sets, n_items: int, n: int) -> Array:
+def company_vectors(train: Sets, n_items: int, n: int, n_jobs: int = 1) -> Array:
     """The leading factors of the positive pointwise mutual information of items."""
     from scipy.sparse import csr_array
-    from scipy.sparse.linalg import eigsh
+    from scipy.sparse.linalg import LinearOperator, eigsh
 
-    together = co_occurrences(train, np.ones(train.count), n_items).tocoo()
+    together = co_occurrences(train, np.ones(train.count), n_items, n_jobs).tocoo()
     apart = together.row != together.col
     row, column, counts = together.row[apart], together.col[apart], together.data[apart]
     sums = np.bincount(row, weights=counts, minlength=n_items)
@@ -262,8 +268,22 @@ def company_vectors(train: Sets, n_items: int, n: int) -> Array:
     matrix = csr_array((information[kept], (row[kept], column[kept])), shape=(n_items, n_items))
     if n_items < 3 or not kept.any():
         return np.zeros((n_items, 1))
+    ends = np.searchsorted(matrix.indptr, np.linspace(0, matrix.nnz, N_BANDS + 1)[1:-1])
+    bands = list(pairwise([0, *ends.tolist(), n_items]))
+    rows = [matrix[first:last] for first, last in bands]
+
+    def times(x: Array) -> Array:
+        product = np.empty(n_items)
+
+        def work(band: int) -> None:
+            product[slice(*bands[band])] = rows[band] @ x.ravel()
+
+        run_blocks(work, N_BANDS, n_jobs)
+        return product
+
+    operator = LinearOperator((n_items, n_items), matvec=times, dtype=np.float64)
     with blas_threads(1):  # the same on any machine with any number of cores
-        values, vectors = eigsh(matrix, k=min(n, n_items - 2), which="LA", v0=np.ones(n_items))
+        values, vectors = eigsh(operator, k=min(n, n_items - 2), which="LA", v0=np.ones(n_items))
     values[values < 1e-9 * values.max()] = 0.0  # rounding, as is what items without company have
     vectors[np.bincount(row[kept], minlength=n_items) == 0] = 0.0
     return np.asarray(vectors * np.sqrt(values), dtype=np.float64)
