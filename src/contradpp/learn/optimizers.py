@@ -14,7 +14,7 @@ from contradpp.dpp import compiled
 from contradpp.dpp.linalg import change_of, take_rows, times
 from contradpp.learn.checkpoint import kept
 from contradpp.learn.objectives import Gradient
-from contradpp.learn.state import ROWS_PER_BLOCK, State
+from contradpp.learn.state import NUMBERS_PER_BLOCK, ROWS_PER_BLOCK, State
 
 Array = NDArray[np.float64]
 BETA2 = 0.99  # of second moments
@@ -188,8 +188,9 @@ class Adam(Optimizer):
         """See `Optimizer`."""
         self.clock += rate
         self.t += 1
-        self._move_vector(state.pairs, gradient.pairs, self.pair_moments, rate * self.pair_step)
-        self._move_vector(state.log_d, gradient.log_d, self.diagonal_moments, rate * self.diagonal_step)
+        n_jobs = state.n_jobs
+        self._move_vector(state.pairs, gradient.pairs, self.pair_moments, rate * self.pair_step, n_jobs)
+        self._move_vector(state.log_d, gradient.log_d, self.diagonal_moments, rate * self.diagonal_step, n_jobs)
         rows, values, times = gradient.rows, gradient.values, np.empty(0)
         if gradient.right is not None:
             if self.dense:
@@ -237,17 +238,23 @@ class Adam(Optimizer):
             self.clock, rate * self.norm_step, rate * self.direction_step, self.norm_step, self.beta1, BETA2
         )
 
-    def _move_vector(self, values: Array, gradient: Array | None, moments: Array, size: float) -> None:
+    def _move_vector(self, values: Array, gradient: Array | None, moments: Array, size: float, n_jobs: int) -> None:
         """One step of plain Adam."""
         if gradient is None:
             return
-        first, second = moments
-        first *= self.beta1
-        first += (1 - self.beta1) * gradient
-        second *= BETA2
-        second += (1 - BETA2) * gradient**2
         scale = size / (1 - self.beta1**self.t)
-        values += scale * first / (np.sqrt(second / (1 - BETA2**self.t)) + 1e-12)
+
+        def work(block: int) -> None:
+            part = slice(block * NUMBERS_PER_BLOCK, (block + 1) * NUMBERS_PER_BLOCK)
+            first, second = moments[:, part]
+            slope = gradient[part]
+            first *= self.beta1
+            first += (1 - self.beta1) * slope
+            second *= BETA2
+            second += (1 - BETA2) * slope**2
+            values[part] += scale * first / (np.sqrt(second / (1 - BETA2**self.t)) + 1e-12)
+
+        run_blocks(work, -(-len(values) // NUMBERS_PER_BLOCK), n_jobs)
 
     def settle(self, state: State) -> None:
         """Apply the penalty that untouched rows still owe, so that V is what a dense computation would give."""

@@ -21,6 +21,7 @@ from contradpp.learn.start import NO_PARTNERS, Partners
 Array = NDArray[np.float64]
 Codes = NDArray[np.int32]
 SETS_PER_BLOCK = 64
+NUMBERS_PER_BLOCK = 2**15  # of a vector: what is made of them on the way stays in the cache of a core
 ROWS_PER_BLOCK = 512  # two such blocks of rows, old and new, stay in the cache of a core
 
 
@@ -96,10 +97,27 @@ class State:
         """The parameters as kernels take them; looked up again after every change."""
         if self._parameters is None:
             pattern = self.partners
-            skew = pattern.signs * np.exp(self.pairs)[pattern.pair]
+            skew = self._skew()
             where = (pattern.indptr, pattern.columns)
             self._parameters = compiled.terms.Parameters(self.V, self.diagonal, *where, skew)
         return self._parameters
+
+    def _skew(self) -> Array:
+        """s_ij of every entry of S."""
+        sizes, pattern = np.empty(len(self.pairs)), self.partners
+        skew = np.empty(len(pattern.pair))
+
+        def write_sizes(block: int) -> None:
+            part = slice(block * NUMBERS_PER_BLOCK, (block + 1) * NUMBERS_PER_BLOCK)
+            np.exp(self.pairs[part], out=sizes[part])
+
+        def write_skew(block: int) -> None:
+            part = slice(block * NUMBERS_PER_BLOCK, (block + 1) * NUMBERS_PER_BLOCK)
+            np.multiply(pattern.signs[part], sizes[pattern.pair[part]], out=skew[part])
+
+        for work, n in ((write_sizes, len(sizes)), (write_skew, len(skew))):
+            run_blocks(work, -(-n // NUMBERS_PER_BLOCK), self.n_jobs)
+        return skew
 
     @property
     def kernel(self) -> Kernel:
@@ -183,8 +201,7 @@ class State:
             first, last = block * size, min((block + 1) * size, sets.count)
             kernel(parameters, *before, sets.indptr, sets.indices, first, last, *after)
 
-        loaded = bool(getattr(kernel, "signatures", True))
-        run_blocks(work, -(-sets.count // size), self.n_jobs, first_alone=not loaded)
+        run_blocks(work, -(-sets.count // size), self.n_jobs, first_alone=not _loaded(kernel))
 
     @property
     def _no_room(self) -> tuple[NDArray[np.int64], Array, Array]:
@@ -207,7 +224,14 @@ class State:
         VC = times(self.V, self.dual, self.n_jobs, rows, out=self.scratch("VC", len(rows), K))
         VS = self.scratch("VS", 0 if self.symmetric else len(rows), K)
         if not self.symmetric:
-            compiled.sums.partner_sums(self.parameters, rows, VS)
+            parameters = self.parameters
+
+            def work(block: int) -> None:
+                part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+                compiled.sums.partner_sums(parameters, rows[part], VS[part])
+
+            alone = not _loaded(compiled.sums.partner_sums)
+            run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), self.n_jobs, first_alone=alone)
         return compiled.terms.Terms(VC, VS, self.trace)
 
     def log_det(self, sets: Sets) -> Array:
@@ -235,3 +259,8 @@ def kernel_of(V: Array, log_d: Array, pairs: Array, partners: Partners, *, n_job
     """The kernel of learned parameters."""
     skew = partners.matrix(pairs) if len(partners.columns) else None
     return Kernel(V, skew=skew, diagonal=np.exp(log_d) if len(log_d) else None, n_jobs=n_jobs)
+
+
+def _loaded(kernel: Any) -> bool:
+    """Whether a kernel has been compiled, or read from the cache, in this process."""
+    return bool(getattr(kernel, "signatures", True))
