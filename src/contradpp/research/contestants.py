@@ -253,8 +253,8 @@ MODELS: dict[str, Contestant] = {
     ),
 }
 ROWS = tuple(name for name, model in MODELS.items() if not model.variant)
-BEYOND_MODELS = ("popularity", "itemknn-cosine", "itemknn", "ease", "ridge", "baskets", "loglinear", "lowrank-mle",
-                 "nonsymmetric", WITHOUT_KERNEL, OURS)  # fmt: skip
+BEYOND_MODELS = ("popularity", "itemknn-cosine", "itemknn", "ease", "ridge", "baskets", "loglinear", "als", "bpr",
+                 "lowrank-mle", "nonsymmetric", WITHOUT_KERNEL, OURS)  # fmt: skip
 
 
 # -- Ingredients -----------------------------------------------------------------------------------------
