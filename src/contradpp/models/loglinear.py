@@ -22,7 +22,7 @@ DENSE_UP_TO = 2000  # items: the weights of all pairs, and the optimiser's memor
 MOST_SCORES = 2**26  # of a pass over the baskets: of more baskets a sample is taken
 SCORES_PER_BLOCK = 2**19  # or as many entries as items, whose weights are gone through for each block
 N_GROUPS = 8  # of baskets, each with a gradient of its own
-ROUNDS = 200  # of the optimiser at most; it is done after some fifteen
+ROUNDS, ENOUGH = 200, 1e-6  # of the optimiser at most, and the gain, over the log-likelihood, of the last
 LEAST_PENALTY = 1e-3  # with less, items that hardly ever met would go anywhere
 DAMPING = 0.5  # what the items of a basket say is divided by its size to this power
 
@@ -97,7 +97,7 @@ class LogLinear(Baseline):
 
         from scipy.optimize import minimize
 
-        options = {"maxiter": ROUNDS, "ftol": 1e-7}
+        options = {"maxiter": ROUNDS, "ftol": ENOUGH}
         with blas_threads(1):  # or its sums depend on the number of threads
             found = minimize(loss, np.zeros(len(units)), jac=True, method="L-BFGS-B", options=options)
         self.weights_, self.base_ = unfold(found.x * units)
