@@ -477,7 +477,7 @@ def test_another_order_of_the_vocabulary_permutes_the_answers(name):
         permuted = type(model).from_factors(model.item_factors_[order], S=skew, items=ids, diagonal=d)
     else:
         permuted = type(model).from_factors(model.item_factors_[order], items=ids)
-    near = 1e-6 if "float32" in ROWS[name].can else 1e-9
+    near = 1e-3 if "iterates" in ROWS[name].can else 1e-9
     np.testing.assert_allclose(permuted.predict_next(BASKETS), model.predict_next(BASKETS)[:, order], rtol=0, atol=near)
     if "sets" in ROWS[name].can:
         np.testing.assert_allclose(permuted.score_samples(BASKETS), model.score_samples(BASKETS), atol=1e-8)
