@@ -37,7 +37,7 @@ DPP = frozenset(
     }
 )
 ALL = NEXT | BOARD | SETS | DPP
-# Besides, "complements"; "listens": next items are judged by more than the kernel; "iterates": stops when little is left to gain.
+# Besides, "complements"; "listens": next items are judged by more than the kernel; "iterates": stops near the best.
 
 
 @cache
