@@ -308,3 +308,16 @@ def test_of_a_large_basket_some_items_are_ranked(monkeypatch):
             np.testing.assert_array_equal(report.by_basket[name][:30], values, err_msg=name)
     whole = model.score_samples(large)
     np.testing.assert_array_equal(report.by_basket["log_likelihood"][30:], whole)
+
+
+def test_the_items_of_a_model_of_the_users_may_be_a_list():
+    train = random_baskets(6, 40, 4, seed=0)
+
+    class Counts:
+        items_ = list(range(6))
+
+        def predict_next(self, baskets):
+            return np.tile(train.item_counts / train.item_counts.sum(), (len(baskets), 1))
+
+    popular = cd.evaluate(cd.baselines.Popularity().fit(train), train, min_size=2)
+    assert cd.evaluate(Counts(), train, min_size=2).mpr == pytest.approx(popular.mpr)

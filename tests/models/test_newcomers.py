@@ -253,3 +253,11 @@ def test_a_damaged_file_of_newcomers_is_refused(tmp_path):
 def test_before_fit_there_is_nothing_to_add_to(name):
     with pytest.raises(NotFittedError):
         MODELS[name]().add_items(["red"], {"red": {"world": "r"}})
+
+
+def test_a_basket_of_one_newcomer_that_is_like_nothing_is_explained():
+    shop = cd.Baskets.from_lists([[k % 20, (k + 2) % 20, (3 * k) % 20] for k in range(200)], items=range(20))
+    model = cd.ConditionalDPP(kernel(), n_jobs=1, random_state=0).fit(shop, item_features=np.eye(3)[np.arange(20) % 2])
+    model.add_items(["new"], np.zeros((1, 3)))
+    why = model.explain(["new"], 3)
+    assert why.log_probability == pytest.approx(np.log(model.predict_next(["new"])[3]))
