@@ -18,7 +18,7 @@ from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.item_features import ItemFeatures
 from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Labels, Vocabulary
-from contradpp.dpp import compiled, persist
+from contradpp.dpp import persist
 from contradpp.dpp.kernel import Array
 from contradpp.errors import ConvergenceError, DataError, ModelFileError, ParameterError
 from contradpp.learn.callbacks import Callback
@@ -44,7 +44,7 @@ from contradpp.models.questions import (
 )
 from contradpp.models.relevance import Relevance, Weights
 from contradpp.models.rows import Labour
-from contradpp.models.scores import ScoresItems
+from contradpp.models.scores import ScoresItems, of_logits
 from contradpp.models.voices import (
     DEFAULT,
     KERNEL,
@@ -423,9 +423,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
 
     def as_shares(self, scores: Array, sets: Sets) -> Array:
         """The probabilities of the logits, 0 for items in the set."""
-        scores[np.repeat(np.arange(sets.count), sets.sizes), sets.indices] = -np.inf
-        compiled.relevance.softmax(scores)
-        return scores
+        return of_logits(scores, sets)
 
     def can_grow(self, sets: Sets) -> NDArray[np.bool_]:
         """All of them: other voices speak where the kernel has nothing to say."""

@@ -16,7 +16,7 @@ from contradpp.data.sets import Sets, runs, take_sets, without_each
 from contradpp.errors import ParameterError
 from contradpp.models.neighbours import at_least
 from contradpp.models.rows import MOST_WEIGHT, Labour, Sums, indicator
-from contradpp.models.scores import Array, Baseline
+from contradpp.models.scores import Array, Baseline, of_logits
 
 DENSE_UP_TO = 2000  # items: the weights of all pairs, and the optimiser's memory of its last steps, take 0.4 GB then
 MOST_SCORES = 2**26  # of a pass over the baskets: of more baskets a sample is taken
@@ -138,11 +138,7 @@ class LogLinear(Baseline):
 
     def as_shares(self, scores: Array, sets: Sets) -> Array:
         """The probabilities."""
-        scores[np.repeat(np.arange(sets.count), sets.sizes), sets.indices] = -np.inf
-        scores -= np.maximum(scores.max(axis=1, keepdims=True), np.finfo(np.float64).min)
-        np.exp(scores, out=scores)
-        scores /= np.maximum(scores.sum(axis=1, keepdims=True), 1.0)
-        return scores
+        return of_logits(scores, sets)
 
     # -- Files ---------------------------------------------------------------------------------------
 

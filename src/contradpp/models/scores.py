@@ -36,6 +36,7 @@ from contradpp._threads import resolve_n_jobs, run_blocks
 from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.sets import Sets, runs, take_sets, without_each
 from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp import compiled
 from contradpp.dpp.rank import best_columns, without_blanks
 from contradpp.errors import DataError, NotFittedError, ParameterError
 from contradpp.models.queries import Suggests
@@ -203,6 +204,13 @@ class Baseline(ScoresItems):
     def log_probability(self, sets: Sets) -> Array | None:  # noqa: ARG002
         """log P(A) of every set, if the model knows it."""
         return None
+
+
+def of_logits(logits: Array, sets: Sets) -> Array:
+    """The probabilities of logits, 0 for items in the set; `logits` is overwritten."""
+    logits[np.repeat(np.arange(sets.count), sets.sizes), sets.indices] = -np.inf
+    compiled.relevance.softmax(logits)
+    return logits
 
 
 def _normalised(scores: Array, sets: Sets) -> Array:
