@@ -132,6 +132,16 @@ def test_numbers_that_are_too_large_are_refused():
     asked = questions()
     with pytest.raises(NumericalError, match="not finite"):
         learn_weights(asked._replace(features=asked.features * np.nan), Weights(np.zeros((3, 3)), np.eye(9)))
+    with pytest.raises(NumericalError, match="not finite"):  # their squares are
+        learn_weights(asked._replace(features=asked.features * 1e200), Weights(np.zeros((3, 3)), np.eye(9)))
+
+
+def test_a_step_too_far_is_not_taken():
+    features = np.array([[[1.0], [0.0]]], dtype=np.float32)
+    asked = Questions(features, np.array([[0.0, 95.0]], dtype=np.float32), np.ones((1, 1)))
+    flat = Weights(np.zeros((1, 1)), np.array([[1e-80]]))  # Newton's step from there is no number of 32 bits
+    assert np.isnan(log_likelihood(asked, np.array([[1e41]]))[0])
+    assert log_likelihood(asked, learn_weights(asked, flat).theta)[0] >= log_likelihood(asked, flat.theta)[0]
 
 
 def test_weights_depend_on_size_and_on_how_often_the_items_sold(shop):

@@ -183,6 +183,7 @@ def log_likelihood(questions: Questions, theta: Array, n_jobs: int = 1) -> tuple
     blocks = questions.blocks
     found: list[tuple[float, Array, Array]] = [None] * len(blocks)  # type: ignore[list-item]
 
+    @np.errstate(over="ignore", invalid="ignore")  # θ may be a step too far: then the value is no number
     def work(block: int) -> None:
         X, log_counts, Z = questions.part(blocks[block])
         W = (Z @ theta).astype(X.dtype)
