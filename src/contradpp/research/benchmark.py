@@ -40,7 +40,7 @@ from contradpp.research.experiments import PAIRS, Result
 from contradpp.research.paper import Task
 
 Array = NDArray[np.float64]
-TUNED_ON = {"full": 10**9, "quick": 30_000}  # baskets that settings are learned from before one is chosen
+TUNED_ON = {"full": 10**9, "quick": 10_000}  # baskets that settings are learned from before one is chosen
 N_TIMED, N_WARM = 40, 300  # single queries that are timed, and baskets of the first fit, which compiles
 SUGGESTIONS, HALVED_FROM = 10, 4
 
