@@ -12,6 +12,7 @@ import contradpp as cd
 from contract import BASKETS, BLACK, FAST, RED, answers, checkerboard, fitted
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, UnknownItemError
 from contradpp.learn.callbacks import Callback
+from contradpp.models.relevance import AS_LEARNED
 from contradpp.models.voices import DEFAULT, KERNEL
 
 ITEMS = RED + BLACK
@@ -397,3 +398,24 @@ def test_products_are_measured_by_the_first_questions_that_there_are():
     assert pairs.measured
     again = model.partial_fit([["a", "b"], ["c", "d"]] * 20).relevance_.weights.pairs
     np.testing.assert_array_equal(again.centre, pairs.centre)
+
+
+def test_one_basket_with_refused_items_does_not_silence_what_parts_of_the_others_say():
+    shop = cd.datasets.load("grocer", n_baskets=400, random_state=0)
+    lists = [list(basket) for basket in shop]
+    offered = [[] for _ in lists]
+    other = next(item for item in shop.items if item not in lists[0])
+    offered[0] = [*lists[0], other]
+    validation = cd.Baskets.from_lists(lists[:200], items=shop.items, offered=offered[:200])
+    model = cd.ConditionalDPP(cd.NonsymmetricDPP(4, 4, max_iter=2), n_jobs=1, random_state=0)
+    model.fit(shop.subset(range(200, 400)), validation=validation)
+    assert (model.relevance_.weights.loudness != AS_LEARNED).any()
+
+
+def test_items_that_never_sold_are_seldom_rather_than_impossible_to_a_popularity_of_the_users():
+    baskets = cd.Baskets.from_lists([*checkerboard()], items=[*ITEMS, "never sold"])
+    model = small("ridge", cd.baselines.Popularity(smoothing=0)).fit(baskets)
+    shares = model.predict_next([ITEMS[0]])
+    never = shares[model.items_.code("never sold")]
+    assert 0 < never < shares.max() <= 1
+    assert model.explain([ITEMS[0]], "never sold").log_probability == pytest.approx(np.log(never))

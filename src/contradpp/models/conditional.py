@@ -313,8 +313,9 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             questions = questions.measured(relevance.last_of_voices)
             before = relevance.before(questions.pairs, questions.spread)
         relevance.weights = learn_weights(questions, before, self._threads)
-        if not len(baskets.refused.indices):  # of which parts say nothing
-            parts = choose_parts(baskets, N_PARTS, self._seed(_PARTS))
+        free = baskets.subset(np.flatnonzero(baskets.refused.sizes == 0))  # of what was refused parts say nothing
+        if (free.sizes >= 2).any():
+            parts = choose_parts(free, N_PARTS, self._seed(_PARTS))
             both = [questions, ask_questions(relevance, parts, self._seed(), self._threads)]
             loudness = learn_loudness(both, relevance.weights, self._threads)
             relevance.weights = relevance.weights._replace(loudness=loudness)

@@ -161,9 +161,11 @@ class Relevance:
             pairs = Pairs(self.last_of_voices, np.zeros(len(self.features)), np.ones(len(self.features)))
             self.weights = self.before(pairs, np.ones(self.n_features + pairs.n_products))
         self._doubts = SUPPORT / (SUPPORT + np.asarray(self.counts, dtype=np.float64))
-        self._static = {  # log p does not depend on the basket
-            name: np.log(voice.probabilities_) for name, voice in self.voices.items() if isinstance(voice, Popularity)
-        }
+        self._static: dict[str, Array] = {}  # features that do not depend on the basket
+        for name, voice in self.voices.items():
+            if isinstance(voice, Popularity):
+                self._static[name] = voice.probabilities_[None].copy()
+                self.features[name][0].write(self._static[name], np.ones(1, dtype=np.int64), self._static[name])
 
     @property
     def n_features(self) -> int:
