@@ -40,7 +40,7 @@ from contradpp.research.experiments import PAIRS, Result
 from contradpp.research.paper import Task
 
 Array = NDArray[np.float64]
-TUNED_ON = {"full": 10**9, "quick": 10_000}  # baskets that settings are learned from before one is chosen
+TUNED_ON = {"full": 10**9, "quick": 30_000}  # baskets that settings are learned from before one is chosen
 N_TIMED, N_WARM = 40, 300  # single queries that are timed, and baskets of the first fit, which compiles
 SUGGESTIONS, HALVED_FROM = 10, 4
 
@@ -114,7 +114,8 @@ def measure(task: Task, n_jobs: int | None) -> Result:
     asked = some_of(test, task.asked, task.trial)
     profile = {"profile": profile_of(train, asked)} if task.method == "popularity" else {}
     try:
-        model, tuning = chosen(task.method, Settings(train, task.trial, n_jobs), TUNED_ON[task.settings])
+        most = min(TUNED_ON[task.settings], MODELS[task.method].tuned_on)
+        model, tuning = chosen(task.method, Settings(train, task.trial, n_jobs), most)
         _warm_up(task.method)
         cost, model = fitted(model, train)
         question = Question(model, train, asked, task.trial, resolve_n_jobs(n_jobs))

@@ -96,6 +96,7 @@ class Contestant:
     label: str
     tried: Callable[[Settings], list[Any]]
     package: str = "contradpp"
+    tuned_on: int = 10**9  # baskets that settings are learned from before one is chosen, where a fit takes minutes
     variant: bool = False  # made to tell what an ingredient brings: no row of the benchmark unless it is asked for
 
     @property
@@ -236,7 +237,7 @@ MODELS: dict[str, Contestant] = {
     "als": Contestant("implicit ALS", _als, "implicit"),
     "bpr": Contestant("implicit BPR", _bpr, "implicit"),
     "lmf": Contestant("implicit LMF", _lmf, "implicit"),
-    "item2vec": Contestant("item2vec (gensim)", _item2vec, "gensim"),
+    "item2vec": Contestant("item2vec (gensim)", _item2vec, "gensim", tuned_on=10_000),
     **{f"lowrank-{name}": Contestant(f"LowRankDPP, {name}", _lowrank(name)) for name in OBJECTIVES},
     "nonsymmetric": Contestant("NonsymmetricDPP", lambda told: [NonsymmetricDPP(**told.own)]),
     WITHOUT_KERNEL: Contestant("ConditionalDPP, no kernel", lambda told: [WithoutKernel(**told.own)]),
