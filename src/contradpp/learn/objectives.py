@@ -7,8 +7,9 @@ it; `with_normalizer` adds the second part.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,15 +148,25 @@ class ConditionalLikelihood:
         sigmas, logs = np.empty(sets.count), np.empty(len(g))
         after = (logs, g, places.G, F, B, places.diagonal, places.pairs, sigmas)
         state.over_sets(compiled.gradients.conditional_gradients, sets, (terms, slots, places.links), after)
-        gradient = places.gather(rows, slots, np.ones(sets.count))
-        products = state.scratch("products", len(rows), K)
-        compiled.sums.gather_rows(F, sets.indptr, slots, np.full(sets.count, 2.0), products)  # F is half of it, too
+        products, adjoint = (state.scratch(name, len(rows), K) for name in ("products", "adjoint"))
+        twice, sums = np.full(sets.count, 2.0), compiled.sums  # F and B are half of it, as G is
+        tasks: list[Callable[[], Any]] = [
+            lambda: places.gather(rows, slots, np.ones(sets.count)),
+            lambda: sums.gather_rows(F, sets.indptr, slots, twice, products),
+        ]
+        if not state.symmetric:
+            tasks += [
+                lambda: state.number_rows(state.partners.with_partners(rows)),
+                lambda: sums.gather_rows(B, sets.indptr, slots, twice, adjoint),
+            ]
+        gradient: Gradient
+        gradient, _, *near = state.at_once((sums.gather_rows, sums.gather_pairs, sums.number_rows), *tasks)
         right = through_square(state, rows, products, gradient.values)
         right[np.diag_indices(K)] -= 2 * sigmas.sum()
         if gradient.log_d is not None:
             gradient.log_d[:] -= sigmas.sum() * np.exp(state.log_d)
         if not state.symmetric:
-            gradient = through_partners(state, gradient, sets, slots, B)
+            gradient = through_partners(state, gradient, adjoint, *near[0])
         objective = float((g * logs)[~np.isnan(logs)].sum())  # singular sets do not count
         return replace(gradient, right=right, objective=objective)
 
@@ -208,15 +219,22 @@ def through_square(state: State, rows: NDArray[np.int32], products: Array, value
     return adjoint
 
 
-def through_partners(state: State, gradient: Gradient, sets: Sets, slots: NDArray[np.int32], B: Array) -> Gradient:
-    """The gradient with what the adjoint B of the rows of S V says: rows of partners, too, and of pairs."""
-    kernels, pattern, rows = compiled.sums, state.partners, gradient.rows
-    near, near_slots = state.number_rows(pattern.with_partners(rows))  # the batch's items are its first entries
+def through_partners(
+    state: State, gradient: Gradient, adjoint: Array, near: NDArray[np.int32], slots: NDArray[np.int32]
+) -> Gradient:
+    """The gradient with what the adjoint of the rows of S V says: rows of partners, too, and of pairs.
+
+    `near` are the rows of the batch's items and their partners, `slots` the places of both among them, in this order.
+    """
+    kernels, pattern, parameters, rows = compiled.sums, state.partners, state.parameters, gradient.rows
     pairs = np.zeros(len(state.pairs)) if gradient.pairs is None else gradient.pairs
-    adjoint, values = state.scratch("adjoint", *gradient.values.shape), np.zeros((len(near), state.V.shape[1]))
-    kernels.gather_rows(B, sets.indptr, slots, np.full(sets.count, 2.0), adjoint)  # B is half of it
-    values[near_slots[: len(rows)]] = gradient.values
-    kernels.spread_to_partners(state.parameters, pattern.pair, rows, adjoint, near_slots[len(rows) :], values, pairs)
+    values = np.zeros((len(near), state.V.shape[1]))
+    values[slots[: len(rows)]] = gradient.values
+    state.at_once(
+        (kernels.spread_to_partners, kernels.spread_to_pairs),
+        lambda: kernels.spread_to_partners(parameters, rows, adjoint, slots[len(rows) :], values),
+        lambda: kernels.spread_to_pairs(parameters, pattern.pair, rows, adjoint, pairs),
+    )
     return replace(gradient, rows=near, values=values, pairs=pairs)
 
 

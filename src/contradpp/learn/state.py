@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -202,6 +202,16 @@ class State:
             kernel(parameters, *before, sets.indptr, sets.indices, first, last, *after)
 
         run_blocks(work, -(-sets.count // size), self.n_jobs, first_alone=not _loaded(kernel))
+
+    def at_once(self, kernels: Sequence[Any], *tasks: Callable[[], Any]) -> list[Any]:
+        """What the tasks give, each on one thread; in turn as long as one of these kernels is still to be compiled."""
+        found: list[Any] = [None] * len(tasks)
+
+        def work(task: int) -> None:
+            found[task] = tasks[task]()
+
+        run_blocks(work, len(tasks), self.n_jobs if all(map(_loaded, kernels)) else 1)
+        return found
 
     @property
     def _no_room(self) -> tuple[NDArray[np.int64], Array, Array]:

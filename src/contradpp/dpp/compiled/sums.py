@@ -77,23 +77,29 @@ def partner_sums(p: Parameters, items: Codes, out: Array) -> None:
 
 
 @entry
-def spread_to_partners(
-    p: Parameters, pair: Codes, items: Codes, adjoint: Array, slots: Codes, out: Array, pairs: Array
-) -> None:
-    """What the adjoint of the rows of Y = S V says of V and of S: v_j gains s_ij Ȳ_i, and log |s_ij| s_ij Ȳ_i · v_j.
+def spread_to_partners(p: Parameters, items: Codes, adjoint: Array, slots: Codes, out: Array) -> None:
+    """What the adjoint of the rows of Y = S V says of V: v_j gains s_ij Ȳ_i.
 
     `slots` holds, partner by partner of one item after the other, the row of `out` that belongs to it.
     """
-    K = p.V.shape[1]
     at = 0
     for r in range(len(items)):
         i = items[r]
         for e in range(p.starts[i], p.starts[i + 1]):
-            j, value, row = p.partners[e], p.skew[e], slots[at]
+            value, row = p.skew[e], slots[at]
             at += 1
-            dot = 0.0
-            for c in range(K):
-                dot += adjoint[r, c] * p.V[j, c]
-            for c in range(K):
+            for c in range(adjoint.shape[1]):
                 out[row, c] += value * adjoint[r, c]
-            pairs[pair[e]] += value * dot
+
+
+@entry
+def spread_to_pairs(p: Parameters, pair: Codes, items: Codes, adjoint: Array, out: Array) -> None:
+    """What it says of S: log |s_ij| gains s_ij Ȳ_i · v_j."""
+    for r in range(len(items)):
+        i = items[r]
+        for e in range(p.starts[i], p.starts[i + 1]):
+            j = p.partners[e]
+            dot = 0.0
+            for c in range(adjoint.shape[1]):
+                dot += adjoint[r, c] * p.V[j, c]
+            out[pair[e]] += p.skew[e] * dot
