@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 
 import contradpp as cd
+from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ParameterError
-from contradpp.learn.calibrate import auc, discrimination_scale, likelihood_scale, uniform_sets
+from contradpp.learn import calibrate
+from contradpp.learn.calibrate import (
+    auc,
+    best_scale,
+    better_scale,
+    discrimination_scale,
+    likelihood_scale,
+    uniform_sets,
+)
 
 GRID = np.exp(np.linspace(-4, 4, 801))
 
@@ -51,6 +60,36 @@ def test_likelihood_scale_over_wide_spectra():
     c = likelihood_scale(np.array([1e-20, 1e-3, 1e12]), 2.0)
     scaled = c**2 * np.array([1e-20, 1e-3, 1e12])
     assert (scaled / (1 + scaled)).sum() == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("away", "most"), [(0.0, 4), (0.3, 4), (-0.4, 4), (3.0, 20), (-6.0, 20)])
+def test_a_guess_becomes_the_best_scale_by_four_values_unless_it_is_far_off(away, most):
+    weights = np.random.default_rng(0).gamma(0.3, size=2000)
+    asked = []
+
+    def log_normalizer(c: float) -> float:
+        asked.append(c)
+        return float(np.log1p(c * weights).sum())
+
+    best = likelihood_scale(weights, 10.0) ** 2
+    found = better_scale(log_normalizer, 10.0, best * np.exp(away))
+    assert len(asked) <= most
+    assert abs(np.log(found / best)) < (0.02 if most == 4 else 0.05)
+
+
+def test_the_scale_of_a_kernel_with_attraction_is_the_best_of_a_fine_search(monkeypatch):
+    rng = np.random.default_rng(0)
+    M = 60
+    S = np.triu(rng.normal(size=(M, M)) * (rng.random((M, M)) < 0.1), 1)
+    kernel = Kernel(rng.normal(size=(M, 4)), skew=S - S.T, diagonal=rng.gamma(1.0, size=M))
+    found = []
+    for most in (1000, 20):
+        monkeypatch.setattr(calibrate, "MOST_FOR_GUESS", most)
+        scaled = calibrate.at_mean_size(kernel, 7.0)
+        found.append(float(np.log(scaled.squared_norms[0] / kernel.squared_norms[0])))
+    best = np.log(best_scale(lambda c: kernel.scaled(c).log_normalizer, 7.0, within=1e-6))
+    assert found == pytest.approx([best, best], abs=0.05)
+    assert abs(found[1] - best) < 0.02  # by a guess from twenty items
 
 
 def test_auc_is_the_share_of_pairs():
