@@ -311,7 +311,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         questions, before = ask_questions(relevance, asked, self._seed(), self._threads), relevance.weights
         if not before.pairs.measured:
             questions = questions.measured(relevance.last_of_voices)
-            before = relevance.before(questions.pairs, questions.spread)
+            before = relevance.before(questions.pairs, questions.spread(self._threads))
         relevance.weights = learn_weights(questions, before, self._threads)
         free = baskets.subset(np.flatnonzero(baskets.refused.sizes == 0))  # of what was refused parts say nothing
         if (free.sizes >= 2).any():

@@ -284,14 +284,14 @@ def learn_judgement(
     all_new = Newcomers(Judgement(), len(counts), everyone, np.zeros(len(counts)), np.ones(len(counts)), alike,
                         learn_sales(matrix, counts).log_shares, counts / max(counts.sum(), 1.0), matrix)  # fmt: skip
     signs, log_totals = ask_signs(relevance, sets, questions.codes, all_new, n_jobs)
-    warm = questions.logits(relevance.theta(questions.given)) - log_totals[:, None]
+    warm = questions.logits(relevance.theta(questions.given), n_jobs) - log_totals[:, None]
     mock = stream(seed, _MOCK).random(len(counts)) < 0.5
     judged = mock[questions.codes]
     offset = np.where(judged, 0.0, warm) + questions.log_counts
     by_size = questions.given[:, :2]
     asked = Questions(signs * judged[..., None], offset.astype(np.float32), by_size, questions.codes)
-    precision = np.diag(np.tile(np.square(asked.spread), 2)) * PRIOR
-    found = learn_weights(asked, Weights(START, precision)).theta
+    precision = np.diag(np.tile(np.square(asked.spread(n_jobs)), 2)) * PRIOR
+    found = learn_weights(asked, Weights(START, precision), n_jobs).theta
     cold = np.einsum("ncf,nf->nc", signs, by_size @ found)
     rank = _mean_rank(cold, questions.log_counts, judged)
     steady, fade = _learn_steadying(signs[..., list(STEADY)], warm, questions, counts)
@@ -355,7 +355,7 @@ def _learn_steadying(
         return Questions(signs[rows] * steadied[..., None], offset[rows], questions.given[rows, :2])
 
     def learned(part: Questions) -> Array:
-        precision = np.diag(np.tile(np.square(part.spread), 2)) * PRIOR
+        precision = np.diag(np.tile(np.square(part.spread()), 2)) * PRIOR
         return learn_weights(part, Weights(nothing.theta, precision)).theta
 
     def gains(fade: float) -> Array:

@@ -7,8 +7,8 @@ concave. τ and ρ do so for parts of baskets as well, θ and φ being what they
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from contradpp.models.relevance import (
     Relevance,
     Weights,
 )
+
+T = TypeVar("T")
 
 N_QUESTIONS, N_PARTS = 8000, 4000  # held-out items from which θ and φ are learned, and τ and ρ besides
 N_BEST, N_RANDOM = 60, 240  # competitors of each: the best of every voice, and a sample that stands for the rest
@@ -57,25 +59,41 @@ class Questions(NamedTuple):
         X = self.features[rows]
         return self.pairs.appended(X), self.log_counts[rows], self.given[rows]
 
-    def logits(self, weights: Array) -> Array:
-        """Of every question and competitor, where there is one (N, C), for weights of every question (N, F + P)."""
-        found = np.empty(self.log_counts.shape)
-        for rows in self.blocks:
-            found[rows] = np.matmul(self.part(rows)[0], weights[rows, :, None])[..., 0]
+    def each_block(self, work: Callable[[slice], T], n_jobs: int) -> list[T]:
+        """What is found of every block of questions, on threads."""
+        blocks = self.blocks
+        found: list[T] = [None] * len(blocks)  # type: ignore[list-item]
+
+        def at(block: int) -> None:
+            found[block] = work(blocks[block])
+
+        with blas_threads(1):
+            run_blocks(at, len(blocks), n_jobs)
         return found
 
-    @property
-    def spread(self) -> Array:
+    def times(self, weights: Array, n_jobs: int = 1) -> Array:
+        """Features and products times the weights of every question (N, F + P, n), where there is a competitor."""
+        parts = self.each_block(lambda rows: np.matmul(self.part(rows)[0], weights[rows]), n_jobs)
+        return np.concatenate(parts)
+
+    def logits(self, weights: Array, n_jobs: int = 1) -> Array:
+        """Of every question and competitor, where there is one (N, C), for weights of every question (N, F + P)."""
+        logits: Array = self.times(weights[..., None], n_jobs)[..., 0]
+        return logits
+
+    def spread(self, n_jobs: int = 1) -> Array:
         """The standard deviation of every feature and product within a question, on average, 1 where there is none."""
-        total = 0.0
-        for rows in self.blocks:
+
+        def squares(rows: slice) -> Array:
             X, log_counts, _ = self.part(rows)
             real = np.isfinite(log_counts)[..., None]
             count = np.maximum(real.sum(axis=1), 1)
             features = np.where(real, X, 0.0).astype(np.float64)
             mean = features.sum(axis=1) / count
-            total += (np.square(np.where(real, features - mean[:, None], 0.0)).sum(axis=1) / count).sum(axis=0)
-        spread = np.sqrt(total / len(self.features))
+            found: Array = (np.square(np.where(real, features - mean[:, None], 0.0)).sum(axis=1) / count).sum(axis=0)
+            return found
+
+        spread = np.sqrt(sum(self.each_block(squares, n_jobs)) / len(self.features))
         return np.where(spread > 0, spread, 1.0)
 
     def measured(self, columns: Entries) -> Questions:
@@ -180,12 +198,10 @@ def log_likelihood(questions: Questions, theta: Array, n_jobs: int = 1) -> tuple
 
     F counts products, too.
     """
-    blocks = questions.blocks
-    found: list[tuple[float, Array, Array]] = [None] * len(blocks)  # type: ignore[list-item]
 
     @np.errstate(over="ignore", invalid="ignore")  # θ may be a step too far: then the value is no number
-    def work(block: int) -> None:
-        X, log_counts, Z = questions.part(blocks[block])
+    def work(rows: slice) -> tuple[float, Array, Array]:
+        X, log_counts, Z = questions.part(rows)
         W = (Z @ theta).astype(X.dtype)
         logits = np.matmul(X, W[:, :, None])[..., 0] + log_counts
         logits -= logits.max(axis=1, keepdims=True)
@@ -197,10 +213,9 @@ def log_likelihood(questions: Questions, theta: Array, n_jobs: int = 1) -> tuple
         rise = (X[:, 0] - mean).astype(np.float64)
         second = np.matmul((X * P[..., None]).transpose(0, 2, 1), X) - mean[:, :, None] * mean[:, None, :]
         second = second.astype(np.float64)
-        found[block] = value, Z.T @ rise, np.block([[np.tensordot(a * b, second, axes=1) for b in Z.T] for a in Z.T])
+        return value, Z.T @ rise, np.block([[np.tensordot(a * b, second, axes=1) for b in Z.T] for a in Z.T])
 
-    with blas_threads(1):
-        run_blocks(work, len(blocks), n_jobs)
+    found = questions.each_block(work, n_jobs)
     value, gradient, curvature = (sum(parts) for parts in zip(*found, strict=True))
     return value, gradient, curvature
 
@@ -247,17 +262,16 @@ def learn_weights(questions: Questions, before: Weights, n_jobs: int = 1) -> Wei
 
 def learn_loudness(asked: Sequence[Questions], weights: Weights, n_jobs: int = 1) -> Array:
     """The τ and ρ that questions of whole baskets and of parts favour, around those so far; θ and φ stay."""
-    features = np.concatenate([_parts_of_logits(questions, weights) for questions in asked])
+    features = np.concatenate([_parts_of_logits(questions, weights, n_jobs) for questions in asked])
     log_counts, given = (np.concatenate([one[k] for one in asked]) for k in (1, 2))
     sums = Questions(np.where(np.isfinite(log_counts)[..., None], features, 0.0), log_counts, given)
-    precision = np.diag(np.tile(np.square(sums.spread), CIRCUMSTANCES)) * LOUDNESS_PRIOR
+    precision = np.diag(np.tile(np.square(sums.spread(n_jobs)), CIRCUMSTANCES)) * LOUDNESS_PRIOR
     return learn_weights(sums, Weights(weights.loudness, precision), n_jobs).theta
 
 
-def _parts_of_logits(questions: Questions, weights: Weights) -> NDArray[np.float32]:
+def _parts_of_logits(questions: Questions, weights: Weights, n_jobs: int) -> NDArray[np.float32]:
     """What features add up to, and what products do (N, C, 2)."""
-    alone = questions.given @ weights.theta
-    both = alone.copy()
-    alone[:, questions.features.shape[2] :] = 0.0
-    both[:, : questions.features.shape[2]] = 0.0
-    return np.stack([questions.logits(alone), questions.logits(both)], axis=-1).astype(np.float32)
+    theta, F = questions.given @ weights.theta, questions.features.shape[2]
+    either = np.zeros((*theta.shape, 2))
+    either[:, :F, 0], either[:, F:, 1] = theta[:, :F], theta[:, F:]
+    return questions.times(either, n_jobs).astype(np.float32)
