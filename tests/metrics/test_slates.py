@@ -129,6 +129,19 @@ def test_likelihood_of_the_hidden_half():
     assert math.isnan(other.log_likelihood)
 
 
+def test_baskets_that_are_impossible_under_the_model_are_skipped():
+    """Two items with the same factors are never in one set; others can be answered all the same."""
+    V = np.random.default_rng(0).normal(size=(8, 6))
+    V[1] = V[0]
+    model = cd.LowRankDPP.from_factors(V, items=list("abcdefgh"))
+    halves = hide([["a", "b", "c"], ["c", "d", "e"]] * 20, 0.67, min_size=2, random_state=0)
+    both = [{"a", "b"} <= set(basket) for basket in halves.given]
+    assert any(both)
+    report = cd.evaluate_slates(model, [["a", "b", "c"], ["c", "d", "e"]] * 20, k=2, given=0.67, min_size=2)
+    np.testing.assert_array_equal(np.isnan(report.by_basket["recall"]), both)
+    assert report.n_skipped == sum(both)
+
+
 def test_baskets_as_large_as_the_rank_are_skipped_and_unknown_items_are_missed():
     model = cd.LowRankDPP.from_factors(np.eye(6)[:, :4], items=list("abcdef"))
     report = cd.evaluate_slates(model, [list("abcd"), [*"abcdef", "x", "y"]], 2)

@@ -14,7 +14,7 @@ from contradpp._random import RandomState, root_seed
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.halves import Halves, hide
-from contradpp.data.sets import Sets
+from contradpp.data.sets import Sets, take_sets
 from contradpp.data.vocabulary import Vocabulary, as_vocabulary
 from contradpp.dpp import persist, slate_law, whole
 from contradpp.dpp import slates as slates_
@@ -392,8 +392,11 @@ class BaseDPP(Suggests):
         return self
 
     def can_grow(self, sets: Sets) -> NDArray[np.bool_]:
-        """Which sets the model can add an item to: those with fewer items than the kernel has rank."""
-        return sets.sizes < self.kernel_.rank
+        """Which sets the model can add an item to: those that it holds possible, with fewer items than its rank."""
+        found: NDArray[np.bool_] = sets.sizes < self.kernel_.rank
+        some = np.flatnonzero(found)
+        found[some] = np.isfinite(self.kernel_.log_det(take_sets(sets, some)))
+        return found
 
     def _take_likeness(self, likeness: Likeness | None) -> None:
         self._likeness = None if likeness is None else likeness.enlarged(len(self.items_))
