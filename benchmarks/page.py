@@ -16,6 +16,7 @@ from typing import Any
 
 from contradpp.research import pages, paper, standings
 from contradpp.research.contestants import GROUPS
+from contradpp.research.reproduce import DPI
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,9 +24,11 @@ ROOT = Path(__file__).parents[1]
 def publish(folder: Path) -> None:
     """Write the numbers, the figures and the blocks of the pages."""
     if (folder / "benchmark.json").is_file():
-        put(pages.blocks(with_new_columns(folder, "benchmark.json")))
-        for figure in (folder / "figures").glob("benchmark-*.png"):
-            shutil.copy(figure, ROOT / "docs" / "figures" / figure.name)
+        summary = with_new_columns(folder, "benchmark.json")
+        put(pages.blocks(summary))
+        chapter = pages.chapter_of(summary)
+        for plot in chapter.plots:  # of all columns, whichever run they are from
+            plot.draw().savefig(ROOT / "docs" / "figures" / f"{chapter.slug}-{plot.name}.png", dpi=DPI)
     if (folder / "beyond.json").is_file():
         put(pages.beyond_blocks(with_new_columns(folder, "beyond.json")))
     if (folder / "ingredients.json").is_file():
