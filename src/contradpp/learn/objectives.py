@@ -148,7 +148,8 @@ class ConditionalLikelihood:
         sigmas, logs = np.empty(sets.count), np.empty(len(g))
         after = (logs, g, places.G, F, B, places.diagonal, places.pairs, sigmas)
         state.over_sets(compiled.gradients.conditional_gradients, sets, (terms, slots, places.links), after)
-        products, adjoint = (state.scratch(name, len(rows), K) for name in ("products", "adjoint"))
+        products = state.scratch("products", len(rows), K)
+        adjoint = state.scratch("adjoint", 0 if state.symmetric else len(rows), K)
         twice, sums = np.full(sets.count, 2.0), compiled.sums  # F and B are half of it, as G is
         tasks: list[Callable[[], Any]] = [
             lambda: places.gather(rows, slots, np.ones(sets.count)),
