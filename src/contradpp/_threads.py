@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from contradpp.errors import ParameterError
+
+T = TypeVar("T")
 
 
 def resolve_n_jobs(n_jobs: int | None) -> int:
@@ -101,6 +103,17 @@ def run_blocks(work: Callable[[int], None], n_blocks: int, n_jobs: int, *, first
             helper.exception()  # waits
     for helper in begun:
         helper.result()
+
+
+def results_of_blocks(work: Callable[[int], T], n_blocks: int, n_jobs: int) -> list[T]:
+    """What `work(block)` gives for every block, in their order; as `run_blocks`."""
+    found: list[T] = [None] * n_blocks  # type: ignore[list-item]
+
+    def keep(block: int) -> None:
+        found[block] = work(block)
+
+    run_blocks(keep, n_blocks, n_jobs)
+    return found
 
 
 class Scratch(threading.local):

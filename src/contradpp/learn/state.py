@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._threads import Scratch, run_blocks
+from contradpp._threads import Scratch, results_of_blocks, run_blocks
 from contradpp.data.sets import Sets
 from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
@@ -205,13 +205,8 @@ class State:
 
     def at_once(self, kernels: Sequence[Any], *tasks: Callable[[], Any]) -> list[Any]:
         """What the tasks give, each on one thread; in turn as long as one of these kernels is still to be compiled."""
-        found: list[Any] = [None] * len(tasks)
-
-        def work(task: int) -> None:
-            found[task] = tasks[task]()
-
-        run_blocks(work, len(tasks), self.n_jobs if all(map(_loaded, kernels)) else 1)
-        return found
+        n_jobs = self.n_jobs if all(map(_loaded, kernels)) else 1
+        return results_of_blocks(lambda task: tasks[task](), len(tasks), n_jobs)
 
     @property
     def _no_room(self) -> tuple[NDArray[np.int64], Array, Array]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
-from contradpp._threads import blas_threads, resolve_n_jobs, run_blocks
+from contradpp._threads import blas_threads, resolve_n_jobs, results_of_blocks
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, runs, take_sets, without_each
 from contradpp.errors import ParameterError
@@ -164,13 +164,12 @@ def damped(sizes: NDArray[np.integer]) -> Array:
 def log_likelihood(sets: Sets, W: Array, b: Array, n_jobs: int = 1) -> Answer:
     """Σ log P(i | A∖i) over all entries i of sets A of two items and more, in float32 but for its sums over blocks."""
     groups = np.linspace(0, sets.count, N_GROUPS + 1).astype(int)
-    found: list[Answer] = [None] * N_GROUPS  # type: ignore[list-item]
     weights, base = W.astype(np.float32), b.astype(np.float32)
 
-    def work(group: int) -> None:
-        found[group] = _pass(take_sets(sets, np.arange(groups[group], groups[group + 1])), weights, base)
+    def work(group: int) -> Answer:
+        return _pass(take_sets(sets, np.arange(groups[group], groups[group + 1])), weights, base)
 
-    run_blocks(work, N_GROUPS, n_jobs)
+    found = results_of_blocks(work, N_GROUPS, n_jobs)
     value, by_pair, by_item = (sum(parts) for parts in zip(*found, strict=True))
     return Answer(value, by_pair, by_item)
 

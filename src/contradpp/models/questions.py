@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
-from contradpp._threads import blas_threads, run_blocks
+from contradpp._threads import T, blas_threads, results_of_blocks, run_blocks
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import pointers, runs, take_sets
 from contradpp.dpp.rank import top_n
@@ -29,8 +29,6 @@ from contradpp.models.relevance import (
     Relevance,
     Weights,
 )
-
-T = TypeVar("T")
 
 N_QUESTIONS, N_PARTS = 8000, 4000  # held-out items from which θ and φ are learned, and τ and ρ besides
 N_BEST, N_RANDOM = 60, 240  # competitors of each: the best of every voice, and a sample that stands for the rest
@@ -62,14 +60,8 @@ class Questions(NamedTuple):
     def each_block(self, work: Callable[[slice], T], n_jobs: int) -> list[T]:
         """What is found of every block of questions, on threads."""
         blocks = self.blocks
-        found: list[T] = [None] * len(blocks)  # type: ignore[list-item]
-
-        def at(block: int) -> None:
-            found[block] = work(blocks[block])
-
         with blas_threads(1):
-            run_blocks(at, len(blocks), n_jobs)
-        return found
+            return results_of_blocks(lambda block: work(blocks[block]), len(blocks), n_jobs)
 
     def times(self, weights: Array, n_jobs: int = 1) -> Array:
         """Features and products times the weights of every question (N, F + P, n), where there is a competitor."""
