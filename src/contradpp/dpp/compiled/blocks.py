@@ -10,10 +10,13 @@ remainder that runs one by one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.dpp.compiled.decorators import helper
+from contradpp.dpp.compiled.tiles import tile
 from contradpp.dpp.factor import SINGULAR
 
 Array = NDArray[np.float64]
@@ -21,8 +24,11 @@ Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
 Block = tuple[float, float, float, float, float, float, float, float, float, float]
 PANEL = 4  # pivots that `invert` takes at a time; its matrix has room for a multiple of it
-REST = 4  # the row of the workspace of `invert` that holds the smallest pivots
-WORK = 5  # rows of that workspace
+# The rows of the workspace of `invert`: four of R, then
+SWEPT = 4  # these times −B⁻¹
+BLOCK = 8  # −B⁻¹
+REST = 12  # the smallest pivots
+WORK = 13
 
 
 @helper
@@ -109,6 +115,24 @@ def products(X: Array, Y: Array, k: int, out: Array) -> None:
             out[a, b] = s
 
 
+def rows_of_product(rows: int) -> Callable[..., None]:
+    """A helper for some rows of a product, see `multiply`."""
+    whole, edge = tile(rows, 2), tile(rows, 1, "edge")
+
+    @helper
+    def multiply_rows(C: Array, a: int, k: int, Y: Array, n: int, out: Array, row: int) -> None:
+        for c in range(0, n - 7, 8):
+            whole(C, a, k, Y, c, n, out, row)
+        for c in range(n - n % 8, n, 4):
+            edge(C, a, k, Y, c, n, out, row)
+
+    return multiply_rows
+
+
+one_row, two_rows, three_rows, four_rows = map(rows_of_product, (1, 2, 3, 4))
+add_narrow, add_wide = (tile(4, vectors, "add") for vectors in (1, 2))
+
+
 @helper
 def invert_block(R: Array, p: int, least: Array) -> tuple[float, Block]:
     """det and inverse (b00, b10, b11, b20, ...) of the 4×4 block of R at p, by L D Lᵀ; det 0 if it is singular.
@@ -161,31 +185,34 @@ def invert(R: Array, k: int, tolerance: float, work: Array, whole: bool) -> floa
         work[REST, a] = tolerance * R[a, a]
     log_det, product = 0.0, 1.0
     for p in range(0, room, PANEL):
-        det, (b00, b10, b11, b20, b21, b22, b30, b31, b32, b33) = invert_block(R, p, work)
+        det, block = invert_block(R, p, work)
         if det == 0.0:
             return -np.inf
         log_det, product = times_det(log_det, product, det)
+        b00, b10, b11, b20, b21, b22, b30, b31, b32, b33 = block
+        work[BLOCK, 0], work[BLOCK, 1], work[BLOCK, 2], work[BLOCK, 3] = -b00, -b10, -b20, -b30
+        work[BLOCK + 1, 0], work[BLOCK + 1, 1], work[BLOCK + 1, 2], work[BLOCK + 1, 3] = -b10, -b11, -b21, -b31
+        work[BLOCK + 2, 0], work[BLOCK + 2, 1], work[BLOCK + 2, 2], work[BLOCK + 2, 3] = -b20, -b21, -b22, -b32
+        work[BLOCK + 3, 0], work[BLOCK + 3, 1], work[BLOCK + 3, 2], work[BLOCK + 3, 3] = -b30, -b31, -b32, -b33
         for b in range(p):
             work[0, b], work[1, b], work[2, b], work[3, b] = R[p, b], R[p + 1, b], R[p + 2, b], R[p + 3, b]
         for b in range(p, p + 4):
             work[0, b], work[1, b], work[2, b], work[3, b] = 0.0, 0.0, 0.0, 0.0
-        for b in range(p + 4, k):
+        for b in range(p + 4, room):
             work[0, b], work[1, b], work[2, b], work[3, b] = R[b, p], R[b, p + 1], R[b, p + 2], R[b, p + 3]
-        for a in range(0 if whole else p + 4, k):
-            u0, u1, u2, u3 = work[0, a], work[1, a], work[2, a], work[3, a]
-            f0 = u0 * b00 + u1 * b10 + u2 * b20 + u3 * b30
-            f1 = u0 * b10 + u1 * b11 + u2 * b21 + u3 * b31
-            f2 = u0 * b20 + u1 * b21 + u2 * b22 + u3 * b32
-            f3 = u0 * b30 + u1 * b31 + u2 * b32 + u3 * b33
-            for b in range(a + 1):
-                R[a, b] -= f0 * work[0, b] + f1 * work[1, b] + f2 * work[2, b] + f3 * work[3, b]
-            if a < p:
-                R[p, a], R[p + 1, a], R[p + 2, a], R[p + 3, a] = f0, f1, f2, f3
-            elif a >= p + 4:
-                R[a, p], R[a, p + 1], R[a, p + 2], R[a, p + 3] = f0, f1, f2, f3
-        R[p, p], R[p + 1, p], R[p + 1, p + 1] = -b00, -b10, -b11
-        R[p + 2, p], R[p + 2, p + 1], R[p + 2, p + 2] = -b20, -b21, -b22
-        R[p + 3, p], R[p + 3, p + 1], R[p + 3, p + 2], R[p + 3, p + 3] = -b30, -b31, -b32, -b33
+        four_rows(work, BLOCK, PANEL, work, room, work, SWEPT)  # −B⁻¹ U
+        for a in range(0 if whole else p + 4, room, 4):
+            for c in range(0, a, 8):
+                add_wide(work, a, PANEL, work, c, SWEPT, R, a)
+            if a % 8 == 0:
+                add_narrow(work, a, PANEL, work, a, SWEPT, R, a)
+        for i in range(PANEL):
+            for b in range(p):
+                R[p + i, b] = -work[SWEPT + i, b]
+            for b in range(i + 1):
+                R[p + i, p + b] = work[BLOCK + i, b]
+            for a in range(p + 4, room):
+                R[a, p + i] = -work[SWEPT + i, a]
     if not whole:
         return float(log_det + np.log(product))
     regular = True
@@ -302,43 +329,13 @@ def times_det(log_det: float, product: float, det: float) -> tuple[float, float]
 
 @helper
 def multiply(C: Array, k: int, Y: Array, n: int, out: Array, start: int) -> None:
-    """out[start + a] = Σ_b C[a, b] Y[b] for a, b < k, over the first n columns."""
-    for a in range(k):
-        row = start + a
-        b = 0
-        if k >= 4:
-            r0, r1, r2, r3 = C[a, 0], C[a, 1], C[a, 2], C[a, 3]
-            if k >= 8:
-                r4, r5, r6, r7 = C[a, 4], C[a, 5], C[a, 6], C[a, 7]
-                for c in range(n):
-                    low = r0 * Y[0, c] + r1 * Y[1, c] + r2 * Y[2, c] + r3 * Y[3, c]
-                    out[row, c] = low + (r4 * Y[4, c] + r5 * Y[5, c] + r6 * Y[6, c] + r7 * Y[7, c])
-                b = 8
-            else:
-                for c in range(n):
-                    out[row, c] = r0 * Y[0, c] + r1 * Y[1, c] + r2 * Y[2, c] + r3 * Y[3, c]
-                b = 4
-        else:
-            for c in range(n):
-                out[row, c] = 0.0
-        while b + 8 <= k:
-            r0, r1, r2, r3 = C[a, b], C[a, b + 1], C[a, b + 2], C[a, b + 3]
-            r4, r5, r6, r7 = C[a, b + 4], C[a, b + 5], C[a, b + 6], C[a, b + 7]
-            for c in range(n):
-                low = r0 * Y[b, c] + r1 * Y[b + 1, c] + r2 * Y[b + 2, c] + r3 * Y[b + 3, c]
-                out[row, c] += low + (r4 * Y[b + 4, c] + r5 * Y[b + 5, c] + r6 * Y[b + 6, c] + r7 * Y[b + 7, c])
-            b += 8
-        if b + 4 <= k:
-            r0, r1, r2, r3 = C[a, b], C[a, b + 1], C[a, b + 2], C[a, b + 3]
-            for c in range(n):
-                out[row, c] += r0 * Y[b, c] + r1 * Y[b + 1, c] + r2 * Y[b + 2, c] + r3 * Y[b + 3, c]
-            b += 4
-        if b + 2 <= k:
-            r0, r1 = C[a, b], C[a, b + 1]
-            for c in range(n):
-                out[row, c] += r0 * Y[b, c] + r1 * Y[b + 1, c]
-            b += 2
-        if b < k:
-            r0 = C[a, b]
-            for c in range(n):
-                out[row, c] += r0 * Y[b, c]
+    """out[start + a] = Σ_b C[a, b] Y[b] for a, b < k, over the first n columns; Y has columns for whole vectors."""
+    whole = k - k % 4
+    for a in range(0, whole, 4):
+        four_rows(C, a, k, Y, n, out, start + a)
+    if k == whole + 1:
+        one_row(C, whole, k, Y, n, out, start + whole)
+    elif k == whole + 2:
+        two_rows(C, whole, k, Y, n, out, start + whole)
+    elif k == whole + 3:
+        three_rows(C, whole, k, Y, n, out, start + whole)
