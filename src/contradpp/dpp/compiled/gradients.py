@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import largest_set, multiply, products
+from contradpp.dpp.compiled.blocks import multiply, products
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.compiled.terms import (
     Parameters,
@@ -64,19 +64,17 @@ def log_det_gradients(
     gradient by log |s|. A singular set, as any that is larger than the rank, gets log det = −inf and zeros. If G has
     no rows, there is no gradient.
     """
-    largest = largest_set(indptr, first, last)
-    room = room_for(largest, p, False)
+    room = room_for(p, indptr, indices, first, last, False)
     V, X, W, work = p.V, room.X, room.W, room.work
     symmetric, plain = len(p.partners) == 0, len(p.partners) == 0 and len(p.d) == 0
     K, wanted = V.shape[1], len(G) > 0
-    most = K if plain else largest
+    most = K if plain else len(X)
     for s in range(first, last):
         start = indptr[s]
         k = indptr[s + 1] - start
         load_rows(V, indices, start, k, X)
         products(X, X, k, W)
-        if not plain:
-            add_rest(p, indices, start, k, room)
+        inner = 0 if plain else add_rest(p, indices, start, k, room)
         log_dets[s] = invert_set(W, k, most, symmetric, work, wanted)
         if not wanted:
             continue
@@ -85,31 +83,28 @@ def log_det_gradients(
             clear_shares(start, k, links, diagonal, pairs)
             continue
         if not plain:
-            log_det_shares(p, indices, start, k, room, links, diagonal, pairs)
+            log_det_shares(p, indices, start, k, room, inner, links, diagonal, pairs)
         multiply(W, k, X, K, G, start)
 
 
 @helper
 def log_det_shares(
-    p: Parameters, indices: Codes, start: int, k: int, room: Room, links: Pointers, diagonal: Array, pairs: Array
-) -> None:
+    p: Parameters, indices: Codes, start: int, k: int, room: Room, inner: int, links: Pointers, diagonal: Array,
+    pairs: Array,
+) -> None:  # fmt: skip
     """The gradient of log det L_A by d and log |s|; then W becomes ½ (W + Wᵀ)."""
-    W, place = room.W, room.place
+    W = room.W
     if len(p.d):
         for a in range(k):
             diagonal[start + a] = W[a, a]
     if len(p.partners) == 0:
         return
+    for at in range(links[start], links[start + k]):
+        pairs[at] = 0.0
+    for n in range(inner):
+        at, a, b = links[start] + room.inner[n, 0], room.inner[n, 1], room.inner[n, 2]
+        pairs[at] = p.skew[p.starts[indices[start + a]] + at - links[start + a]] * W[b, a]
     for a in range(k):
-        place[indices[start + a]] = a
-    for a in range(k):
-        i, at = indices[start + a], links[start + a]
-        for e in range(p.starts[i], p.starts[i + 1]):
-            b = place[p.partners[e]]
-            pairs[at] = p.skew[e] * W[b, a] if b >= 0 else 0.0
-            at += 1
-    for a in range(k):
-        place[indices[start + a]] = -1
         for b in range(a):
             half = 0.5 * (W[a, b] + W[b, a])
             W[a, b], W[b, a] = half, half
@@ -130,14 +125,13 @@ def conditional_gradients(
     adjoint of Y_A, in B. The trace gives every item −σ by its d and −2σ v. `pairs` gets ∂/∂ log |s| but for the part of
     Y. Singular sets have NaN, and contribute nothing. If G has no rows, there is no gradient.
     """
-    largest = largest_set(indptr, first, last)
-    room = room_for(largest, p, True)
+    room, reached = room_for(p, indptr, indices, first, last, True), 0  # how many entries of S have been linked
     V, VC, VS, trace = p.V, terms.VC, terms.VS, terms.trace
     X, XC, Y, W, T, WT, P, S = room.X, room.XC, room.Y, room.W, room.T, room.WT, room.P, room.S
     Z, R, H, more, q, x, work = room.Z, room.R, room.H, room.more, room.q, room.x, room.work
     symmetric, plain = len(p.partners) == 0, len(p.partners) == 0 and len(p.d) == 0
     K = V.shape[1]
-    most = K if plain else largest
+    most = K if plain else len(X)
     lefts, rights, grams = (X, X, Y, X), (X, XC, X, Y), (W, T, WT, P)
     adjoint, factors, rows = (R, T, WT, WT), (X, X, X, Y), (G, F, B, more)
     for s in range(first, last):
@@ -149,9 +143,10 @@ def conditional_gradients(
             load_rows(VS, slots, start, k, Y)
         for n in range(2 if symmetric else 4):
             products(lefts[n], rights[n], k, grams[n])
+        base, inner = reached, 0
         if not plain:
-            add_rest(p, indices, start, k, room)
-            add_rest_of_square(p, indices, start, k, room)
+            inner = add_rest(p, indices, start, k, room)
+            reached = add_rest_of_square(p, indices, start, k, room, base)
         usable = invert_set(W, k, most, symmetric, work, True) > -np.inf
         usable = usable and conditional_terms(trace, k, symmetric, W, T, WT, P, S)
         for a in range(k):
@@ -167,7 +162,7 @@ def conditional_gradients(
             continue
         sigmas[s] = adjoints(start, k, symmetric, g, W, T, WT, P, Z, R, H, S, q, x)
         if not plain:
-            conditional_shares(p, indices, start, k, room, links, diagonal, pairs)
+            conditional_shares(p, indices, start, k, room, base, inner, links, diagonal, pairs)
         for n in range(2 if symmetric else 4):
             multiply(adjoint[n], k, factors[n], K, rows[n], start if n < 3 else 0)
         if not symmetric:
@@ -211,8 +206,9 @@ def adjoints(
 
 @helper
 def conditional_shares(
-    p: Parameters, indices: Codes, start: int, k: int, room: Room, links: Pointers, diagonal: Array, pairs: Array
-) -> None:
+    p: Parameters, indices: Codes, start: int, k: int, room: Room, base: int, inner: int, links: Pointers,
+    diagonal: Array, pairs: Array,
+) -> None:  # fmt: skip
     """The gradient by d and log |s|; then R and T become ½ (L̄ + L̄ᵀ) and ½ H, and WT becomes ½ E."""
     T, WT, P, R, H = room.T, room.WT, room.P, room.R, room.H
     if len(p.d):
@@ -222,7 +218,7 @@ def conditional_shares(
     for a in range(k):
         for b in range(k):
             H[a, b] = T[a, b] + T[b, a]
-    pair_shares(p, indices, start, k, room, links, pairs)
+    pair_shares(start, k, room, base, inner, links, pairs)
     for a in range(k):
         for b in range(k):
             WT[a, b] = 0.5 * (T[a, b] - T[b, a])
@@ -256,25 +252,30 @@ def diagonal_shares(p: Parameters, indices: Codes, start: int, k: int, room: Roo
 
 
 @helper
-def pair_shares(p: Parameters, indices: Codes, start: int, k: int, room: Room, links: Pointers, pairs: Array) -> None:
-    """pairs = s_aj ∂/∂s_aj for the partners j of every entry a: L̄_aj where j is in the set, less (H S_A)_aj."""
-    place, dense = room.place, room.dense
-    for a in range(k):
-        place[indices[start + a]] = a
-    for a in range(k):
-        i, at = indices[start + a], links[start + a]
-        for b in range(k):
-            j = indices[start + b]
-            h = room.H[a, b]
-            for e in range(p.starts[j], p.starts[j + 1]):
-                dense[p.partners[e]] += h * p.skew[e]
-        for e in range(p.starts[i], p.starts[i + 1]):
-            b = place[p.partners[e]]
-            pairs[at] = p.skew[e] * ((room.R[b, a] if b >= 0 else 0.0) - dense[p.partners[e]])
-            at += 1
-        for b in range(k):
-            j = indices[start + b]
-            for e in range(p.starts[j], p.starts[j + 1]):
-                dense[p.partners[e]] = 0.0
-    for a in range(k):
-        place[indices[start + a]] = -1
+def pair_shares(start: int, k: int, room: Room, base: int, inner: int, links: Pointers, pairs: Array) -> None:
+    """pairs = s_aj ∂/∂s_aj for the partners j of every entry a: L̄_aj where j is in the set, less (H S_A)_aj.
+
+    Of the items with the same partner each adds to those before it in the list, and they to it.
+    """
+    before, owner, value, total, H = room.before, room.owner, room.value, room.total, room.H
+    first, n = links[start], links[start + k] - links[start]
+    for e in range(n):
+        total[e] = H[owner[e], owner[e]] * value[e]
+    for e in range(n):
+        if before[e] < base:
+            continue
+        a, s, added = owner[e], value[e], 0.0
+        other = before[e] - base
+        while other >= 0:
+            total[other] += H[a, owner[other]] * s
+            other = before[other] - base
+        other = before[e] - base
+        while other >= 0:
+            added += H[a, owner[other]] * value[other]
+            other = before[other] - base
+        total[e] += added
+    for e in range(n):
+        pairs[first + e] = -value[e] * total[e]
+    for at in range(inner):
+        e, a, b = room.inner[at, 0], room.inner[at, 1], room.inner[at, 2]
+        pairs[first + e] += value[e] * room.R[b, a]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import PANEL, WORK, invert, invert_scaled, multiply, padded
+from contradpp.dpp.compiled.blocks import PANEL, WORK, invert, invert_scaled, largest_set, multiply, padded
 from contradpp.dpp.compiled.decorators import helper
 from contradpp.dpp.factor import SINGULAR
 
@@ -63,25 +63,46 @@ class Room(NamedTuple):
     q: Array
     x: Array
     place: Codes  # (M,): where an item is in the set, −1 for the others
-    dense: Array  # (M,): zeros
+    inner: Codes  # the entries of S_A in columns of the set: which it is, its row, and its column
+    head: Pointers  # (M,), and for every entry of S_A, see `link_partners`:
+    before: Pointers
+    owner: Codes
+    value: Array
+    total: Array
 
 
 @helper
-def room_for(largest: int, p: Parameters, conditional: bool) -> Room:
-    """Memory for sets of up to `largest` items; k × k matrices have rows for whole panels of `blocks.invert`."""
+def room_for(p: Parameters, indptr: Pointers, indices: Codes, first: int, last: int, conditional: bool) -> Room:
+    """Memory for any of the sets first..last−1; k × k matrices have rows for whole panels of `blocks.invert`."""
     M, K = p.V.shape
+    largest = largest_set(indptr, first, last)
     k, wide = -(-largest // PANEL) * PANEL, padded(K)
     c = k if conditional else 0
     paired = len(p.partners) > 0
     s = c if paired else 0
     items = M if paired else 0
     kept = k if len(p.d) else 0
+    entries = 0
+    for of in range(first, last if paired else first):
+        entries = max(entries, count_partners(p, indices, indptr[of], indptr[of + 1]))
+    linked = entries if conditional else 0
     return Room(
         np.zeros((largest, wide)), np.zeros((min(c, largest), wide)), np.zeros((min(s, largest), wide)),
         np.empty((kept, kept)), np.empty((k, k)), np.empty((c, c)), np.empty((c, c)), np.empty((c, c)),
         np.empty((c, c)), np.empty((c, c)), np.empty((s, s)), np.empty((s, wide)),
-        np.empty((WORK, k)), np.empty(k), np.empty(k), np.empty(k), np.full(items, -1, dtype=np.int32), np.zeros(items),
+        np.empty((WORK, k)), np.empty(k), np.empty(k), np.empty(k), np.full(items, -1, dtype=np.int32),
+        np.empty((entries, 3), dtype=np.int32), np.full(items if conditional else 0, -1, dtype=np.int64),
+        np.empty(linked, dtype=np.int64), np.empty(linked, dtype=np.int32), np.empty(linked), np.empty(linked),
     )  # fmt: skip
+
+
+@helper
+def count_partners(p: Parameters, indices: Codes, start: int, stop: int) -> int:
+    """How many partners the items at start..stop−1 have, one that several share counted as often."""
+    count = 0
+    for e in range(start, stop):
+        count += p.starts[indices[e] + 1] - p.starts[indices[e]]
+    return count
 
 
 @helper
@@ -97,9 +118,13 @@ def load_rows(V: Array, rows: Codes, start: int, k: int, X: Array) -> None:
 
 
 @helper
-def add_rest(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> None:
-    """W, the lower triangle of V_A V_Aᵀ, becomes L_A; where there is a diagonal, `room.L` has all of it, too."""
-    W, L, place = room.W, room.L, room.place
+def add_rest(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> int:
+    """W, the lower triangle of V_A V_Aᵀ, becomes L_A; where there is a diagonal, `room.L` has all of it, too.
+
+    Returns how many entries of S_A `room.inner` has.
+    """
+    W, L, place, inner = room.W, room.L, room.place, room.inner
+    found = 0
     if len(p.d):
         for a in range(k):
             W[a, a] += p.d[indices[start + a]]
@@ -108,12 +133,16 @@ def add_rest(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> N
             for b in range(a):
                 W[b, a] = W[a, b]
             place[indices[start + a]] = a
+        entry = 0
         for a in range(k):
             i = indices[start + a]
             for e in range(p.starts[i], p.starts[i + 1]):
                 b = place[p.partners[e]]
                 if b >= 0:
                     W[a, b] += p.skew[e]
+                    inner[found, 0], inner[found, 1], inner[found, 2] = entry, a, b
+                    found += 1
+                entry += 1
         for a in range(k):
             place[indices[start + a]] = -1
     if len(p.d):
@@ -122,6 +151,7 @@ def add_rest(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> N
                 L[a, b] = W[a, b]
                 L[b, a] = W[b, a] if len(p.partners) else W[a, b]
             L[a, a] = W[a, a]
+    return found
 
 
 @helper
@@ -141,34 +171,46 @@ def invert_set(W: Array, k: int, most: int, symmetric: bool, work: Array, whole:
 
 
 @helper
-def partner_products(p: Parameters, indices: Codes, start: int, k: int, dense: Array, out: Array) -> None:
-    """out[a, b] = Σ_j s_aj s_bj for b ≤ a; `dense` (M,) holds zeros before and after."""
+def link_partners(p: Parameters, indices: Codes, start: int, k: int, room: Room, base: int, out: Array) -> int:
+    """out[a, b] = Σ_j s_aj s_bj for b ≤ a, and the entries of S_A as lists, one for every partner j; returns their end.
+
+    Entries are numbered from `base` on, which no set before has reached. head[j] is the last one with the partner j,
+    before[e − base] the one before it, owner and value are a and s_aj; a list ends below `base`, so that none has to be
+    cleared. Few partners are shared: this takes a step for every entry, and one for every two that meet.
+    """
+    head, before, owner, value = room.head, room.before, room.owner, room.value
+    entry = base
     for a in range(k):
-        i = indices[start + a]
+        i, square = indices[start + a], 0.0
         for e in range(p.starts[i], p.starts[i + 1]):
-            dense[p.partners[e]] = p.skew[e]
-        for b in range(a + 1):
-            j = indices[start + b]
-            total = 0.0
-            for e in range(p.starts[j], p.starts[j + 1]):
-                total += dense[p.partners[e]] * p.skew[e]
-            out[a, b] = total
+            square += p.skew[e] * p.skew[e]
+        for b in range(a):
+            out[a, b] = 0.0
+        out[a, a] = square
         for e in range(p.starts[i], p.starts[i + 1]):
-            dense[p.partners[e]] = 0.0
+            j, s, at = p.partners[e], p.skew[e], entry - base
+            other = head[j]
+            before[at], owner[at], value[at] = other, a, s
+            head[j] = entry
+            while other >= base:
+                out[a, owner[other - base]] += s * value[other - base]
+                other = before[other - base]
+            entry += 1
+    return entry
 
 
 @helper
-def add_rest_of_square(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> None:
+def add_rest_of_square(p: Parameters, indices: Codes, start: int, k: int, room: Room, base: int) -> int:
     """T becomes (L²)_A, all of it where there is an S, from the lower triangles of V_A C V_Aᵀ in T,
 
-    Y_A V_Aᵀ in WT and V_A Y_Aᵀ in P, which are overwritten.
+    Y_A V_Aᵀ in WT and V_A Y_Aᵀ in P, which are overwritten. Returns where the entries of S_A end, see `link_partners`.
     """
-    T, WT, P, L = room.T, room.WT, room.P, room.L
+    T, WT, P, L, reached = room.T, room.WT, room.P, room.L, base
     if len(p.partners):
         for a in range(k):
             for b in range(a):
                 WT[a, b] -= P[a, b]  # the skew part of T, below the diagonal
-        partner_products(p, indices, start, k, room.dense, P)
+        reached = link_partners(p, indices, start, k, room, base, P)
         for a in range(k):
             T[a, a] -= P[a, a]
             for b in range(a):
@@ -180,6 +222,7 @@ def add_rest_of_square(p: Parameters, indices: Codes, start: int, k: int, room: 
             for b in range(k if len(p.partners) else a + 1):
                 T[a, b] += (da + p.d[indices[start + b]]) * L[a, b]
             T[a, a] -= da * da
+    return reached
 
 
 @helper
