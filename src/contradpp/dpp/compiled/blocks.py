@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
 Block = tuple[float, float, float, float, float, float, float, float, float, float]
-PANEL = 4  # pivots that `invert` takes at a time; its matrix has room for a multiple of it
+PANEL = 4  # pivots that `invert` takes at a time; matrices have room for a multiple of it
 # The rows of the workspace of `invert`: four of R, then
 SWEPT = 4  # these times −B⁻¹
 BLOCK = 8  # −B⁻¹
@@ -120,11 +120,11 @@ def rows_of_product(rows: int) -> Callable[..., None]:
     whole, edge = tile(rows, 2), tile(rows, 1, "edge")
 
     @helper
-    def multiply_rows(C: Array, a: int, k: int, Y: Array, n: int, out: Array, row: int) -> None:
+    def multiply_rows(C: Array, a: int, k: int, Y: Array, y: int, n: int, out: Array, row: int) -> None:
         for c in range(0, n - 7, 8):
-            whole(C, a, k, Y, c, n, out, row)
+            whole(C, a, k, Y, y, c, n, out, row)
         for c in range(n - n % 8, n, 4):
-            edge(C, a, k, Y, c, n, out, row)
+            edge(C, a, k, Y, y, c, n, out, row)
 
     return multiply_rows
 
@@ -200,12 +200,12 @@ def invert(R: Array, k: int, tolerance: float, work: Array, whole: bool) -> floa
             work[0, b], work[1, b], work[2, b], work[3, b] = 0.0, 0.0, 0.0, 0.0
         for b in range(p + 4, room):
             work[0, b], work[1, b], work[2, b], work[3, b] = R[b, p], R[b, p + 1], R[b, p + 2], R[b, p + 3]
-        four_rows(work, BLOCK, PANEL, work, room, work, SWEPT)  # −B⁻¹ U
+        four_rows(work, BLOCK, PANEL, work, 0, room, work, SWEPT)  # −B⁻¹ U
         for a in range(0 if whole else p + 4, room, 4):
             for c in range(0, a, 8):
-                add_wide(work, a, PANEL, work, c, SWEPT, R, a)
+                add_wide(work, a, PANEL, work, 0, c, SWEPT, R, a)
             if a % 8 == 0:
-                add_narrow(work, a, PANEL, work, a, SWEPT, R, a)
+                add_narrow(work, a, PANEL, work, 0, a, SWEPT, R, a)
         for i in range(PANEL):
             for b in range(p):
                 R[p + i, b] = -work[SWEPT + i, b]
@@ -253,12 +253,17 @@ def scale_to_one(A: Array, k: int, scales: Array) -> None:
 
 
 @helper
-def invert_by_pivots(A: Array, k: int) -> tuple[float, float]:
+def invert_by_pivots(A: Array, k: int, work: Array) -> tuple[float, float]:
     """A ← A⁻¹ by Gauss and Jordan with exchanges of rows; returns log det A and the largest entry of A⁻¹.
 
     Where A is singular by the rule of `dpp.factor`, or its determinant negative, that is −inf and ∞, and the content of
-    A is meaningless.
+    A is meaningless. A and `work` have room for a multiple of four rows and columns. Pivots are taken one at a time:
+    the inverse of a block of four may be all rounding where A is nearly singular.
     """
+    room = k + (-k) % PANEL
+    for a in range(k, room):
+        for b in range(room):
+            A[a, b], A[b, a] = 0.0, 0.0
     swaps = np.empty(k, dtype=np.int64)
     log_det, product = 0.0, 1.0
     for c in range(k):
@@ -274,7 +279,7 @@ def invert_by_pivots(A: Array, k: int) -> tuple[float, float]:
         if best != c:
             for b in range(k):
                 A[c, b], A[best, b] = A[best, b], A[c, b]
-        sweep(A, k, c)
+        sweep(A, room, c, work)
     largest = 0.0
     for a in range(k):
         for b in range(k):
@@ -289,33 +294,36 @@ def invert_by_pivots(A: Array, k: int) -> tuple[float, float]:
 
 
 @helper
-def invert_scaled(A: Array, k: int, ridge: float) -> tuple[float, float]:
+def sweep(A: Array, room: int, c: int, work: Array) -> None:
+    """Take the pivot A[c, c] by Gauss and Jordan: after all pivots A⁻¹ is in the place of A."""
+    inverse = 1.0 / A[c, c]
+    A[c, c] = 1.0
+    for b in range(room):
+        A[c, b] *= inverse
+    for a in range(room):
+        work[0, a] = -A[a, c]
+        A[a, c] = 0.0
+    A[c, c], work[0, c] = inverse, 0.0
+    for a in range(0, room, 4):
+        for b in range(0, room - 7, 8):
+            add_wide(work, a, 1, A, c, b, 0, A, a)
+        if room % 8:
+            add_narrow(work, a, 1, A, c, room - 4, 0, A, a)
+
+
+@helper
+def invert_scaled(A: Array, k: int, ridge: float, work: Array) -> tuple[float, float]:
     """A ← A⁻¹ by way of the scaled A, to the diagonal of which `ridge` is added; see `invert_by_pivots`."""
     scales = np.empty(k)
     scale_to_one(A, k, scales)
     for a in range(k):
         A[a, a] += ridge
-    log_det, largest = invert_by_pivots(A, k)
+    log_det, largest = invert_by_pivots(A, k, work)
     for a in range(k):
         log_det += 2.0 * np.log(scales[a])
         for b in range(k):
             A[a, b] /= scales[a] * scales[b]
     return log_det, max(largest, 1.0)
-
-
-@helper
-def sweep(A: Array, k: int, c: int) -> None:
-    """Take the pivot A[c, c] by Gauss and Jordan: after all pivots A⁻¹ is in the place of A."""
-    inverse = 1.0 / A[c, c]
-    A[c, c] = 1.0
-    for b in range(k):
-        A[c, b] *= inverse
-    for a in range(k):
-        if a != c:
-            factor = A[a, c]
-            A[a, c] = 0.0
-            for b in range(k):
-                A[a, b] -= factor * A[c, b]
 
 
 @helper
@@ -332,10 +340,10 @@ def multiply(C: Array, k: int, Y: Array, n: int, out: Array, start: int) -> None
     """out[start + a] = Σ_b C[a, b] Y[b] for a, b < k, over the first n columns; Y has columns for whole vectors."""
     whole = k - k % 4
     for a in range(0, whole, 4):
-        four_rows(C, a, k, Y, n, out, start + a)
+        four_rows(C, a, k, Y, 0, n, out, start + a)
     if k == whole + 1:
-        one_row(C, whole, k, Y, n, out, start + whole)
+        one_row(C, whole, k, Y, 0, n, out, start + whole)
     elif k == whole + 2:
-        two_rows(C, whole, k, Y, n, out, start + whole)
+        two_rows(C, whole, k, Y, 0, n, out, start + whole)
     elif k == whole + 3:
-        three_rows(C, whole, k, Y, n, out, start + whole)
+        three_rows(C, whole, k, Y, 0, n, out, start + whole)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import first_at_least, invert_scaled, place_of
+from contradpp.dpp.compiled.blocks import PANEL, WORK, first_at_least, invert_scaled, place_of
 from contradpp.dpp.compiled.decorators import entry, helper
 
 Array = NDArray[np.float64]
@@ -223,8 +223,12 @@ def det_ratio(parts: Parts, Y: Codes, W: Array, gone: NDArray[np.int64], items: 
 @helper
 def inverse_of(L: Array) -> tuple[Array, bool]:
     """L⁻¹, and whether there is one by the rule of `factor`."""
-    W = L.copy()
-    return W, invert_scaled(W, len(W), 0.0)[0] > -np.inf
+    k = len(L)
+    room = -(-k // PANEL) * PANEL
+    A = np.empty((room, room))
+    A[:k, :k] = L
+    regular = invert_scaled(A, k, 0.0, np.empty((WORK, room)))[0] > -np.inf
+    return A[:k, :k].copy(), regular
 
 
 # -- The chain -------------------------------------------------------------------------------------------

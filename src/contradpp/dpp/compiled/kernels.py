@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import first_at_least, invert_scaled, largest_set
+from contradpp.dpp.compiled.blocks import PANEL, WORK, first_at_least, invert_scaled, largest_set
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.factor import SINGULAR
 
@@ -176,23 +176,22 @@ def invert_sets(
 
     The inverse of a singular L_A is that of L_A with `ridge` added to the scaled diagonal, or zero where ridge is zero.
     """
+    room = -(-largest_set(indptr, first, last) // PANEL) * PANEL
+    A, work = np.empty((room, room)), np.empty((WORK, room))
     for s in range(first, last):
         codes = indices[indptr[s] : indptr[s + 1]]
-        k = len(codes)
-        A = W[offsets[s] : offsets[s] + k * k].reshape(k, k)
-        possible = False
+        k, possible = len(codes), False
         for added in (0.0, ridge):
             fill_kernel(left, X, d, S_indptr, S_indices, S_values, codes, A)
-            log_det, largest = invert_scaled(A, k, added)
+            log_det, largest = invert_scaled(A, k, added, work)
             possible = log_det > -np.inf
             if added == 0.0:
                 logs[s], worst[s] = log_det, largest
             if possible or ridge == 0.0:
                 break
-        if not possible:
-            for a in range(k):
-                for b in range(k):
-                    A[a, b] = 0.0
+        for a in range(k):
+            for b in range(k):
+                W[offsets[s] + a * k + b] = A[a, b] if possible else 0.0
 
 
 # -- Scores of all items given a set -------------------------------------------------------------------

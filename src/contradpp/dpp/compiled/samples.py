@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import invert_scaled, place_of
+from contradpp.dpp.compiled.blocks import PANEL, WORK, invert_scaled, place_of
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.compiled.kernels import project_off
 from contradpp.dpp.factor import SINGULAR
@@ -19,7 +19,7 @@ from contradpp.dpp.factor import SINGULAR
 Array = NDArray[np.float64]
 Codes = NDArray[np.int32]
 
-RENEWED = 8
+RENEWED = 2 * PANEL
 
 
 # -- By eigenvectors -----------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def take_in(
     F[k, k], inverse[k, k] = pivot - 1.0, (1.0 + w) / rest
     if (k + 1) % RENEWED == 0:
         copy_square(F, k + 1, fresh)
-        if invert_scaled(fresh, k + 1, 0.0)[0] > -np.inf:
+        if invert_scaled(fresh, k + 1, 0.0, np.empty((WORK, k + 1)))[0] > -np.inf:
             copy_square(fresh, k + 1, inverse)
 
 

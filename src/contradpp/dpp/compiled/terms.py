@@ -163,7 +163,7 @@ def invert_set(W: Array, k: int, most: int, symmetric: bool, work: Array, whole:
     if k > most:
         return -np.inf
     if not symmetric:
-        return invert_scaled(W, k, 0.0)[0]
+        return invert_scaled(W, k, 0.0, work)[0]
     return invert(W, k, SINGULAR, work, whole)
 
 

@@ -60,27 +60,28 @@ def store_first(builder: Any, vector: Any, to: Any, number: Any) -> None:
 
 
 def tile(rows: int, vectors: int, kind: str = "whole") -> Callable[..., None]:
-    """A function of (C, a, k, Y, c, n, out, row) for kernels. For i < rows and j < LANES · vectors,
+    """A function of (C, a, k, Y, y, c, n, out, row) for kernels. For i < rows and j < LANES · vectors,
 
-        out[row + i, c + j] = Σ_{b < k} C[a + i, b] Y[b, c + j],
+        out[row + i, c + j] = Σ_{b < k} C[a + i, b] Y[y + b, c + j],
 
     of which an "edge" writes only columns below n, and one that is to "add"
 
-        out[row + i, c + j] += Σ_{b < k} C[n + b, a + i] Y[b, c + j].
+        out[row + i, c + j] += Σ_{b < k} C[n + b, a + i] Y[y + b, c + j].
 
-    Y, and `out` but at an edge, have columns for whole vectors.
+    Y, and `out` but at an edge, have columns for whole vectors. `out` may be Y: all that is read is read before.
     """
 
-    def plain(C: Any, a: int, k: int, Y: Any, c: int, n: int, out: Any, row: int) -> None:
+    def plain(C: Any, a: int, k: int, Y: Any, y: int, c: int, n: int, out: Any, row: int) -> None:
         stop = min(c + LANES * vectors, n) if kind == "edge" else c + LANES * vectors
         if kind == "add":
-            out[row : row + rows, c:stop] += C[n : n + k, a : a + rows].T @ Y[:k, c:stop]
+            out[row : row + rows, c:stop] += C[n : n + k, a : a + rows].T @ Y[y : y + k, c:stop]
         else:
-            out[row : row + rows, c:stop] = C[a : a + rows, :k] @ Y[:k, c:stop]
+            out[row : row + rows, c:stop] = C[a : a + rows, :k] @ Y[y : y + k, c:stop]
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        C, Y, out = (Matrix(context, builder, signature.args[n], args[n]) for n in (0, 3, 6))
-        a, k, c, n, row = (context.cast(builder, args[n], signature.args[n], types.intp) for n in (1, 2, 4, 5, 7))
+        C, Y, out = (Matrix(context, builder, signature.args[n], args[n]) for n in (0, 3, 7))
+        numbers = (context.cast(builder, args[n], signature.args[n], types.intp) for n in (1, 2, 4, 5, 6, 8))
+        a, k, y, c, n, row = numbers
         places = [(i, j) for i in range(rows) for j in range(vectors)]
         own, to = ([builder.add(first, first.type(i)) for i in range(rows)] for first in (a, row))
         columns = [builder.add(c, c.type(LANES * j)) for j in range(vectors)]
@@ -90,7 +91,7 @@ def tile(rows: int, vectors: int, kind: str = "whole") -> Callable[..., None]:
             builder.store(before, sums[i, j])
         with cgutils.for_range(builder, k, intp=k.type) as loop:
             b = loop.index
-            ys = [builder.load(Y.vector(b, column), align=8) for column in columns]
+            ys = [builder.load(Y.vector(builder.add(y, b), column), align=8) for column in columns]
             for i in range(rows):
                 at = C.at(builder.add(n, b), own[i]) if kind == "add" else C.at(own[i], b)
                 factor = everywhere(builder, builder.load(at))
@@ -105,9 +106,9 @@ def tile(rows: int, vectors: int, kind: str = "whole") -> Callable[..., None]:
                 builder.store(total, there, align=8)
         return context.get_dummy_value()
 
-    def typed(_: Any, C: Any, a: Any, k: Any, Y: Any, c: Any, n: Any, out: Any, row: Any) -> Any:
+    def typed(_: Any, C: Any, a: Any, k: Any, Y: Any, y: Any, c: Any, n: Any, out: Any, row: Any) -> Any:
         if any(array != types.Array(types.float64, 2, "C") for array in (C, Y, out)):
             return None  # refused: addresses are counted as in such arrays
-        return types.void(C, a, k, Y, c, n, out, row), generate
+        return types.void(C, a, k, Y, y, c, n, out, row), generate
 
     return plain if AS_PYTHON else cast(Callable[..., None], intrinsic(typed))
