@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from contradpp.dpp.compiled.blocks import multiply, products
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.compiled.terms import (
+    BASE,
+    INNER,
+    MEETING,
     Parameters,
     Room,
     Terms,
@@ -74,7 +77,8 @@ def log_det_gradients(
         k = indptr[s + 1] - start
         load_rows(V, indices, start, k, X)
         products(X, X, k, W)
-        inner = 0 if plain else add_rest(p, indices, start, k, room)
+        if not plain:
+            add_rest(p, indices, start, k, room)
         log_dets[s] = invert_set(W, k, most, symmetric, work, wanted)
         if not wanted:
             continue
@@ -83,15 +87,14 @@ def log_det_gradients(
             clear_shares(start, k, links, diagonal, pairs)
             continue
         if not plain:
-            log_det_shares(p, indices, start, k, room, inner, links, diagonal, pairs)
+            log_det_shares(p, indices, start, k, room, links, diagonal, pairs)
         multiply(W, k, X, K, G, start)
 
 
 @helper
 def log_det_shares(
-    p: Parameters, indices: Codes, start: int, k: int, room: Room, inner: int, links: Pointers, diagonal: Array,
-    pairs: Array,
-) -> None:  # fmt: skip
+    p: Parameters, indices: Codes, start: int, k: int, room: Room, links: Pointers, diagonal: Array, pairs: Array
+) -> None:
     """The gradient of log det L_A by d and log |s|; then W becomes ½ (W + Wᵀ)."""
     W = room.W
     if len(p.d):
@@ -101,7 +104,7 @@ def log_det_shares(
         return
     for at in range(links[start], links[start + k]):
         pairs[at] = 0.0
-    for n in range(inner):
+    for n in range(room.counts[INNER]):
         at, a, b = links[start] + room.inner[n, 0], room.inner[n, 1], room.inner[n, 2]
         pairs[at] = p.skew[p.starts[indices[start + a]] + at - links[start + a]] * W[b, a]
     for a in range(k):
@@ -125,7 +128,7 @@ def conditional_gradients(
     adjoint of Y_A, in B. The trace gives every item −σ by its d and −2σ v. `pairs` gets ∂/∂ log |s| but for the part of
     Y. Singular sets have NaN, and contribute nothing. If G has no rows, there is no gradient.
     """
-    room, reached = room_for(p, indptr, indices, first, last, True), 0  # how many entries of S have been linked
+    room = room_for(p, indptr, indices, first, last, True)
     V, VC, VS, trace = p.V, terms.VC, terms.VS, terms.trace
     X, XC, Y, W, T, WT, P, S = room.X, room.XC, room.Y, room.W, room.T, room.WT, room.P, room.S
     Z, R, H, more, q, x, work = room.Z, room.R, room.H, room.more, room.q, room.x, room.work
@@ -143,10 +146,9 @@ def conditional_gradients(
             load_rows(VS, slots, start, k, Y)
         for n in range(2 if symmetric else 4):
             products(lefts[n], rights[n], k, grams[n])
-        base, inner = reached, 0
         if not plain:
-            inner = add_rest(p, indices, start, k, room)
-            reached = add_rest_of_square(p, indices, start, k, room, base)
+            add_rest(p, indices, start, k, room)
+            add_rest_of_square(p, indices, start, k, room)
         usable = invert_set(W, k, most, symmetric, work, True) > -np.inf
         usable = usable and conditional_terms(trace, k, symmetric, W, T, WT, P, S)
         for a in range(k):
@@ -162,7 +164,7 @@ def conditional_gradients(
             continue
         sigmas[s] = adjoints(start, k, symmetric, g, W, T, WT, P, Z, R, H, S, q, x)
         if not plain:
-            conditional_shares(p, indices, start, k, room, base, inner, links, diagonal, pairs)
+            conditional_shares(p, indices, start, k, room, links, diagonal, pairs)
         for n in range(2 if symmetric else 4):
             multiply(adjoint[n], k, factors[n], K, rows[n], start if n < 3 else 0)
         if not symmetric:
@@ -206,9 +208,8 @@ def adjoints(
 
 @helper
 def conditional_shares(
-    p: Parameters, indices: Codes, start: int, k: int, room: Room, base: int, inner: int, links: Pointers,
-    diagonal: Array, pairs: Array,
-) -> None:  # fmt: skip
+    p: Parameters, indices: Codes, start: int, k: int, room: Room, links: Pointers, diagonal: Array, pairs: Array
+) -> None:
     """The gradient by d and log |s|; then R and T become ½ (L̄ + L̄ᵀ) and ½ H, and WT becomes ½ E."""
     T, WT, P, R, H = room.T, room.WT, room.P, room.R, room.H
     if len(p.d):
@@ -218,7 +219,7 @@ def conditional_shares(
     for a in range(k):
         for b in range(k):
             H[a, b] = T[a, b] + T[b, a]
-    pair_shares(start, k, room, base, inner, links, pairs)
+    pair_shares(start, k, room, links, pairs)
     for a in range(k):
         for b in range(k):
             WT[a, b] = 0.5 * (T[a, b] - T[b, a])
@@ -252,30 +253,28 @@ def diagonal_shares(p: Parameters, indices: Codes, start: int, k: int, room: Roo
 
 
 @helper
-def pair_shares(start: int, k: int, room: Room, base: int, inner: int, links: Pointers, pairs: Array) -> None:
+def pair_shares(start: int, k: int, room: Room, links: Pointers, pairs: Array) -> None:
     """pairs = s_aj ∂/∂s_aj for the partners j of every entry a: L̄_aj where j is in the set, less (H S_A)_aj.
 
     Of the items with the same partner each adds to those before it in the list, and they to it.
     """
     before, owner, value, total, H = room.before, room.owner, room.value, room.total, room.H
-    first, n = links[start], links[start + k] - links[start]
+    first, n, base = links[start], links[start + k] - links[start], room.counts[BASE]
     for e in range(n):
         total[e] = H[owner[e], owner[e]] * value[e]
-    for e in range(n):
-        if before[e] < base:
-            continue
-        a, s, added = owner[e], value[e], 0.0
+    for m in range(room.counts[MEETING]):
+        e, added = room.meeting[m], 0.0
         other = before[e] - base
         while other >= 0:
-            total[other] += H[a, owner[other]] * s
+            total[other] += H[owner[e], owner[other]] * value[e]
             other = before[other] - base
         other = before[e] - base
         while other >= 0:
-            added += H[a, owner[other]] * value[other]
+            added += H[owner[e], owner[other]] * value[other]
             other = before[other] - base
         total[e] += added
     for e in range(n):
         pairs[first + e] = -value[e] * total[e]
-    for at in range(inner):
-        e, a, b = room.inner[at, 0], room.inner[at, 1], room.inner[at, 2]
+    for m in range(room.counts[INNER]):
+        e, a, b = room.inner[m, 0], room.inner[m, 1], room.inner[m, 2]
         pairs[first + e] += value[e] * room.R[b, a]

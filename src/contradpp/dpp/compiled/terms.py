@@ -43,6 +43,13 @@ class Terms(NamedTuple):
     trace: float  # tr L
 
 
+# What is counted in `Room.counts`
+BASE = 0  # entries of S that sets before this one had
+REACHED = 1  # these and its own
+INNER = 2  # entries of `inner`
+MEETING = 3  # entries of `meeting`
+
+
 class Room(NamedTuple):
     """Memory for one set after the other: rows of V, V C and S V, and k × k matrices."""
 
@@ -69,6 +76,8 @@ class Room(NamedTuple):
     owner: Codes
     value: Array
     total: Array
+    meeting: Codes
+    counts: Pointers  # see BASE and those that follow
 
 
 @helper
@@ -93,6 +102,7 @@ def room_for(p: Parameters, indptr: Pointers, indices: Codes, first: int, last: 
         np.empty((WORK, k)), np.empty(k), np.empty(k), np.empty(k), np.full(items, -1, dtype=np.int32),
         np.empty((entries, 3), dtype=np.int32), np.full(items if conditional else 0, -1, dtype=np.int64),
         np.empty(linked, dtype=np.int64), np.empty(linked, dtype=np.int32), np.empty(linked), np.empty(linked),
+        np.empty(linked, dtype=np.int32), np.zeros(4, dtype=np.int64),
     )  # fmt: skip
 
 
@@ -118,13 +128,9 @@ def load_rows(V: Array, rows: Codes, start: int, k: int, X: Array) -> None:
 
 
 @helper
-def add_rest(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> int:
-    """W, the lower triangle of V_A V_Aᵀ, becomes L_A; where there is a diagonal, `room.L` has all of it, too.
-
-    Returns how many entries of S_A `room.inner` has.
-    """
+def add_rest(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> None:
+    """W, the lower triangle of V_A V_Aᵀ, becomes L_A; where there is a diagonal, `room.L` has all of it, too."""
     W, L, place, inner = room.W, room.L, room.place, room.inner
-    found = 0
     if len(p.d):
         for a in range(k):
             W[a, a] += p.d[indices[start + a]]
@@ -133,7 +139,7 @@ def add_rest(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> i
             for b in range(a):
                 W[b, a] = W[a, b]
             place[indices[start + a]] = a
-        entry = 0
+        entry = found = 0
         for a in range(k):
             i = indices[start + a]
             for e in range(p.starts[i], p.starts[i + 1]):
@@ -143,6 +149,7 @@ def add_rest(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> i
                     inner[found, 0], inner[found, 1], inner[found, 2] = entry, a, b
                     found += 1
                 entry += 1
+        room.counts[INNER] = found
         for a in range(k):
             place[indices[start + a]] = -1
     if len(p.d):
@@ -151,7 +158,6 @@ def add_rest(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> i
                 L[a, b] = W[a, b]
                 L[b, a] = W[b, a] if len(p.partners) else W[a, b]
             L[a, a] = W[a, a]
-    return found
 
 
 @helper
@@ -171,15 +177,15 @@ def invert_set(W: Array, k: int, most: int, symmetric: bool, work: Array, whole:
 
 
 @helper
-def link_partners(p: Parameters, indices: Codes, start: int, k: int, room: Room, base: int, out: Array) -> int:
-    """out[a, b] = Σ_j s_aj s_bj for b ≤ a, and the entries of S_A as lists, one for every partner j; returns their end.
+def link_partners(p: Parameters, indices: Codes, start: int, k: int, room: Room, out: Array) -> None:
+    """out[a, b] = Σ_j s_aj s_bj for b ≤ a, and the entries of S_A as lists, one for every partner j.
 
-    Entries are numbered from `base` on, which no set before has reached. head[j] is the last one with the partner j,
-    before[e − base] the one before it, owner and value are a and s_aj; a list ends below `base`, so that none has to be
-    cleared. Few partners are shared: this takes a step for every entry, and one for every two that meet.
+    Entries are numbered on through all sets. head[j] is the last one with the partner j, and for entry BASE + e it is
+    before[e] that comes before it in the list, owner[e] and value[e] are a and s_aj. A list ends below BASE, so that
+    none has to be cleared. `meeting` are the entries before which there is one: few partners are shared.
     """
-    head, before, owner, value = room.head, room.before, room.owner, room.value
-    entry = base
+    head, before, owner, value, meeting = room.head, room.before, room.owner, room.value, room.meeting
+    base, n, met = room.counts[REACHED], 0, 0
     for a in range(k):
         i, square = indices[start + a], 0.0
         for e in range(p.starts[i], p.starts[i + 1]):
@@ -188,29 +194,32 @@ def link_partners(p: Parameters, indices: Codes, start: int, k: int, room: Room,
             out[a, b] = 0.0
         out[a, a] = square
         for e in range(p.starts[i], p.starts[i + 1]):
-            j, s, at = p.partners[e], p.skew[e], entry - base
-            other = head[j]
-            before[at], owner[at], value[at] = other, a, s
-            head[j] = entry
-            while other >= base:
-                out[a, owner[other - base]] += s * value[other - base]
-                other = before[other - base]
-            entry += 1
-    return entry
+            last = head[p.partners[e]]
+            head[p.partners[e]] = base + n
+            before[n], owner[n], value[n], meeting[met] = last, a, p.skew[e], n
+            n += 1
+            met += 1 if last >= base else 0
+    for m in range(met):
+        e = meeting[m]
+        other = before[e] - base
+        while other >= 0:
+            out[owner[e], owner[other]] += value[e] * value[other]
+            other = before[other] - base
+    room.counts[BASE], room.counts[REACHED], room.counts[MEETING] = base, base + n, met
 
 
 @helper
-def add_rest_of_square(p: Parameters, indices: Codes, start: int, k: int, room: Room, base: int) -> int:
+def add_rest_of_square(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> None:
     """T becomes (L²)_A, all of it where there is an S, from the lower triangles of V_A C V_Aᵀ in T,
 
-    Y_A V_Aᵀ in WT and V_A Y_Aᵀ in P, which are overwritten. Returns where the entries of S_A end, see `link_partners`.
+    Y_A V_Aᵀ in WT and V_A Y_Aᵀ in P, which are overwritten.
     """
-    T, WT, P, L, reached = room.T, room.WT, room.P, room.L, base
+    T, WT, P, L = room.T, room.WT, room.P, room.L
     if len(p.partners):
         for a in range(k):
             for b in range(a):
                 WT[a, b] -= P[a, b]  # the skew part of T, below the diagonal
-        reached = link_partners(p, indices, start, k, room, base, P)
+        link_partners(p, indices, start, k, room, P)
         for a in range(k):
             T[a, a] -= P[a, a]
             for b in range(a):
@@ -222,7 +231,6 @@ def add_rest_of_square(p: Parameters, indices: Codes, start: int, k: int, room: 
             for b in range(k if len(p.partners) else a + 1):
                 T[a, b] += (da + p.d[indices[start + b]]) * L[a, b]
             T[a, a] -= da * da
-    return reached
 
 
 @helper
