@@ -1,11 +1,12 @@
-"""The inner loops of small dense algebra, four to eight rows at a time so that they run in vector registers.
+"""Small dense algebra, several rows at a time so that it runs in vector registers.
 
 A basket has a handful of rows of K numbers. Taken row by row, every product reads and writes memory; several rows
 at a time, each number that is loaded serves several products. All matrices are the first k rows of their arrays.
-A loop writes one row only: with more, the compiler cannot tell rows that are written from rows that are read, and
-does not vectorise. Neither does it where an index might be negative, which Numba would count from the end: inner loops
-begin at 0, even if what comes first is not needed. Arrays whose rows are padded to `padded(K)` numbers leave no
-remainder that runs one by one.
+Sums that end in one number are plain loops, what is written to several rows goes by `tiles`: a plain loop that writes
+more than one row is not vectorised, because the compiler cannot tell rows that are written from rows that are read.
+Neither is one where an index might be negative, which Numba would count from the end: inner loops begin at 0, even if
+what comes first is not needed. Arrays whose rows are padded to `padded(K)` numbers leave no remainder that runs one by
+one.
 """
 
 from __future__ import annotations
