@@ -5,8 +5,8 @@ at a time, each number that is loaded serves several products. All matrices are 
 Sums that end in one number are plain loops, what is written to several rows goes by `tiles`: a plain loop that writes
 more than one row is not vectorised, because the compiler cannot tell rows that are written from rows that are read.
 Neither is one where an index might be negative, which Numba would count from the end: inner loops begin at 0, even if
-what comes first is not needed. Arrays whose rows are padded to `padded(K)` numbers leave no remainder that runs one by
-one.
+what comes first is not needed. Tiles load and store whole vectors: rows are padded to `padded(K)` numbers, and k × k
+matrices to multiples of four rows and columns.
 """
 
 from __future__ import annotations
@@ -258,8 +258,8 @@ def invert_by_pivots(A: Array, k: int, work: Array) -> tuple[float, float]:
     """A ← A⁻¹ by Gauss and Jordan with exchanges of rows; returns log det A and the largest entry of A⁻¹.
 
     Where A is singular by the rule of `dpp.factor`, or its determinant negative, that is −inf and ∞, and the content of
-    A is meaningless. A and `work` have room for a multiple of four rows and columns. Pivots are taken one at a time:
-    the inverse of a block of four may be all rounding where A is nearly singular.
+    A is meaningless. A has room for k rounded up to four rows and columns, the first row of `work` as much. Pivots are
+    taken one at a time: the inverse of a block of four may be all rounding where A is nearly singular.
     """
     room = k + (-k) % PANEL
     for a in range(k, room):
@@ -274,7 +274,7 @@ def invert_by_pivots(A: Array, k: int, work: Array) -> tuple[float, float]:
                 best = a
         swaps[c] = best
         pivot = A[best, c]
-        if not abs(pivot) > 0.0:
+        if not abs(pivot) > 1e-300:  # the reciprocal of less may be no number
             return -np.inf, np.inf
         log_det, product = times_det(log_det, product, pivot if best == c else -pivot)
         if best != c:

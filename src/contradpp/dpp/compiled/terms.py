@@ -82,7 +82,7 @@ class Room(NamedTuple):
 
 @helper
 def room_for(p: Parameters, indptr: Pointers, indices: Codes, first: int, last: int, conditional: bool) -> Room:
-    """Memory for any of the sets first..last−1; k × k matrices have rows for whole panels of `blocks.invert`."""
+    """Memory for any of the sets first..last−1; k × k matrices have rows and columns for whole tiles."""
     M, K = p.V.shape
     largest = largest_set(indptr, first, last)
     k, wide = -(-largest // PANEL) * PANEL, padded(K)

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from contradpp.dpp.compiled.decorators import AS_PYTHON
 
-LANES = 4  # numbers in a vector; eight sums, as of 4 × 2 vectors, wait for none and fit into any processor's registers
+LANES = 4  # numbers in a vector; eight sums, as of 4 × 2 vectors, wait for none and fit into the registers of most
 NUMBER = ir.DoubleType()
 VECTOR = ir.VectorType(NUMBER, LANES)
 ZERO = ir.Constant(VECTOR, [0.0] * LANES)
