@@ -39,6 +39,12 @@ def padded(K: int) -> int:
 
 
 @helper
+def whole_panels(k: int) -> int:
+    """k rounded up to whole panels: the rows and columns that a k × k matrix needs."""
+    return -(-k // PANEL) * PANEL
+
+
+@helper
 def first_at_least(indices: Codes, start: int, stop: int, column: int) -> int:
     """The first place in start..stop, of sorted indices, that holds `column` or more."""
     while start < stop:
@@ -177,7 +183,7 @@ def invert(R: Array, k: int, tolerance: float, work: Array, whole: bool) -> floa
     rows as long.
     If not `whole`, only the rows that the determinant needs are swept, and only the pivots are looked at.
     """
-    room = k + (-k) % PANEL
+    room = whole_panels(k)
     for a in range(k, room):
         for b in range(a):
             R[a, b] = 0.0
@@ -261,7 +267,7 @@ def invert_by_pivots(A: Array, k: int, work: Array) -> tuple[float, float]:
     A is meaningless. A has room for k rounded up to four rows and columns, the first row of `work` as much. Pivots are
     taken one at a time: the inverse of a block of four may be all rounding where A is nearly singular.
     """
-    room = k + (-k) % PANEL
+    room = whole_panels(k)
     for a in range(k, room):
         for b in range(room):
             A[a, b], A[b, a] = 0.0, 0.0

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import PANEL, WORK, first_at_least, invert_scaled, place_of
+from contradpp.dpp.compiled.blocks import WORK, first_at_least, invert_scaled, place_of, whole_panels
 from contradpp.dpp.compiled.decorators import entry, helper
 
 Array = NDArray[np.float64]
@@ -224,7 +224,7 @@ def det_ratio(parts: Parts, Y: Codes, W: Array, gone: NDArray[np.int64], items: 
 def inverse_of(L: Array) -> tuple[Array, bool]:
     """L⁻¹, and whether there is one by the rule of `factor`."""
     k = len(L)
-    room = -(-k // PANEL) * PANEL
+    room = whole_panels(k)
     A = np.empty((room, room))
     A[:k, :k] = L
     regular = invert_scaled(A, k, 0.0, np.empty((WORK, room)))[0] > -np.inf

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import PANEL, WORK, first_at_least, invert_scaled, largest_set
+from contradpp.dpp.compiled.blocks import WORK, first_at_least, invert_scaled, largest_set, whole_panels
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.factor import SINGULAR
 
@@ -176,7 +176,7 @@ def invert_sets(
 
     The inverse of a singular L_A is that of L_A with `ridge` added to the scaled diagonal, or zero where ridge is zero.
     """
-    room = -(-largest_set(indptr, first, last) // PANEL) * PANEL
+    room = whole_panels(largest_set(indptr, first, last))
     A, work = np.empty((room, room)), np.empty((WORK, room))
     for s in range(first, last):
         codes = indices[indptr[s] : indptr[s + 1]]

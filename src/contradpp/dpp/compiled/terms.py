@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import PANEL, WORK, invert, invert_scaled, largest_set, multiply, padded
+from contradpp.dpp.compiled.blocks import WORK, invert, invert_scaled, largest_set, multiply, padded, whole_panels
 from contradpp.dpp.compiled.decorators import helper
 from contradpp.dpp.factor import SINGULAR
 
@@ -85,7 +85,7 @@ def room_for(p: Parameters, indptr: Pointers, indices: Codes, first: int, last: 
     """Memory for any of the sets first..last−1; k × k matrices have rows and columns for whole tiles."""
     M, K = p.V.shape
     largest = largest_set(indptr, first, last)
-    k, wide = -(-largest // PANEL) * PANEL, padded(K)
+    k, wide = whole_panels(largest), padded(K)
     c = k if conditional else 0
     paired = len(p.partners) > 0
     s = c if paired else 0
