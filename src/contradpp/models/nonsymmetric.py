@@ -106,7 +106,7 @@ class NonsymmetricDPP(LearnedDPP):
         objective: str = "exact",
         negative_ratio: float = 0.5,
         alpha: float = 1.0,
-        dropout: float = 0.2,
+        dropout: float = 0.0,
         init: str = "popularity",
         calibrate: str | None = "likelihood",
         oversize: str = "error",

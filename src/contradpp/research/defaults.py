@@ -36,7 +36,7 @@ def variants(method: str, told: Settings) -> dict[str, Any]:
         tried = ({}, {"alpha": 0.1}, {"alpha": 10.0}, {"learning_rate": 0.05}, {"learning_rate": 0.2})
         return {_words(one): LowRankDPP(rank, objective="mle", oversize="drop", **one, **told.own) for one in tried}
     kernels: tuple[dict[str, Any], ...] = (
-        {}, {"n_components": 8}, {"n_components": 32}, {"n_skew": 15}, {"n_skew": 60}, {"dropout": 0.0},
+        {}, {"n_components": 8}, {"n_components": 32}, {"n_skew": 15}, {"n_skew": 60}, {"dropout": 0.2},
         {"dropout": 0.4}, {"alpha": 0.1}, {"alpha": 10.0},
     )  # fmt: skip
     if method == "nonsymmetric":
