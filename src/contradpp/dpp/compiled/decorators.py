@@ -15,6 +15,7 @@ every kind of argument, not to machine code, and not optimised, as that is done 
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import os
@@ -207,9 +208,13 @@ class Entry(CPUDispatcher):  # type: ignore[misc, unused-ignore]
 
     def compile(self, sig: Any) -> Any:
         """The machine code for arguments of these types, from the disk if it is there."""
+        collects = gc.isenabled()
+        gc.disable()  # it would walk again and again through all that a compiler builds up, a tenth of the time
         try:
             return super().compile(sig)
         finally:
+            if collects:
+                gc.enable()
             self._cache.end_turn()
 
     @property
