@@ -122,6 +122,30 @@ def test_float32_agrees_with_float64(factors):
     np.testing.assert_allclose(condition.next_totals(single, sets), condition.next_totals(double, sets))
 
 
+@pytest.mark.parametrize(
+    ("columns", "diagonal"), [(0, True), (1, True), (3, True), (3, False), (20, True), (20, False)]
+)
+@pytest.mark.parametrize("gain", [True, False])
+def test_scores_given_are_their_definition_with_few_and_many_partners(columns, diagonal, gain):
+    rng = np.random.default_rng(columns)
+    V, A, d = rng.normal(size=(12, columns)), rng.normal(size=(12, 12)), rng.uniform(0.1, 1, 12)
+    A[:, rng.random(12) < 0.4] = 0.0  # items that have partners, and items that have few or none
+    A[:4, 4:] = A[4:, :4] = 0.0
+    B = np.eye(columns) + 0.5 * rng.normal(size=(columns, columns)) if gain and columns else None
+    G = np.eye(columns) if B is None else B - B.T + np.eye(columns)
+    kernel = Kernel(V, gain=None if B is None else G, skew=A - A.T, diagonal=d if diagonal else None)
+    L = V @ G @ V.T + A - A.T + (np.diag(d) if diagonal else 0.0)
+    baskets = [[], [0], [1, 5], [2, 6, 3, 9], [0, 4, 6, 7, 8, 10], rng.permutation(12)[:10].tolist()]
+    baskets = [one for one in baskets if not len(one) or np.linalg.cond(L[np.ix_(one, one)]) < 1e6]
+    found = condition.scores_given(kernel, as_sets(baskets))
+    for one, scores in zip(baskets, found, strict=True):
+        rest = np.setdiff1d(np.arange(12), one)
+        whole = L[np.ix_(rest, rest)] - L[np.ix_(rest, one)] @ np.linalg.solve(
+            L[np.ix_(one, one)], L[np.ix_(one, rest)]
+        )
+        np.testing.assert_allclose(scores[rest], np.diagonal(whole), rtol=1e-8, atol=1e-8)
+
+
 @pytest.mark.parametrize("form", ["symmetric", "diagonal", "skew", "dependent"])
 def test_scores_given_prefixes_are_those_of_each_prefix(form, monkeypatch):
     rng = np.random.default_rng(1)

@@ -8,8 +8,9 @@ are added.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from scipy.linalg import eigh, qr, solve_triangular
 from scipy.sparse import csr_array
 
 from contradpp._threads import blas_threads
-from contradpp.data.sets import Sets, prefixes, runs, sums_over_sets, take_sets, without_each
+from contradpp.data.sets import Sets, pointers, prefixes, runs, sums_over_sets, take_sets, without_each
 from contradpp.dpp import compiled, factor
 from contradpp.errors import RankError
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from contradpp.dpp.kernel import Kernel
 
 Array = NDArray[np.float64]
+Number = TypeVar("Number", bound=np.floating)
 Candidates = NDArray[np.int64] | None  # codes in ascending order; None for all items
 
 # Rows of one block of products: enough for the matrix product to run at full speed, small in memory.
@@ -182,41 +184,80 @@ def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
 
 def _write_scores_given(kernel: Kernel, sets: Sets, scores: Array, n_jobs: int) -> None:
     for first, last in runs(sets.indptr, ROWS_PER_BLOCK // 2):
-        part, never = take_sets(sets, np.arange(first, last)), np.full(last - first, -np.inf)
+        part, out = take_sets(sets, np.arange(first, last)), scores[first:last]
         given = (
             factor.bases(kernel, part, n_jobs=n_jobs)
             if kernel.symmetric
             else factor.inverses(kernel, part, ridge=RIDGE, n_jobs=n_jobs)
         )
+        if isinstance(given, factor.Inverses) and kernel.plain and part.sizes.max(initial=0) <= factor.LARGE:
+            _write_by_squares(kernel, part, given, out)
+            continue
         for columns, E, U in _tiles(kernel, part, given):
-            tile = np.tile(kernel.squared_norms[columns], (part.count, 1))
-            compiled.kernels.subtract_products(tile, E, U, part.indptr, never, never)
-            scores[first:last, columns] = tile
+            out[:, columns] = _what_is_left(kernel.squared_norms[columns], E, U, part.indptr)
+
+
+def _what_is_left(norms: Array, E: NDArray[np.floating], U: NDArray[np.floating], indptr: NDArray[np.int64]) -> Array:
+    """Norms − Σ_a E_aj U_aj over the rows a of every set, as far as rounding allows."""
+    tile, never = np.tile(norms, (len(indptr) - 1, 1)), np.full(len(indptr) - 1, -np.inf)
+    compiled.kernels.subtract_products(tile, E, U, indptr, never, never)
+    return tile
+
+
+def _write_by_squares(kernel: Kernel, sets: Sets, given: factor.Inverses, scores: Array) -> None:
+    """Write `scores_given` where G is the identity.
+
+    Of an item that S does not link to A, x_jᵀ X_Aᵀ W X_A x_j is subtracted, for which only the symmetric part of W
+    counts. That has no negative eigenvalue, as that of L_A has none, so that |C x_j|² is the same: C has half of the
+    rows of E and U, and no more than X has columns. The few items that are linked follow by definition.
+    """
+    X, norms, roots = kernel.wide, kernel.squared_norms, []
+    members = [sets.indices[first:last] for first, last in itertools.pairwise(sets.indptr.tolist())]
+    for s, codes in enumerate(members):
+        own, W = X[codes], given.of(s)
+        narrow = len(codes) <= X.shape[1]
+        half = W if narrow else own.T @ (W @ own)
+        values, vectors = np.linalg.eigh(half + half.T)
+        root = np.sqrt(np.maximum(values, 0.0) / 2)[:, None] * vectors.T
+        roots.append(root @ own if narrow else root)
+    indptr = pointers(np.minimum(sets.sizes, X.shape[1]))
+    for columns, Y in _product_tiles(np.concatenate(roots), X):
+        scores[:, columns] = _what_is_left(norms[columns], Y, Y, indptr)
+    for s, codes in enumerate(members):
+        owner, partners, values = kernel.skew.entries(codes)
+        near, place = np.unique(partners, return_inverse=True)
+        S = np.zeros((len(codes), len(near)))
+        S[owner, place] = values
+        both = X[codes] @ X[near].T
+        scores[s, near] = norms[near] - ((both - S) * (given.of(s) @ (both + S))).sum(axis=0)
+
+
+def _product_tiles(rows: NDArray[np.floating], V: NDArray[Number]) -> Iterator[tuple[slice, NDArray[Number]]]:
+    """`rows` Vᵀ, a few columns at a time, each in the memory of the one before: it is in the cache.
+
+    The caller holds BLAS to one thread: to do so for every tile takes as long as a small product.
+    """
+    n_items, rows = len(V), rows.astype(V.dtype, copy=False)
+    width = min(max(COLUMNS_PER_TILE, NUMBERS_PER_TILE // max(len(rows), 1)), n_items)
+    room = np.empty((len(rows), width), dtype=V.dtype)
+    for offset in range(0, n_items, width):
+        columns = slice(offset, min(offset + width, n_items))
+        Y = room if offset + width <= n_items else np.empty((len(rows), columns.stop - offset), dtype=V.dtype)
+        yield columns, np.matmul(rows, V[columns].T, out=Y)
 
 
 def _tiles(
     kernel: Kernel, sets: Sets, given: factor.Bases | factor.Inverses
 ) -> Iterator[tuple[slice, NDArray[np.floating], NDArray[np.floating]]]:
-    """The `products` of all items, a few columns at a time, each in the memory of the one before: it is in the cache.
-
-    The caller holds BLAS to one thread: to do so for every tile takes as long as a small product.
-    """
-    n = len(sets.indices)
-    V: NDArray[np.floating] = kernel.vectors if kernel.symmetric else kernel.wide
-    rows: Any = (
-        given.rows.astype(V.dtype, copy=False) if isinstance(given, factor.Bases) else _rows(kernel, sets, given)
-    )
-    width = min(max(COLUMNS_PER_TILE, NUMBERS_PER_TILE // max(len(rows), 1)), kernel.n_items)
-    room = np.empty((len(rows), width), dtype=V.dtype)
-    for offset in range(0, kernel.n_items, width):
-        columns = slice(offset, min(offset + width, kernel.n_items))
-        Y = room if offset + width <= kernel.n_items else np.empty((len(rows), columns.stop - offset), dtype=V.dtype)
-        np.matmul(rows, V[columns].T, out=Y)
-        if isinstance(given, factor.Bases):
+    """The `products` of all items, a few columns at a time; the caller holds BLAS to one thread."""
+    if isinstance(given, factor.Bases):
+        for columns, Y in _product_tiles(given.rows, kernel.vectors):
             yield columns, Y, Y
-        else:
-            compiled.kernels.add_partners(Y, offset, *kernel.skew, *sets, given.offsets, given.W)
-            yield columns, Y[:n], Y[n:]
+        return
+    n = len(sets.indices)
+    for columns, both in _product_tiles(_rows(kernel, sets, given), kernel.wide):
+        compiled.kernels.add_partners(both, columns.start, *kernel.skew, *sets, given.offsets, given.W)
+        yield columns, both[:n], both[n:]
 
 
 def scores_given_prefixes(kernel: Kernel, codes: NDArray[np.int32], items: NDArray[np.int64]) -> Array:

@@ -24,11 +24,11 @@ from contradpp._random import stream
 from contradpp._threads import run_blocks
 from contradpp.data.recipe import Matrix, Turned
 from contradpp.data.sets import Sets, pointers, runs, take_sets, without_each
-from contradpp.dpp import compiled
 from contradpp.models.kin import Alike, Array, Kin, find_kin, learn_sales
 from contradpp.models.questions import Questions, learn_weights
 from contradpp.models.relevance import MOST_WEIGHT, PRIOR, SCORES_PER_BLOCK, Relevance, Weights, log_sizes
 from contradpp.models.rows import indicator
+from contradpp.models.scores import softmax
 
 Entries = NDArray[np.int64]
 
@@ -198,7 +198,7 @@ class Newcomers:
 
     def company(self, sets: Sets, known: Array) -> Array:
         """The signs that depend on the basket, lift and cosine, as `signs` has them (2, n_sets, C)."""
-        compiled.relevance.softmax(known)
+        softmax(known)
         floor, shares = usual_floor(self.usual), self._kin_shares
         signs = np.empty((2, sets.count, len(self.codes)))
         np.add((self._mix @ known.T).T, floor, out=signs[0])

@@ -36,7 +36,6 @@ from contradpp._threads import resolve_n_jobs, run_blocks
 from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.sets import Sets, runs, take_sets, without_each
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp import compiled
 from contradpp.dpp.rank import best_columns, without_blanks
 from contradpp.errors import DataError, NotFittedError, ParameterError
 from contradpp.models.queries import Suggests
@@ -209,8 +208,17 @@ class Baseline(ScoresItems):
 def of_logits(logits: Array, sets: Sets) -> Array:
     """The probabilities of logits, 0 for items in the set; `logits` is overwritten."""
     logits[np.repeat(np.arange(sets.count), sets.sizes), sets.indices] = -np.inf
-    compiled.relevance.softmax(logits)
+    softmax(logits)
     return logits
+
+
+def softmax(logits: Array) -> None:
+    """Turn every row of logits, −inf for what is impossible, into probabilities; a row of nothing else into zeros."""
+    for row in logits:
+        top = row.max(initial=-np.inf)
+        row -= top if top != -np.inf else 0.0
+        np.exp(row, out=row)
+        row /= row.sum() or 1.0
 
 
 def _normalised(scores: Array, sets: Sets) -> Array:

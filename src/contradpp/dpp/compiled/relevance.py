@@ -1,4 +1,4 @@
-"""Numba kernels for what several voices say of the next item: their sum, products of two of them, and probabilities."""
+"""Numba kernels for what several voices say of the next item: their sum, and products of two of them."""
 
 from __future__ import annotations
 
@@ -43,20 +43,3 @@ def add_pairs(told: Array, centre: Array, spread: Array, alone: Array, both: Arr
                     pair += 1
                     for j in range(width):
                         target[j] += weight * one[j] * other[j]
-
-
-@entry
-def softmax(logits: Array) -> None:
-    """Turn every row of logits, −inf for what is impossible, into probabilities; a row of nothing else into zeros."""
-    for r in range(len(logits)):
-        row = logits[r]
-        top, total = -np.inf, 0.0
-        for j in range(len(row)):
-            top = max(top, row[j]) if row[j] == row[j] else np.nan  # which no number exceeds
-        for j in range(len(row)):
-            row[j] = np.exp(row[j] - top) if row[j] > -np.inf else 0.0
-        for j in range(len(row)):
-            total += row[j]
-        if total > 0.0:
-            for j in range(len(row)):
-                row[j] /= total
