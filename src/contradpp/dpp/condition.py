@@ -3,7 +3,7 @@
 Given A, the kernel is L^A = L − L_:A W L_A:, W = L_A⁻¹, and the next item is j with probability ∝ L^A_jj. One matrix
 product gives what is subtracted, for a block of baskets at once: with orthonormal rows Q that span A, the squares of
 Q Vᵀ where L is symmetric; else the products of L_:Aᵀ and W L_A:, to which the few entries of S that concern the basket
-are added.
+are added. Where no score has to be told from zero, squares will do for L = D + V Vᵀ + S, too, but for partners of A.
 """
 
 from __future__ import annotations
