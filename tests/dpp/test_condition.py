@@ -146,6 +146,27 @@ def test_scores_given_are_their_definition_with_few_and_many_partners(columns, d
         np.testing.assert_allclose(scores[rest], np.diagonal(whole), rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("columns", [2, 6])
+def test_scores_given_of_items_of_very_different_sizes(columns, monkeypatch):
+    rng = np.random.default_rng(0)
+    V, A = rng.normal(size=(12, columns)), rng.normal(size=(12, 12))
+    A[:, rng.random(12) < 0.5] = 0.0
+    A[:4, 4:] = A[4:, :4] = 0.0
+    scaled, sizes = V @ V.T + A - A.T + 0.1 * np.eye(12), 10.0 ** rng.uniform(-10, 0, 12)
+    kernel = Kernel(V * sizes[:, None], skew=(A - A.T) * np.outer(sizes, sizes), diagonal=0.1 * sizes**2)
+    baskets = [rng.permutation(12)[:k].tolist() for k in (1, 2, 3, 4, 5, 8)]
+    sets = as_sets(baskets)
+    found = condition.scores_given(kernel, sets)
+    for one, scores in zip(baskets, found / np.square(sizes), strict=True):
+        rest = np.setdiff1d(np.arange(12), one)
+        taken = scaled[np.ix_(rest, one)] @ np.linalg.solve(scaled[np.ix_(one, one)], scaled[np.ix_(one, rest)])
+        np.testing.assert_allclose(scores[rest], np.diagonal(scaled)[rest] - np.diagonal(taken), rtol=1e-8, atol=1e-10)
+    monkeypatch.setattr(condition, "MOST_LINKED", -1)  # as of baskets with many partners
+    monkeypatch.setattr(condition, "_write_by_squares", None)
+    other = condition.scores_given(kernel, sets)
+    np.testing.assert_allclose(found / np.square(sizes), other / np.square(sizes), rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize("form", ["symmetric", "diagonal", "skew", "dependent"])
 def test_scores_given_prefixes_are_those_of_each_prefix(form, monkeypatch):
     rng = np.random.default_rng(1)

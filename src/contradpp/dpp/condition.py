@@ -18,7 +18,7 @@ from scipy.linalg import eigh, qr, solve_triangular
 from scipy.sparse import csr_array
 
 from contradpp._threads import blas_threads
-from contradpp.data.sets import Sets, pointers, prefixes, runs, sums_over_sets, take_sets, without_each
+from contradpp.data.sets import Sets, frozen, pointers, prefixes, runs, sums_over_sets, take_sets, without_each
 from contradpp.dpp import compiled, factor
 from contradpp.errors import RankError
 
@@ -43,6 +43,8 @@ MOST_LEFT_OUT = 100
 MOST_ELIMINATED = 2000
 # A tile of the products (rows × columns) stays in the cache of one core until it has been used.
 COLUMNS_PER_TILE, NUMBERS_PER_TILE = 256, 2**16
+# Numbers of a table of one set's members and their partners.
+MOST_LINKED = 2**20
 # A sum of scores below this share of its terms is added up score by score, and so is that of sets worse than this.
 _CANCELLED = 1e-6
 _CLEAR_TOTAL = 1e4
@@ -190,7 +192,7 @@ def _write_scores_given(kernel: Kernel, sets: Sets, scores: Array, n_jobs: int) 
             if kernel.symmetric
             else factor.inverses(kernel, part, ridge=RIDGE, n_jobs=n_jobs)
         )
-        if isinstance(given, factor.Inverses) and kernel.plain and part.sizes.max(initial=0) <= factor.LARGE:
+        if isinstance(given, factor.Inverses) and kernel.plain and _have_few_partners(kernel, part):
             _write_by_squares(kernel, part, given, out)
             continue
         for columns, E, U in _tiles(kernel, part, given):
@@ -204,23 +206,34 @@ def _what_is_left(norms: Array, E: NDArray[np.floating], U: NDArray[np.floating]
     return tile
 
 
+def _have_few_partners(kernel: Kernel, sets: Sets) -> bool:
+    """Whether tables of a set's members and all of their partners are small."""
+    starts = kernel.skew.indptr
+    partners = sums_over_sets((starts[sets.indices + 1] - starts[sets.indices]).astype(np.float64), sets)
+    return bool((partners * sets.sizes).max(initial=0.0) <= MOST_LINKED)
+
+
 def _write_by_squares(kernel: Kernel, sets: Sets, given: factor.Inverses, scores: Array) -> None:
     """Write `scores_given` where G is the identity.
 
     Of an item that S does not link to A, x_jᵀ X_Aᵀ W X_A x_j is subtracted, for which only the symmetric part of W
     counts. That has no negative eigenvalue, as that of L_A has none, so that |C x_j|² is the same: C has half of the
     rows of E and U, and no more than X has columns. The few items that are linked follow by definition.
+
+    Members are scaled to L_ii = 1 first: a factor of W as it is would know those that sell little only as far as the
+    rounding of those that W makes most of.
     """
     X, norms, roots = kernel.wide, kernel.squared_norms, []
     members = [sets.indices[first:last] for first, last in itertools.pairwise(sets.indptr.tolist())]
     for s, codes in enumerate(members):
-        own, W = X[codes], given.of(s)
+        scales = np.sqrt(np.where(norms[codes] > 0, norms[codes], 1.0))
+        own, W = X[codes] / scales[:, None], given.of(s) * scales[:, None] * scales
         narrow = len(codes) <= X.shape[1]
         half = W if narrow else own.T @ (W @ own)
         values, vectors = np.linalg.eigh(half + half.T)
         root = np.sqrt(np.maximum(values, 0.0) / 2)[:, None] * vectors.T
         roots.append(root @ own if narrow else root)
-    indptr = pointers(np.minimum(sets.sizes, X.shape[1]))
+    indptr = frozen(pointers(np.minimum(sets.sizes, X.shape[1])))  # as those of sets are: one kernel is enough
     for columns, Y in _product_tiles(np.concatenate(roots), X):
         scores[:, columns] = _what_is_left(norms[columns], Y, Y, indptr)
     for s, codes in enumerate(members):

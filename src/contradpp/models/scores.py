@@ -214,11 +214,12 @@ def of_logits(logits: Array, sets: Sets) -> Array:
 
 def softmax(logits: Array) -> None:
     """Turn every row of logits, −inf for what is impossible, into probabilities; a row of nothing else into zeros."""
-    for row in logits:
-        top = row.max(initial=-np.inf)
-        row -= top if top != -np.inf else 0.0
-        np.exp(row, out=row)
-        row /= row.sum() or 1.0
+    with np.errstate(invalid="ignore"):  # ∞ − ∞
+        for row in logits:
+            top = row.max(initial=-np.inf)
+            row -= top if top != -np.inf else 0.0
+            np.exp(row, out=row)
+            row /= row.sum() or 1.0
 
 
 def _normalised(scores: Array, sets: Sets) -> Array:

@@ -208,14 +208,14 @@ class Entry(CPUDispatcher):  # type: ignore[misc, unused-ignore]
 
     def compile(self, sig: Any) -> Any:
         """The machine code for arguments of these types, from the disk if it is there."""
-        collects = gc.isenabled()
-        gc.disable()  # it would walk again and again through all that a compiler builds up, a tenth of the time
-        try:
+        with ExitStack() as after:
+            after.callback(self._cache.end_turn)
+            if (
+                gc.isenabled()
+            ):  # it would walk through all that a compiler builds up, again and again: a tenth of the time
+                after.callback(gc.enable)
+                gc.disable()
             return super().compile(sig)
-        finally:
-            if collects:
-                gc.enable()
-            self._cache.end_turn()
 
     @property
     def at_hand(self) -> bool:
