@@ -210,11 +210,9 @@ class Entry(CPUDispatcher):  # type: ignore[misc, unused-ignore]
         """The machine code for arguments of these types, from the disk if it is there."""
         with ExitStack() as after:
             after.callback(self._cache.end_turn)
-            if (
-                gc.isenabled()
-            ):  # it would walk through all that a compiler builds up, again and again: a tenth of the time
+            if gc.isenabled():
                 after.callback(gc.enable)
-                gc.disable()
+                gc.disable()  # it would walk again and again through all that a compiler builds up: a tenth of the time
             return super().compile(sig)
 
     @property
