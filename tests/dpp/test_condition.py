@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import reference
 from contradpp.data.sets import Sets
-from contradpp.dpp import condition
+from contradpp.dpp import condition, scoring
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import RankError
 from exact import ExactDPP
@@ -137,7 +137,7 @@ def test_scores_given_are_their_definition_with_few_and_many_partners(columns, d
     L = V @ G @ V.T + A - A.T + (np.diag(d) if diagonal else 0.0)
     baskets = [[], [0], [1, 5], [2, 6, 3, 9], [0, 4, 6, 7, 8, 10], rng.permutation(12)[:10].tolist()]
     baskets = [one for one in baskets if not len(one) or np.linalg.cond(L[np.ix_(one, one)]) < 1e6]
-    found = condition.scores_given(kernel, as_sets(baskets))
+    found = scoring.scores_given(kernel, as_sets(baskets))
     for one, scores in zip(baskets, found, strict=True):
         rest = np.setdiff1d(np.arange(12), one)
         whole = L[np.ix_(rest, rest)] - L[np.ix_(rest, one)] @ np.linalg.solve(
@@ -156,14 +156,14 @@ def test_scores_given_of_items_of_very_different_sizes(columns, monkeypatch):
     kernel = Kernel(V * sizes[:, None], skew=(A - A.T) * np.outer(sizes, sizes), diagonal=0.1 * sizes**2)
     baskets = [rng.permutation(12)[:k].tolist() for k in (1, 2, 3, 4, 5, 8)]
     sets = as_sets(baskets)
-    found = condition.scores_given(kernel, sets)
+    found = scoring.scores_given(kernel, sets)
     for one, scores in zip(baskets, found / np.square(sizes), strict=True):
         rest = np.setdiff1d(np.arange(12), one)
         taken = scaled[np.ix_(rest, one)] @ np.linalg.solve(scaled[np.ix_(one, one)], scaled[np.ix_(one, rest)])
         np.testing.assert_allclose(scores[rest], np.diagonal(scaled)[rest] - np.diagonal(taken), rtol=1e-8, atol=1e-10)
-    monkeypatch.setattr(condition, "MOST_LINKED", -1)  # as of baskets with many partners
-    monkeypatch.setattr(condition, "_write_by_squares", None)
-    other = condition.scores_given(kernel, sets)
+    monkeypatch.setattr(scoring, "MOST_LINKED", -1)  # as of baskets with many partners
+    monkeypatch.setattr(scoring, "_write_by_squares", None)
+    other = scoring.scores_given(kernel, sets)
     np.testing.assert_allclose(found / np.square(sizes), other / np.square(sizes), rtol=1e-8, atol=1e-10)
 
 
@@ -173,8 +173,8 @@ def test_scores_given_prefixes_are_those_of_each_prefix(form, monkeypatch):
     V, A = rng.normal(size=(9, 5 if form != "dependent" else 2)), rng.normal(size=(9, 9))
     more = {"skew": {"skew": A - A.T}, "diagonal": {"diagonal": np.full(9, 0.1)}}.get(form, {})
     kernel, order, items = Kernel(V, **more), codes(7, 2, 4, 0), np.array([8, 1])
-    expected = condition.scores_given(kernel, as_sets([order[:k] for k in range(5)]))[:, items]
+    expected = scoring.scores_given(kernel, as_sets([order[:k] for k in range(5)]))[:, items]
     if form != "dependent":  # one pass is enough
-        monkeypatch.setattr(condition, "scores_given", lambda *_: 1 / 0)
-    found = condition.scores_given_prefixes(kernel, order, items)
+        monkeypatch.setattr(scoring, "scores_given", lambda *_: 1 / 0)
+    found = scoring.scores_given_prefixes(kernel, order, items)
     np.testing.assert_allclose(found, expected, atol=1e-9)

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from contradpp.data.sets import Sets, joined
-from contradpp.dpp import compiled, condition, factor, rank
+from contradpp.dpp import compiled, condition, factor, rank, scoring
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import RankError
 
@@ -45,13 +45,14 @@ def test_large_sets_are_answered_as_small_ones_are(monkeypatch, kind):
         found = factor.factorise(kernel, sets)
         return [
             factor.log_det(kernel, sets), found.logs, found.worst, found[0], all_scores(kernel, sets),
-            all_scores(kernel, sets, some), condition.next_totals(kernel, sets), condition.scores_given(kernel, sets),
+            all_scores(kernel, sets, some), condition.next_totals(kernel, sets), scoring.scores_given(kernel, sets),
             *rank.best_next(kernel, sets, 5, candidates=some, banned=np.array([4], dtype=np.int32)),
         ]  # fmt: skip
 
     expected = answers()
     monkeypatch.setattr(factor, "LARGE", 12)
-    monkeypatch.setattr(condition, "ROWS_PER_BLOCK", 24)
+    for module in (condition, scoring):
+        monkeypatch.setattr(module, "ROWS_PER_BLOCK", 24)
     for mine, theirs in zip(answers(), expected, strict=True):
         np.testing.assert_allclose(np.abs(mine), np.abs(theirs), rtol=1e-9, atol=1e-11)  # of rows the sign is free
 
@@ -100,10 +101,10 @@ def test_large_sets_that_are_singular(monkeypatch):
     sets = Sets.one(np.arange(15))
     for kernel in (Kernel(V, diagonal=d, n_jobs=1), Kernel(V, skew=S, diagonal=d, n_jobs=1)):
         monkeypatch.setattr(factor, "LARGE", 1000)
-        expected = condition.scores_given(kernel, sets)
+        expected = scoring.scores_given(kernel, sets)
         monkeypatch.setattr(factor, "LARGE", 12)
         assert factor.log_det(kernel, sets)[0] == -np.inf
-        np.testing.assert_allclose(condition.scores_given(kernel, sets), expected, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(scoring.scores_given(kernel, sets), expected, rtol=1e-6, atol=1e-8)
         with pytest.raises(RankError, match="basket 0 has probability zero"):
             all_scores(kernel, sets)
 
@@ -115,9 +116,9 @@ def test_what_follows_dependent_items_of_a_large_set_still_counts(monkeypatch, r
     V, d = rng.normal(size=(M, rank)), rng.uniform(0.2, 1.0, M)
     V[1], V[3], d[:5] = V[0], -2 * V[2], 0.0
     kernel = Kernel(V, diagonal=d if diagonal else None, n_jobs=1)
-    expected = condition.scores_given(kernel, Sets.one(np.arange(size)))
+    expected = scoring.scores_given(kernel, Sets.one(np.arange(size)))
     monkeypatch.setattr(factor, "LARGE", 5)
-    found = condition.scores_given(kernel, Sets.one(np.arange(size)))
+    found = scoring.scores_given(kernel, Sets.one(np.arange(size)))
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -143,11 +144,11 @@ def test_scores_given_the_first_codes_of_many(monkeypatch, kind):
     kernel, rng = kernel_of(kind), np.random.default_rng(4)
     order = rng.permutation(M)
     codes, items = order[:25].astype(np.int32), order[30:].astype(np.int64)
-    expected = condition.scores_given_prefixes(kernel, codes, items)
+    expected = scoring.scores_given_prefixes(kernel, codes, items)
     monkeypatch.setattr(factor, "LARGE", 12)
-    monkeypatch.setattr(condition, "ROWS_PER_BLOCK", 4 * 7)
-    monkeypatch.setattr(condition, "scores_given", None)  # which would factorise every one of them
-    found = condition.scores_given_prefixes(kernel, codes, items)
+    monkeypatch.setattr(scoring, "ROWS_PER_BLOCK", 4 * 7)
+    monkeypatch.setattr(scoring, "scores_given", None)  # which would factorise every one of them
+    found = scoring.scores_given_prefixes(kernel, codes, items)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -157,10 +158,10 @@ def test_of_many_codes_those_that_add_nothing_are_passed_over(monkeypatch):
     V[5], d[2], d[5] = V[2], 0.0, 0.0
     kernel = Kernel(V, skew=np.zeros((M, M)), diagonal=d, n_jobs=1)
     codes, items = np.arange(20, dtype=np.int32), np.arange(20, M)
-    expected = condition.scores_given_prefixes(kernel, codes, items)
+    expected = scoring.scores_given_prefixes(kernel, codes, items)
     monkeypatch.setattr(factor, "LARGE", 12)
-    monkeypatch.setattr(condition, "ROWS_PER_BLOCK", 4 * 7)
-    found = condition.scores_given_prefixes(kernel, codes, items)
+    monkeypatch.setattr(scoring, "ROWS_PER_BLOCK", 4 * 7)
+    found = scoring.scores_given_prefixes(kernel, codes, items)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(found[6], found[5], rtol=1e-12)  # the sixth is like the third
 
@@ -168,14 +169,14 @@ def test_of_many_codes_those_that_add_nothing_are_passed_over(monkeypatch):
 def test_many_entries_of_a_symmetric_kernel_are_left_out_by_one_factorisation(monkeypatch):
     kernel, sets = kernel_of("symmetric"), some_sets()
     expected, found = np.empty((len(sets.indices), M)), np.empty((len(sets.indices), M))
-    condition.write_scores_without_each(kernel, sets, expected)
-    monkeypatch.setattr(condition, "MOST_LEFT_OUT", 12)
+    scoring.write_scores_without_each(kernel, sets, expected)
+    monkeypatch.setattr(scoring, "MOST_LEFT_OUT", 12)
     asked: list[int] = []
-    original = condition.scores_given
+    original = scoring.scores_given
     monkeypatch.setattr(
-        condition, "scores_given", lambda k, s, **more: (asked.extend(s.sizes.tolist()), original(k, s, **more))[1]
+        scoring, "scores_given", lambda k, s, **more: (asked.extend(s.sizes.tolist()), original(k, s, **more))[1]
     )
-    condition.write_scores_without_each(kernel, sets, found)
+    scoring.write_scores_without_each(kernel, sets, found)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
     assert max(asked) < 12
 

@@ -8,7 +8,7 @@ import pytest
 import contradpp as cd
 from contradpp.data.sets import Sets, without_each
 from contradpp.dpp.compiled.relevance import FARTHEST
-from contradpp.dpp.condition import scores_given, write_scores_without_each
+from contradpp.dpp.scoring import scores_given, write_scores_without_each
 from contradpp.errors import NumericalError
 from contradpp.models import questions as asking
 from contradpp.models import relevance

@@ -19,9 +19,10 @@ from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.sets import Sets, runs, take_sets, without_each
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import compiled, factor
-from contradpp.dpp.condition import COLUMNS_PER_TILE, RIDGE, nearly_dependent, scores_given
+from contradpp.dpp.condition import COLUMNS_PER_TILE
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.rank import top_n
+from contradpp.dpp.scoring import RIDGE, nearly_dependent, scores_given
 from contradpp.models.scores import SCORES_PER_BLOCK
 
 Array = NDArray[np.float64]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.data.sets import Sets, prefixes
-from contradpp.dpp import condition
+from contradpp.dpp import scoring
 from contradpp.models.baselines import Implicit
 from contradpp.models.newcomers import Newcomers
 from contradpp.models.relevance import Relevance
@@ -137,7 +137,7 @@ def _told(
 def _given_prefixes(voice: Voice, codes: NDArray[np.int32], asked: NDArray[np.int64], n_items: int) -> Array:
     """The scores of items given the first 0, 1, ..., n of the codes (n + 1, m)."""
     if isinstance(voice, KernelVoice):
-        return condition.scores_given_prefixes(voice.kernel, codes, asked)
+        return scoring.scores_given_prefixes(voice.kernel, codes, asked)
     scores = np.empty((len(codes) + 1, n_items))
     voice.write_scores(prefixes(codes), scores)
     return scores[:, asked]

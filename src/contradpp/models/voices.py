@@ -18,7 +18,7 @@ from contradpp._threads import blas_threads
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, without_each
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp import condition, persist
+from contradpp.dpp import persist, scoring
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ModelFileError, ParameterError
 from contradpp.models import baselines
@@ -107,13 +107,13 @@ class KernelVoice:
     def write_scores(self, sets: Sets, out: Array) -> None:
         """See `Voice`."""
         with blas_threads(1):
-            out[:] = condition.scores_given(self.kernel, sets)[:, : self.n_items]
+            out[:] = scoring.scores_given(self.kernel, sets)[:, : self.n_items]
 
     def write_scores_without_each(self, sets: Sets, out: Array) -> None:
         """See `Voice`."""
         told = out if self.n_items == self.kernel.n_items else np.empty((len(out), self.kernel.n_items))
         with blas_threads(1):
-            condition.write_scores_without_each(self.kernel, sets, told)
+            scoring.write_scores_without_each(self.kernel, sets, told)
         if told is not out:
             out[:] = told[:, : self.n_items]
 
