@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.blocks import PANEL, WORK, invert_scaled, place_of
+from contradpp.dpp.compiled.blocks import PANEL, WORK, invert_scaled
 from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.compiled.kernels import project_off
 from contradpp.dpp.factor import SINGULAR
@@ -20,6 +20,7 @@ Array = NDArray[np.float64]
 Codes = NDArray[np.int32]
 
 RENEWED = 2 * PANEL
+PROPOSED = 8  # items that are searched at a time
 
 
 # -- By eigenvectors -----------------------------------------------------------------------------------
@@ -62,6 +63,31 @@ def choose_k_eigenvectors(
 
 
 @helper
+def propose(
+    Y: Array, cumulative: Array, chosen: NDArray[np.int64], k: int, uniforms: Array, place: int, n: int,
+    columns: NDArray[np.int64], targets: Array, items: NDArray[np.int64], rows: Array,
+) -> None:  # fmt: skip
+    """n items, each by the squares of a chosen column, and what the chosen columns have of them, from two numbers each.
+
+    They are searched side by side: memory answers all of them in the time of one.
+    """
+    M = Y.shape[0]
+    for j in range(n):
+        columns[j] = chosen[min(int(uniforms[place + 3 * j] * k), k - 1)]
+        targets[j] = uniforms[place + 3 * j + 1] * cumulative[columns[j], M - 1]
+        items[j] = 0
+    left = M  # places of which one is the first whose running sum exceeds the target
+    while left > 1:
+        half = left // 2
+        for j in range(n):
+            items[j] += half if cumulative[columns[j], items[j] + half - 1] <= targets[j] else 0
+        left -= half
+    for j in range(n):
+        for e in range(k):
+            rows[j, e] = Y[items[j], chosen[e]]
+
+
+@helper
 def sample_projection(
     Y: Array, cumulative: Array, chosen: NDArray[np.int64], k: int, uniforms: Array, place: int,
     out: NDArray[np.int32],
@@ -70,21 +96,22 @@ def sample_projection(
 
     Item i should come next with probability ∝ ‖Z y_i‖², Z the projection off what was drawn before. Propose
     i ∝ ‖y_i‖² (a chosen column uniformly, then an item by that column's squares: one binary search), accept
-    with probability ‖Z y_i‖²/‖y_i‖². Step t takes k/(k − t) proposals on average, each with three numbers at most.
+    with probability ‖Z y_i‖²/‖y_i‖². Step t takes k/(k − t) proposals on average, each with three numbers. A proposal
+    does not depend on those before it: several are made at a time, and those beyond the last item are forgotten.
     """
-    M = Y.shape[0]
+    columns, targets = np.empty(PROPOSED, dtype=np.int64), np.empty(PROPOSED)
+    items, rows = np.empty(PROPOSED, dtype=np.int64), np.empty((PROPOSED, k))
     basis = np.empty((k, k))
-    residual = np.empty(k)
-    t = 0
+    t = n = j = 0
     while t < k:
-        if place + 3 > len(uniforms):
-            return -1
-        column = chosen[min(int(uniforms[place] * k), k - 1)]
-        target = uniforms[place + 1] * cumulative[column, M - 1]
-        place += 2
-        i = place_of(cumulative[column], 0, M, target)
-        for e in range(k):
-            residual[e] = Y[i, chosen[e]]
+        if j == n:
+            n, j = min(PROPOSED, (len(uniforms) - place) // 3), 0
+            if n == 0:
+                return -1
+            propose(Y, cumulative, chosen, k, uniforms, place, n, columns, targets, items, rows)
+        residual, u, i = rows[j], uniforms[place + 2], items[j]
+        j += 1
+        place += 3
         norm = 0.0
         for e in range(k):
             norm += residual[e] * residual[e]
@@ -92,10 +119,7 @@ def sample_projection(
         left = 0.0
         for e in range(k):
             left += residual[e] * residual[e]
-        if left <= SINGULAR * norm:
-            continue
-        place += 1
-        if uniforms[place - 1] * norm >= left:
+        if left <= SINGULAR * norm or u * norm >= left:
             continue
         project_off(residual, basis, t)  # again, so that rounding does not grow over the steps
         left = 0.0
