@@ -33,7 +33,7 @@ ROWS_PER_BLOCK = 512
 # Numbers of such a block: 0.5 GB, which catalogues of more than 131,072 items reach with fewer rows.
 MOST_NUMBERS = 2**26
 # A tile of the products (rows × columns) stays in the cache of one core until it has been used.
-COLUMNS_PER_TILE, NUMBERS_PER_TILE = 256, 2**16
+COLUMNS_PER_TILE, NUMBERS_PER_TILE = 256, 2**15
 # A sum of scores below this share of its terms is added up score by score, and so is that of sets worse than this.
 _CANCELLED = 1e-6
 _CLEAR_TOTAL = 1e4
@@ -185,7 +185,7 @@ def tiles(
             yield columns, Y, Y
         return
     n = len(sets.indices)
-    for columns, both in product_tiles(rows_of_sets(kernel, sets, given), kernel.wide):
+    for columns, both in product_tiles(rows_of_sets(kernel, sets, given), kernel.by_column):
         compiled.kernels.add_partners(both, columns.start, *kernel.skew, *sets, given.offsets, given.W)
         yield columns, both[:n], both[n:]
 

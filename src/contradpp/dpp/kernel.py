@@ -168,6 +168,11 @@ class Kernel:
         return _frozen(self.factors.astype(np.float64, copy=False))
 
     @cached_property
+    def by_column(self) -> Array:
+        """X again, one column after the other in memory: products of a few rows with Xᵀ take two thirds of the time."""
+        return _frozen(np.asfortranarray(self.wide))
+
+    @cached_property
     def left(self) -> Array:
         """X G: L_A: = left_A Xᵀ + S_A: but for D (M, r)."""
         return self.wide if self.plain else _frozen(self.wide @ self.gain)

@@ -42,9 +42,14 @@ def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
     What a set of probability zero says is what its independent items say, or with a skew part those of a `RIDGE`.
     """
     scores: Array = np.empty((sets.count, kernel.n_items))
+    write_scores_given(kernel, sets, scores, n_jobs=n_jobs)
+    return scores
+
+
+def write_scores_given(kernel: Kernel, sets: Sets, scores: Array, *, n_jobs: int = 1) -> None:
+    """Write `scores_given`."""
     with blas_threads(1):
         _write_scores_given(kernel, sets, scores, n_jobs)
-    return scores
 
 
 def _write_scores_given(kernel: Kernel, sets: Sets, scores: Array, n_jobs: int) -> None:
@@ -59,14 +64,18 @@ def _write_scores_given(kernel: Kernel, sets: Sets, scores: Array, n_jobs: int) 
             _write_by_squares(kernel, part, given, out)
             continue
         for columns, E, U in tiles(kernel, part, given):
-            out[:, columns] = _what_is_left(kernel.squared_norms[columns], E, U, part.indptr)
+            _write_what_is_left(kernel.squared_norms[columns], E, U, part.indptr, out[:, columns])
 
 
-def _what_is_left(norms: Array, E: NDArray[np.floating], U: NDArray[np.floating], indptr: NDArray[np.int64]) -> Array:
-    """Norms − Σ_a E_aj U_aj over the rows a of every set, as far as rounding allows."""
-    tile, never = np.tile(norms, (len(indptr) - 1, 1)), np.full(len(indptr) - 1, -np.inf)
+def _write_what_is_left(
+    norms: Array, E: NDArray[np.floating], U: NDArray[np.floating], indptr: NDArray[np.int64], out: Array
+) -> None:
+    """Write norms − Σ_a E_aj U_aj over the rows a of every set, as far as rounding allows."""
+    tile, never = np.ascontiguousarray(out), np.full(len(out), -np.inf)  # of one set it is `out`
+    tile[:] = norms
     compiled.kernels.subtract_products(tile, E, U, indptr, never, never)
-    return tile
+    if tile is not out:
+        out[:] = tile
 
 
 def _have_few_partners(kernel: Kernel, sets: Sets) -> bool:
@@ -97,8 +106,8 @@ def _write_by_squares(kernel: Kernel, sets: Sets, given: factor.Inverses, scores
         root = np.sqrt(np.maximum(values, 0.0) / 2)[:, None] * vectors.T
         roots.append(root @ own if narrow else root)
     indptr = frozen(pointers(np.minimum(sets.sizes, X.shape[1])))  # as those of sets are: one kernel is enough
-    for columns, Y in product_tiles(np.concatenate(roots), X):
-        scores[:, columns] = _what_is_left(norms[columns], Y, Y, indptr)
+    for columns, Y in product_tiles(np.concatenate(roots), kernel.by_column):
+        _write_what_is_left(norms[columns], Y, Y, indptr, scores[:, columns])
     for s, codes in enumerate(members):
         owner, partners, values = kernel.skew.entries(codes)
         near, place = np.unique(partners, return_inverse=True)

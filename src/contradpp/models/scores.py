@@ -71,19 +71,18 @@ class ScoresItems(Suggests):
     def _best(
         self, sets: Sets, n: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]
     ) -> tuple[NDArray[np.int64], Array]:
-        allowed = np.full(len(self.items_), pool is None)
-        allowed[() if pool is None else pool] = True
-        allowed[banned] = False
-        n = min(n, len(allowed))
+        M = len(self.items_)
+        barred = banned if pool is None else np.setdiff1d(np.arange(M), np.setdiff1d(pool, banned))
+        n = min(n, M)
         codes, shares = np.full((sets.count, n), -1), np.zeros((sets.count, n))
-        step = max(SCORES_PER_BLOCK // len(allowed), 1)
+        step = max(SCORES_PER_BLOCK // M, 1)
 
         def work(block: int) -> None:
             rows = slice(block * step, min((block + 1) * step, sets.count))
             part = take_sets(sets, np.arange(rows.start, rows.stop))
             scores = self.scores(part)
             normalised = self.as_shares(scores.copy(), part)
-            scores[:, ~allowed] = -np.inf
+            scores[:, barred] = -np.inf
             scores[np.repeat(np.arange(part.count), part.sizes), part.indices] = -np.inf
             codes[rows], shares[rows] = best_columns(scores, normalised, n)
 

@@ -106,14 +106,16 @@ class KernelVoice:
 
     def write_scores(self, sets: Sets, out: Array) -> None:
         """See `Voice`."""
-        with blas_threads(1):
-            out[:] = scoring.scores_given(self.kernel, sets)[:, : self.n_items]
+        self._write(scoring.write_scores_given, sets, out)
 
     def write_scores_without_each(self, sets: Sets, out: Array) -> None:
         """See `Voice`."""
+        self._write(scoring.write_scores_without_each, sets, out)
+
+    def _write(self, write: Callable[[Kernel, Sets, Array], None], sets: Sets, out: Array) -> None:
         told = out if self.n_items == self.kernel.n_items else np.empty((len(out), self.kernel.n_items))
         with blas_threads(1):
-            scoring.write_scores_without_each(self.kernel, sets, told)
+            write(self.kernel, sets, told)
         if told is not out:
             out[:] = told[:, : self.n_items]
 
