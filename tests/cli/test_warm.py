@@ -1,4 +1,4 @@
-"""`contradpp warm`: every job runs, and what failed is named."""
+"""`contradpp warm`: every job runs, and what failed is named; another process does one while we learn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+import contradpp as cd
 from contradpp.cli import warm
+from contradpp.dpp import ahead
 from contradpp.dpp.compiled import decorators
 
 
@@ -52,34 +54,50 @@ class Process:
 def started(monkeypatch):
     """What other processes are asked to do on a machine of two cores where nothing is compiled."""
     monkeypatch.setattr(Process, "asked", [])
-    monkeypatch.setattr(warm.subprocess, "Popen", Process)
-    monkeypatch.setattr(warm, "_at_hand", lambda: False)
-    monkeypatch.setattr(warm, "resolve_n_jobs", lambda _: 2)
+    monkeypatch.setattr(ahead.subprocess, "Popen", Process)
+    monkeypatch.setattr(ahead, "at_hand", lambda _: False)
+    monkeypatch.setattr(ahead, "resolve_n_jobs", lambda n_jobs: n_jobs or 2)
     return Process.asked
 
 
 def test_another_process_compiles_ahead_and_is_ended(started):
-    with warm.compiling_ahead(warm.DEMO):
+    with ahead.compiling_ahead(ahead.DEMO):
         assert started == ["demo"]
-    with pytest.raises(KeyboardInterrupt), warm.compiling_ahead(warm.FIT):
+        with ahead.compiling_ahead(ahead.FIT):  # one is enough
+            assert started == ["demo"]
+    with pytest.raises(KeyboardInterrupt), ahead.compiling_ahead(ahead.FIT):
         raise KeyboardInterrupt
     assert started == ["demo", "ended", "fit", "ended"]
 
 
-def test_it_does_not_where_that_is_of_no_use(started, monkeypatch):
-    monkeypatch.setattr(warm, "resolve_n_jobs", lambda _: 1)
-    with warm.compiling_ahead(warm.FIT):
+def test_it_does_not_where_one_core_is_to_be_used(started):
+    with ahead.compiling_ahead(ahead.FIT, 1):
         assert started == []
-    monkeypatch.setattr(warm, "resolve_n_jobs", lambda _: 2)
-    monkeypatch.setattr(warm, "_at_hand", lambda: True)
-    with warm.compiling_ahead(warm.FIT):
+
+
+def test_it_does_not_where_nothing_is_left_to_compile(started, monkeypatch):
+    monkeypatch.setattr(ahead, "at_hand", lambda _: True)
+    with ahead.compiling_ahead(ahead.FIT):
+        assert started == []
+
+
+@pytest.mark.parametrize("executable", ["", None, "/opt/shop/shop-server"])
+def test_an_application_that_holds_python_is_not_started_again(started, monkeypatch, executable):
+    monkeypatch.setattr(ahead.sys, "executable", executable)
+    with ahead.compiling_ahead(ahead.FIT):
+        assert started == []
+
+
+def test_nor_does_one_of_many_processes(started, monkeypatch):
+    monkeypatch.setattr(ahead.multiprocessing, "parent_process", object)
+    with ahead.compiling_ahead(ahead.FIT):
         assert started == []
 
 
 def test_the_other_process_imports_nothing_from_the_present_folder(tmp_path):
     """A `click.py` in a folder of downloads ran when `fit` was called there."""
     (tmp_path / "click.py").write_text("open('evil', 'w')")
-    done = subprocess.run(warm._command("no such job"), cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(ahead.command("no such job"), cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "no such job" in done.stderr
     assert not (tmp_path / "evil").exists()
 
@@ -88,21 +106,24 @@ def test_a_system_without_processes_is_no_reason_to_fail(started, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError
 
-    monkeypatch.setattr(warm.subprocess, "Popen", refuse)
-    with warm.compiling_ahead(warm.FIT):
-        pass
+    monkeypatch.setattr(ahead.subprocess, "Popen", refuse)
+    for _ in range(2):
+        with ahead.compiling_ahead(ahead.FIT):
+            pass
+    assert not ahead._helping.locked()
 
 
 @pytest.mark.parametrize(
     ("words", "asked"),
     [
         ([], ["fit", "ended"]),
-        (["--model", "lowrank"], []),
+        (["--model", "lowrank", "--objective", "dynamic"], ["negatives", "ended"]),
+        (["--model", "lowrank", "--objective", "exact"], []),
         (["--n-jobs", "1"], []),
         (["--n-jobs", "2"], ["fit", "ended"]),
     ],
 )
-def test_fit_lets_another_process_compile_for_the_default_model(call, started, tmp_path, words, asked):
+def test_fit_lets_another_process_compile_where_there_is_enough_to_compile(call, started, tmp_path, words, asked):
     """But not where one core is to be used."""
     (tmp_path / "shop.csv").write_text("tea,milk\npasta,sauce\n" * 30)
     done = call("fit", tmp_path / "shop.csv", "-o", tmp_path / "model", "--max-iter", 1, *words)
@@ -117,11 +138,26 @@ def test_a_fit_that_fails_leaves_no_process(call, started, tmp_path, monkeypatch
     assert started == ["fit", "ended"]
 
 
-def test_what_was_compiled_is_at_hand_until_a_kernel_is_edited(monkeypatch):
+@pytest.mark.parametrize(
+    ("model", "asked"),
+    [
+        (cd.ConditionalDPP(cd.NonsymmetricDPP(2, 2, max_iter=1)), ["fit", "ended"]),
+        (cd.LowRankDPP(2, max_iter=1), ["negatives", "ended"]),
+        (cd.LowRankDPP(2, objective="mle", max_iter=1), []),
+        (cd.LowRankDPP(2, max_iter=1, n_jobs=1), []),
+    ],
+)
+def test_a_model_that_is_fitted_in_python_does_so_too(started, model, asked):
+    model.fit([["tea", "milk"], ["pasta", "sauce"]] * 30)
+    assert started == asked
+
+
+@pytest.mark.parametrize("job", [ahead.FIT, ahead.DEMO, ahead.NEGATIVES])
+def test_what_was_compiled_is_at_hand_until_a_kernel_is_edited(monkeypatch, job):
     assert CliRunner().invoke(warm.warm, ["--only", "the default model"]).exit_code == 0
-    assert warm._at_hand()
+    assert ahead.at_hand(job)
     monkeypatch.setattr(decorators, "STAMP", ("edited",))
-    assert not warm._at_hand()
+    assert not ahead.at_hand(job)
 
 
 # The kernels of a process and the types that each was called with, after some lines.
@@ -149,6 +185,6 @@ def test_all_that_fit_needs_after_training_is_compiled_ahead():
         done = subprocess.run([sys.executable, "-c", FORMS.format(lines)], capture_output=True, text=True, check=True)
         return set(json.loads(done.stdout))
 
-    left = forms(FIT) - forms("warm.ALONE[warm.FIT]()")
+    left = forms(FIT) - forms("warm.ALONE['fit']()")
     assert {form.partition(".")[0] for form in left} <= {"gradients", "sums", "steps", "draws"}, left
     assert any(form.startswith("gradients.conditional_gradients") for form in left)

@@ -27,7 +27,7 @@ from contradpp.cli.output import (
     write_text,
 )
 from contradpp.cli.serve import serve
-from contradpp.cli.warm import DEMO, compiling_ahead
+from contradpp.dpp.ahead import DEMO, compiling_ahead
 from contradpp.report.measured import Measured, examples, measure
 from contradpp.report.page import Subject, render
 

@@ -32,8 +32,8 @@ from contradpp.cli.output import (
     write_text,
 )
 from contradpp.cli.run import Run, judge, prepare, train
-from contradpp.cli.warm import FIT, compiling_ahead
 from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp.ahead import FIT, compiling_ahead
 from contradpp.errors import ConvergenceError
 from contradpp.report.measured import KS, Example, Measured, explained
 from contradpp.report.page import Subject, render
@@ -80,8 +80,8 @@ def fit(
         introduce(run, data)
     comment = f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {output.stem}.toml"
     settings = as_toml(repeatable(run, data, files), ctx.command, comment=comment)
-    if run.name == CONDITIONAL and run.cluster is None and run.given["n_jobs"] != 1:
-        ctx.with_resource(compiling_ahead(FIT))  # until the command ends, however it ends
+    if run.name == CONDITIONAL and run.cluster is None:
+        ctx.with_resource(compiling_ahead(FIT, run.given["n_jobs"]))  # until the command ends, however it ends
     try:
         train(run)
     except (KeyboardInterrupt, ConvergenceError) as stop:

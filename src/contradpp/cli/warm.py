@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
 import numpy as np
 
 import contradpp as cd
-from contradpp._threads import resolve_n_jobs
 from contradpp.cli.output import busy, json_option, show_json
-from contradpp.dpp import compiled
+from contradpp.dpp.ahead import DEMO, FIT, NEGATIVES, command
+from contradpp.learn.state import State
 from contradpp.models.rows import Labour
 
 
@@ -53,6 +51,13 @@ def _learn_by(objective: str) -> None:
     _ask(cd.LowRankDPP(32, objective=objective, max_iter=2, oversize="drop", random_state=0).fit(shop), shop)
 
 
+def _next_items() -> None:
+    """What a symmetric kernel needs whose negatives are drawn, but for the negatives: half of the time of `fit`."""
+    shop = _shop()
+    State(np.eye(shop.n_items)).conditional_log_likelihood(shop.subset(range(50)).sets)
+    _ask(cd.LowRankDPP.from_factors(np.eye(shop.n_items), items=shop.items), shop)
+
+
 def _ask(model: Any, shop: cd.Baskets) -> None:
     """What is asked first comes first: someone may be waiting for it."""
     basket = [shop.items[0], shop.items[1]]
@@ -84,9 +89,8 @@ JOBS: dict[str, Callable[[], None]] = {
     "the default model": _learn, "other models": _compare,
     "dynamic negatives": lambda: _learn_by("dynamic"), "the exact objective": lambda: _learn_by("exact"),
 }  # fmt: skip
-# What another process compiles while `fit` and `demo` are at work.
-FIT, DEMO = "fit", "demo"
-ALONE = JOBS | {FIT: _after_training, DEMO: _show}
+# What another process compiles while we are at work.
+ALONE = JOBS | {FIT: _after_training, DEMO: _show, NEGATIVES: _next_items}
 
 
 @click.command()
@@ -115,36 +119,4 @@ def warm(only: str | None, n_jobs: int | None, as_json: bool) -> None:
 
 
 def _in_a_process(name: str) -> int:
-    return subprocess.run(_command(name), capture_output=True, check=False).returncode
-
-
-def _command(name: str) -> list[str]:
-    # -P: Python would look for modules in the present folder first, where anyone's files may lie.
-    return [sys.executable, "-P", "-m", "contradpp", "warm", "--only", name]
-
-
-@contextmanager
-def compiling_ahead(job: str) -> Iterator[None]:
-    """Let another process compile meanwhile what is needed later, unless that is at hand, or there is one core."""
-    ahead = None
-    if resolve_n_jobs(None) > 1 and not _at_hand():
-        with suppress(OSError):  # a system that allows no processes
-            quiet = subprocess.DEVNULL
-            ahead = subprocess.Popen(_command(job), stdin=quiet, stdout=quiet, stderr=quiet)
-    try:
-        yield
-    finally:
-        if ahead is not None:
-            ahead.terminate()
-            ahead.wait()
-
-
-def _at_hand() -> bool:
-    """Whether the default model has been learned and asked here before."""
-    kernels: Any = compiled
-    return all(
-        getattr(kernel, "at_hand", True)  # a plain function where NUMBA_DISABLE_JIT says so
-        for kernel in (
-            kernels.gradients.conditional_gradients, kernels.votes.count_votes, kernels.ranks.best_of_rows,
-        )
-    )  # fmt: skip
+    return subprocess.run(command(name), capture_output=True, check=False).returncode

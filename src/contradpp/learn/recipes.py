@@ -58,6 +58,11 @@ class Recipe:
     thins: bool = False
     closed: Callable[[Params, Array, Array], Objective] | None = None
 
+    @property
+    def by_both(self) -> bool:
+        """Whether sets are what it learns from, and their next items what its validation score is about."""
+        return self.source is not None and not self.by_likelihood
+
 
 def _contrastive(params: Params, share: Array, removal: Array) -> Objective:  # noqa: ARG001
     return Contrastive(params.contrast_value)

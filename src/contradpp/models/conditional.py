@@ -19,6 +19,7 @@ from contradpp.data.item_features import ItemFeatures
 from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Labels, Vocabulary
 from contradpp.dpp import persist
+from contradpp.dpp.ahead import FIT, compiling_ahead
 from contradpp.dpp.kernel import Array
 from contradpp.errors import ConvergenceError, DataError, ModelFileError, ParameterError
 from contradpp.learn.callbacks import Callback
@@ -83,7 +84,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         more than 1,000 items), and models of your own: anything with `predict_next`. Those that are not fitted yet are
         fitted.
     n_jobs : int, optional
-        Threads; None for all cores. Results do not depend on it.
+        Threads; None for all cores. Results do not depend on it. Unless it is 1, the first `fit` on a machine starts
+        another process, which compiles what is needed later.
     random_state : int, Generator or None
     verbose : int
 
@@ -182,13 +184,14 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             part = train.subset(seen[label[seen] > 0])
             self.learn_voices(estimator, held, Labour(part), Labour(everything), features)
 
-        try:
-            estimator.fit(train.subset(seen), None, weights, negatives, held, callbacks, **how)
-            finish()
-        except (KeyboardInterrupt, ConvergenceError):
-            if estimator.is_fitted and estimator.history_:  # its best round so far; the rest takes seconds
+        with compiling_ahead(FIT, self.n_jobs):
+            try:
+                estimator.fit(train.subset(seen), None, weights, negatives, held, callbacks, **how)
                 finish()
-            raise
+            except (KeyboardInterrupt, ConvergenceError):
+                if estimator.is_fitted and estimator.history_:  # its best round so far; the rest takes seconds
+                    finish()
+                raise
         return self
 
     def learn_voices(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
@@ -18,12 +19,14 @@ from contradpp.data.baskets import as_baskets
 from contradpp.data.item_features import ItemFeatures
 from contradpp.data.vocabulary import Labels
 from contradpp.dpp import persist
+from contradpp.dpp.ahead import NEGATIVES, compiling_ahead
 from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.learn import fit as learning
 from contradpp.learn.callbacks import Callback, ProgressBar
 from contradpp.learn.checkpoint import DEFAULT_EVERY, Keeper
 from contradpp.learn.params import TABLE, Parameter, Params
 from contradpp.learn.problem import UPDATE, Given, Known
+from contradpp.learn.recipes import recipe_of
 from contradpp.models.base import BaseDPP
 from contradpp.models.kin import Arrivals, Kin, arriving, enlarged_kernel
 
@@ -118,10 +121,11 @@ class LearnedDPP(BaseDPP):
             if features is not None and items is not None:
                 self.kin_ = Kin.learn(features.recode(items, learned.items), learned.counts)
 
-        learning.fit(
-            given, params, seed, take, known=known, callbacks=self._watchers(callbacks), model_of=self._model_of,
-            keeper=keeper,
-        )  # fmt: skip
+        with compiling_ahead(NEGATIVES, self.n_jobs) if recipe_of(params.objective).by_both else nullcontext():
+            learning.fit(
+                given, params, seed, take, known=known, callbacks=self._watchers(callbacks), model_of=self._model_of,
+                keeper=keeper,
+            )  # fmt: skip
         return self
 
     def partial_fit(
