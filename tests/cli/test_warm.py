@@ -178,13 +178,20 @@ model = cd.ConditionalDPP(cd.NonsymmetricDPP(max_iter=2), random_state=0).fit(tr
 cd.evaluate(model, test, train=train)
 model.recommend([shop.items[0]])
 """
+LOWRANK = """
+import contradpp as cd
+shop = cd.datasets.load("grocer", n_baskets=1500, random_state=0)
+model = cd.LowRankDPP(32, objective="dynamic", max_iter=2, oversize="drop", random_state=0).fit(shop)
+model.recommend([shop.items[0]])
+"""
 
 
-def test_all_that_fit_needs_after_training_is_compiled_ahead():
+@pytest.mark.parametrize(("lines", "job"), [(FIT, ahead.FIT), (LOWRANK, ahead.NEGATIVES)])
+def test_all_that_is_needed_later_is_compiled_ahead(lines, job):
     def forms(lines: str) -> set[str]:
         done = subprocess.run([sys.executable, "-c", FORMS.format(lines)], capture_output=True, text=True, check=True)
         return set(json.loads(done.stdout))
 
-    left = forms(FIT) - forms("warm.ALONE['fit']()")
-    assert {form.partition(".")[0] for form in left} <= {"gradients", "sums", "steps", "draws"}, left
-    assert any(form.startswith("gradients.conditional_gradients") for form in left)
+    left = {form.partition("(")[0] for form in forms(lines) - forms(f"warm.ALONE[{job!r}]()")}
+    assert {name.partition(".")[0] for name in left} <= {"gradients", "sums", "steps", "draws"}, left
+    assert ("gradients.conditional_gradients" in left) == (job == ahead.FIT)

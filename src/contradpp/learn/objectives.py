@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
 from contradpp._threads import run_blocks
-from contradpp.data.sets import Sets, concatenate, sums_over_sets
+from contradpp.data.sets import Sets, concatenate, pointers, sums_over_sets
 from contradpp.dpp import compiled
 from contradpp.dpp.linalg import gram, inverse_and_log_det, take_rows, times
 from contradpp.errors import ParameterError
@@ -244,11 +244,12 @@ class Places:
 
     def __init__(self, state: State, sets: Sets) -> None:
         self.state, self.sets = state, sets
-        degrees = np.diff(state.partners.indptr)[sets.indices] if not state.symmetric else np.empty(0, dtype=np.int64)
-        self.links: NDArray[np.int64] = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+        self.links: NDArray[np.int64] | None = None
+        if not state.symmetric:
+            self.links = pointers(np.diff(state.partners.indptr)[sets.indices])
         self.G = self.rows("G")
         self.diagonal = np.empty(len(sets.indices) if len(state.parameters.d) else 0)
-        self.pairs = state.scratch("pairs", int(self.links[-1]))
+        self.pairs = state.scratch("pairs", 0 if self.links is None else int(self.links[-1]))
         self.log_dets = np.empty(sets.count)
 
     def rows(self, name: str) -> Array:
@@ -260,7 +261,7 @@ class Places:
         kernels, state, sets = compiled.sums, self.state, self.sets
         values, pairs, log_d = np.empty((len(rows), state.V.shape[1])), None, None
         kernels.gather_rows(self.G, sets.indptr, slots, 2.0 * y, values)  # G is half of it
-        if not state.symmetric:
+        if self.links is not None:
             pairs, pattern = np.zeros(len(state.pairs)), state.partners
             kernels.gather_pairs(
                 self.pairs, self.links, pattern.indptr, pattern.pair, sets.indptr, sets.indices, y, pairs

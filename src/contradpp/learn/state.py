@@ -209,9 +209,10 @@ class State:
         return results_of_blocks(lambda task: tasks[task](), len(tasks), n_jobs)
 
     @property
-    def _no_room(self) -> tuple[NDArray[np.int64], Array, Array]:
+    def _no_room(self) -> tuple[NDArray[np.int64] | None, Array, Array]:
         """Links, rows and numbers of a gradient that is not asked for."""
-        return np.zeros(1, dtype=np.int64), np.empty((0, self.V.shape[1])), np.empty(0)
+        links = None if self.symmetric else np.zeros(1, dtype=np.int64)
+        return links, np.empty((0, self.V.shape[1])), np.empty(0)
 
     def number_rows(self, sets: Sets) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The distinct items of the sets, ascending, and for each entry the position of its item among them.

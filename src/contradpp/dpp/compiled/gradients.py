@@ -17,6 +17,7 @@ from contradpp.dpp.compiled.terms import (
     BASE,
     INNER,
     MEETING,
+    Links,
     Parameters,
     Room,
     Terms,
@@ -43,12 +44,12 @@ def clear(rows: Array, start: int, k: int) -> None:
 
 
 @helper
-def clear_shares(start: int, k: int, links: Pointers, diagonal: Array, pairs: Array) -> None:
+def clear_shares(start: int, k: int, links: Links, diagonal: Array, pairs: Array) -> None:
     """Zeros in all places of a set, if there are any."""
     if len(diagonal):
         for a in range(start, start + k):
             diagonal[a] = 0.0
-    if len(pairs):
+    if links is not None:
         for at in range(links[start], links[start + k]):
             pairs[at] = 0.0
 
@@ -58,7 +59,7 @@ def clear_shares(start: int, k: int, links: Pointers, diagonal: Array, pairs: Ar
 
 @entry
 def log_det_gradients(
-    p: Parameters, links: Pointers, indptr: Pointers, indices: Codes, first: int, last: int,
+    p: Parameters, links: Links, indptr: Pointers, indices: Codes, first: int, last: int,
     log_dets: Array, G: Array, diagonal: Array, pairs: Array,
 ) -> None:  # fmt: skip
     """log det L_A and its gradient for sets first..last−1: entry rows ½ (W + Wᵀ) V_A, W_ii, and s_ij W_ji.
@@ -69,7 +70,7 @@ def log_det_gradients(
     """
     room = room_for(p, indptr, indices, first, last, False)
     V, X, W, work = p.V, room.X, room.W, room.work
-    symmetric, plain = len(p.partners) == 0, len(p.partners) == 0 and len(p.d) == 0
+    plain = len(p.partners) == 0 and len(p.d) == 0
     K, wanted = V.shape[1], len(G) > 0
     most = K if plain else len(X)
     for s in range(first, last):
@@ -78,8 +79,8 @@ def log_det_gradients(
         load_rows(V, indices, start, k, X)
         products(X, X, k, W)
         if not plain:
-            add_rest(p, indices, start, k, room)
-        log_dets[s] = invert_set(W, k, most, symmetric, work, wanted)
+            add_rest(p, links, indices, start, k, room)
+        log_dets[s] = invert_set(W, k, most, links, work, wanted)
         if not wanted:
             continue
         if log_dets[s] == -np.inf:
@@ -93,14 +94,14 @@ def log_det_gradients(
 
 @helper
 def log_det_shares(
-    p: Parameters, indices: Codes, start: int, k: int, room: Room, links: Pointers, diagonal: Array, pairs: Array
+    p: Parameters, indices: Codes, start: int, k: int, room: Room, links: Links, diagonal: Array, pairs: Array
 ) -> None:
     """The gradient of log det L_A by d and log |s|; then W becomes ½ (W + Wᵀ)."""
     W = room.W
     if len(p.d):
         for a in range(k):
             diagonal[start + a] = W[a, a]
-    if len(p.partners) == 0:
+    if links is None:
         return
     for at in range(links[start], links[start + k]):
         pairs[at] = 0.0
@@ -118,7 +119,7 @@ def log_det_shares(
 
 @entry
 def conditional_gradients(
-    p: Parameters, terms: Terms, slots: Codes, links: Pointers, indptr: Pointers, indices: Codes, first: int, last: int,
+    p: Parameters, terms: Terms, slots: Codes, links: Links, indptr: Pointers, indices: Codes, first: int, last: int,
     logs: Array, g: Array, G: Array, F: Array, B: Array, diagonal: Array, pairs: Array, sigmas: Array,
 ) -> None:  # fmt: skip
     """log P(i | A∖i) for every entry of sets first..last−1, and the gradient of Σ_i g_i log P(i | A∖i), in parts.
@@ -132,7 +133,7 @@ def conditional_gradients(
     V, VC, VS, trace = p.V, terms.VC, terms.VS, terms.trace
     X, XC, Y, W, T, WT, P, S = room.X, room.XC, room.Y, room.W, room.T, room.WT, room.P, room.S
     Z, R, H, more, q, x, work = room.Z, room.R, room.H, room.more, room.q, room.x, room.work
-    symmetric, plain = len(p.partners) == 0, len(p.partners) == 0 and len(p.d) == 0
+    plain = len(p.partners) == 0 and len(p.d) == 0
     K = V.shape[1]
     most = K if plain else len(X)
     lefts, rights, grams = (X, X, Y, X), (X, XC, X, Y), (W, T, WT, P)
@@ -142,15 +143,15 @@ def conditional_gradients(
         k = indptr[s + 1] - start
         load_rows(V, indices, start, k, X)
         load_rows(VC, slots, start, k, XC)
-        if not symmetric:
+        if links is not None:
             load_rows(VS, slots, start, k, Y)
-        for n in range(2 if symmetric else 4):
+        for n in range(2 if links is None else 4):
             products(lefts[n], rights[n], k, grams[n])
         if not plain:
-            add_rest(p, indices, start, k, room)
-            add_rest_of_square(p, indices, start, k, room)
-        usable = invert_set(W, k, most, symmetric, work, True) > -np.inf
-        usable = usable and conditional_terms(trace, k, symmetric, W, T, WT, P, S)
+            add_rest(p, links, indices, start, k, room)
+            add_rest_of_square(p, links, indices, start, k, room)
+        usable = invert_set(W, k, most, links, work, True) > -np.inf
+        usable = usable and conditional_terms(trace, k, links, W, T, WT, P, S)
         for a in range(k):
             logs[start + a] = -np.log(W[a, a] * S[a]) if usable else np.nan
         if len(G) == 0:
@@ -162,18 +163,18 @@ def conditional_gradients(
             clear(B, start, k)
             clear_shares(start, k, links, diagonal, pairs)
             continue
-        sigmas[s] = adjoints(start, k, symmetric, g, W, T, WT, P, Z, R, H, S, q, x)
+        sigmas[s] = adjoints(start, k, links, g, W, T, WT, P, Z, R, H, S, q, x)
         if not plain:
             conditional_shares(p, indices, start, k, room, links, diagonal, pairs)
-        for n in range(2 if symmetric else 4):
+        for n in range(2 if links is None else 4):
             multiply(adjoint[n], k, factors[n], K, rows[n], start if n < 3 else 0)
-        if not symmetric:
+        if links is not None:
             add_partners(start, k, K, more, G, B)
 
 
 @helper
 def adjoints(
-    start: int, k: int, symmetric: bool, g: Array, W: Array, T: Array, WT: Array, P: Array, Z: Array, R: Array,
+    start: int, k: int, links: Links, g: Array, W: Array, T: Array, WT: Array, P: Array, Z: Array, R: Array,
     H: Array, S: Array, q: Array, x: Array,
 ) -> float:  # fmt: skip
     """σ; then T holds T̄ᵀ, and R holds L̄, or where there is an S, L̄ᵀ."""
@@ -184,19 +185,19 @@ def adjoints(
         weight = g[start + a]
         q[a] = weight / (S[a] * W[a, a])
         x[a] = (q[a] * P[a, a] - weight) / W[a, a]
-        if symmetric:
+        if links is None:
             x[a] *= 0.5  # W D(q) P is the transpose of P D(q) W then: half of W D(x) W goes with each
     for a in range(k):
         for b in range(k):
             WT[a, b] = W[a, b] * q[b]
             Z[a, b] = P[a, b] * q[b] - W[a, b] * x[b]
-    for n in range(2 if symmetric else 3):  # W D(q) W, (P D(q) − W D(x)) W, W D(q) P
+    for n in range(2 if links is None else 3):  # W D(q) W, (P D(q) − W D(x)) W, W D(q) P
         multiply(Z if n == 1 else WT, k, P if n == 2 else W, k, T if n == 0 else R if n == 1 else H, 0)
     for a in range(k):
         for b in range(k):
             T[a, b] = sigma * W[a, b] - T[a, b]
     for a in range(k):
-        if symmetric:
+        if links is None:
             for b in range(a + 1):
                 value = R[a, b] + R[b, a] - sigma * P[a, b]
                 R[a, b], R[b, a] = value, value
@@ -208,13 +209,13 @@ def adjoints(
 
 @helper
 def conditional_shares(
-    p: Parameters, indices: Codes, start: int, k: int, room: Room, links: Pointers, diagonal: Array, pairs: Array
+    p: Parameters, indices: Codes, start: int, k: int, room: Room, links: Links, diagonal: Array, pairs: Array
 ) -> None:
     """The gradient by d and log |s|; then R and T become ½ (L̄ + L̄ᵀ) and ½ H, and WT becomes ½ E."""
     T, WT, P, R, H = room.T, room.WT, room.P, room.R, room.H
     if len(p.d):
         diagonal_shares(p, indices, start, k, room, diagonal)
-    if len(p.partners) == 0:
+    if links is None:
         return
     for a in range(k):
         for b in range(k):

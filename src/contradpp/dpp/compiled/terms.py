@@ -4,9 +4,11 @@ With W = L_A⁻¹ and T = (L²)_A everything that is learned rests on
 
     T = V_A C V_Aᵀ + Y_A V_Aᵀ − V_A Y_Aᵀ − S_A S_Aᵀ + D L_A + L_A D − D²,   C = Vᵀ V, Y = S V,
 
-S_A the (sparse) rows of the set. Without S everything is symmetric, and without D the last three terms are zero: both
-are recognised by empty arrays. Where a product is taken several times it stands in a loop over its operands, because
-every call of a helper is compiled anew, and these are the largest.
+S_A the (sparse) rows of the set. Without S everything is symmetric, and without D the last three terms are zero. That
+there is no D is recognised by an empty array. Without S, `links` is None, so that Numba never looks at what is under
+`links is not None`: each of both forms is compiled in less time than one for both, and few need both. Where a product
+is taken several times it stands in a loop over its operands, because every call of a helper is compiled anew, and these
+are the largest.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from contradpp.dpp.factor import SINGULAR
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
+Links = Pointers | None  # where the partners of every entry begin; None where there is no S
 
 
 class Parameters(NamedTuple):
@@ -128,13 +131,13 @@ def load_rows(V: Array, rows: Codes, start: int, k: int, X: Array) -> None:
 
 
 @helper
-def add_rest(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> None:
+def add_rest(p: Parameters, links: Links, indices: Codes, start: int, k: int, room: Room) -> None:
     """W, the lower triangle of V_A V_Aᵀ, becomes L_A; where there is a diagonal, `room.L` has all of it, too."""
     W, L, place, inner = room.W, room.L, room.place, room.inner
     if len(p.d):
         for a in range(k):
             W[a, a] += p.d[indices[start + a]]
-    if len(p.partners):
+    if links is not None:
         for a in range(k):
             for b in range(a):
                 W[b, a] = W[a, b]
@@ -156,21 +159,19 @@ def add_rest(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> N
         for a in range(k):
             for b in range(a):
                 L[a, b] = W[a, b]
-                L[b, a] = W[b, a] if len(p.partners) else W[a, b]
+                L[b, a] = W[a, b] if links is None else W[b, a]
             L[a, a] = W[a, a]
 
 
 @helper
-def invert_set(W: Array, k: int, most: int, symmetric: bool, work: Array, whole: bool) -> float:
+def invert_set(W: Array, k: int, most: int, links: Links, work: Array, whole: bool) -> float:
     """L_A in W becomes its inverse; returns log det L_A, −inf if it is singular (see `dpp.factor`) or k > `most`.
 
     A symmetric L_A is given by its lower triangle. If not `whole`, only the determinant counts.
     """
     if k > most:
         return -np.inf
-    if not symmetric:
-        return invert_scaled(W, k, 0.0, work)[0]
-    return invert(W, k, SINGULAR, work, whole)
+    return invert(W, k, SINGULAR, work, whole) if links is None else invert_scaled(W, k, 0.0, work)[0]
 
 
 # -- (L²)_A and the conditional likelihood -------------------------------------------------------------
@@ -209,13 +210,13 @@ def link_partners(p: Parameters, indices: Codes, start: int, k: int, room: Room,
 
 
 @helper
-def add_rest_of_square(p: Parameters, indices: Codes, start: int, k: int, room: Room) -> None:
+def add_rest_of_square(p: Parameters, links: Links, indices: Codes, start: int, k: int, room: Room) -> None:
     """T becomes (L²)_A, all of it where there is an S, from the lower triangles of V_A C V_Aᵀ in T,
 
     Y_A V_Aᵀ in WT and V_A Y_Aᵀ in P, which are overwritten.
     """
     T, WT, P, L = room.T, room.WT, room.P, room.L
-    if len(p.partners):
+    if links is not None:
         for a in range(k):
             for b in range(a):
                 WT[a, b] -= P[a, b]  # the skew part of T, below the diagonal
@@ -228,18 +229,18 @@ def add_rest_of_square(p: Parameters, indices: Codes, start: int, k: int, room: 
     if len(p.d):
         for a in range(k):
             da = p.d[indices[start + a]]
-            for b in range(k if len(p.partners) else a + 1):
+            for b in range(a + 1 if links is None else k):
                 T[a, b] += (da + p.d[indices[start + b]]) * L[a, b]
             T[a, a] -= da * da
 
 
 @helper
-def conditional_terms(trace: float, k: int, symmetric: bool, W: Array, T: Array, WT: Array, P: Array, S: Array) -> bool:
+def conditional_terms(trace: float, k: int, links: Links, W: Array, T: Array, WT: Array, P: Array, S: Array) -> bool:
     """From W = L_A⁻¹ and T: WT, P = W T W and the conditional normalisers S_i of one set; False if one is not positive.
 
     S_i = tr L − tr(W T) + P_ii / W_ii = Σ_j det L_{A∖i∪j} / det L_{A∖i}.
     """
-    if symmetric:
+    if links is None:
         for a in range(k):
             for b in range(a):
                 T[b, a] = T[a, b]
