@@ -63,7 +63,7 @@ def started(monkeypatch):
 def test_another_process_compiles_ahead_and_is_ended(started):
     with ahead.compiling_ahead(ahead.DEMO):
         assert started == ["demo"]
-        with ahead.compiling_ahead(ahead.FIT):  # one is enough
+        with ahead.compiling_ahead(ahead.FIT):  # it is at work
             assert started == ["demo"]
     with pytest.raises(KeyboardInterrupt), ahead.compiling_ahead(ahead.FIT):
         raise KeyboardInterrupt
@@ -71,7 +71,7 @@ def test_another_process_compiles_ahead_and_is_ended(started):
 
 
 def test_it_does_not_where_one_core_is_to_be_used(started):
-    with ahead.compiling_ahead(ahead.FIT, 1):
+    with ahead.compiling_ahead(ahead.FIT, n_jobs=1):
         assert started == []
 
 
@@ -110,7 +110,7 @@ def test_a_system_without_processes_is_no_reason_to_fail(started, monkeypatch):
     for _ in range(2):
         with ahead.compiling_ahead(ahead.FIT):
             pass
-    assert not ahead._helping.locked()
+    assert not ahead._helped.locked()
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def fit(
     comment = f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {output.stem}.toml"
     settings = as_toml(repeatable(run, data, files), ctx.command, comment=comment)
     if run.name == CONDITIONAL and run.cluster is None:
-        ctx.with_resource(compiling_ahead(FIT, run.given["n_jobs"]))  # until the command ends, however it ends
+        ctx.with_resource(compiling_ahead(FIT, n_jobs=run.given["n_jobs"]))  # until the command ends, however it ends
     try:
         train(run)
     except (KeyboardInterrupt, ConvergenceError) as stop:

@@ -1,7 +1,7 @@
 """Who learns on a new machine waits for a compiler: meanwhile another process compiles what is needed later.
 
 What it compiles it keeps on disk, where we find it (`compiled.decorators.SharedCache`): two processes never compile the
-same kernel. It runs a job of `contradpp warm`, and is ended with what it was started for.
+same. It runs a job of `contradpp warm`, and is ended with what it was started for.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _TELLING = {
     DEMO: ("gradients.conditional_gradients", "votes.count_votes", "ranks.best_of_rows"),
     NEGATIVES: ("gradients.conditional_gradients",),
 }
-_helping = Lock()  # held while there is another process: one is enough
+_helped = Lock()  # held by whoever started such a process: what is learned meanwhile starts none
 
 
 @contextmanager
-def compiling_ahead(job: str, n_jobs: int | None = None) -> Iterator[None]:
+def compiling_ahead(job: str, *, n_jobs: int | None = None) -> Iterator[None]:
     """Let another process do a job meanwhile, unless it has been done here before, or one core is to be used."""
     with ExitStack() as after:
-        if resolve_n_jobs(n_jobs) > 1 and _may_start() and not at_hand(job) and _helping.acquire(blocking=False):
-            after.callback(_helping.release)
+        if resolve_n_jobs(n_jobs) > 1 and _may_start() and not at_hand(job) and _helped.acquire(blocking=False):
+            after.callback(_helped.release)
             with suppress(OSError):  # a system that allows no processes
                 after.callback(_end, _start(job))
         yield

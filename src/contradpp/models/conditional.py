@@ -184,7 +184,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             part = train.subset(seen[label[seen] > 0])
             self.learn_voices(estimator, held, Labour(part), Labour(everything), features)
 
-        with compiling_ahead(FIT, self.n_jobs):
+        with compiling_ahead(FIT, n_jobs=self.n_jobs):
             try:
                 estimator.fit(train.subset(seen), None, weights, negatives, held, callbacks, **how)
                 finish()

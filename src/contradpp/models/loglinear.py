@@ -20,7 +20,7 @@ from contradpp.models.scores import Array, Baseline, of_logits
 
 DENSE_UP_TO = 2000  # items: the weights of all pairs, and the optimiser's memory of its last steps, take 0.4 GB then
 MOST_SCORES = 2**26  # of a pass over the baskets: of more baskets a sample is taken
-SCORES_PER_BLOCK = 2**19  # or as many entries as items, whose weights are gone through for each block
+SCORES_PER_BLOCK = 2**20  # or as many entries as items, whose weights are gone through for each block
 N_GROUPS = 8  # of baskets, each with a gradient of its own
 ROUNDS, ENOUGH = 200, 1e-6  # of the optimiser at most, and the gain, over the log-likelihood, of the last
 LEAST_PENALTY = 1e-3  # with less, items that hardly ever met would go anywhere
@@ -177,27 +177,32 @@ def log_likelihood(sets: Sets, W: Array, b: Array, n_jobs: int = 1) -> Answer:
 def _pass(sets: Sets, W: NDArray[np.float32], b: NDArray[np.float32]) -> Answer:
     """The same for some of the sets; logits are made, and turned into errors of the probabilities, in one array."""
     value, by_pair, by_item = 0.0, np.zeros(W.shape), np.zeros(len(b))
-    for first, last in runs(sets.indptr, max(SCORES_PER_BLOCK // len(b), len(b))):
+    blocks = list(runs(sets.indptr, max(SCORES_PER_BLOCK // len(b), len(b))))
+    most = max((int(sets.indptr[last] - sets.indptr[first]) for first, last in blocks), default=0)
+    room = np.empty((2, most, len(b)), dtype=np.float32)  # new memory for every block would take longer than its sums
+    for first, last in blocks:
         part = take_sets(sets, np.arange(first, last))
-        owner, entry = np.repeat(np.arange(part.count), part.sizes), np.arange(len(part.indices))
+        n = len(part.indices)
+        owner, codes = np.repeat(np.arange(part.count), part.sizes), part.indices
+        entry = np.arange(n, dtype=np.int32)
         scale = damped(part.sizes - 1).astype(np.float32)
         X = indicator(part, len(b)).astype(np.float32)
-        P = (X @ W)[owner]
-        P -= W[part.indices]
+        P = np.take(X @ W, owner, axis=0, out=room[0, :n], mode="clip")  # which none needs, but it spares a copy
+        P -= np.take(W, codes, axis=0, out=room[1, :n], mode="clip")
         P *= scale[owner, None]
         P += b
         rest = without_each(part)
         P[np.repeat(entry, rest.sizes), rest.indices] = -np.inf
         P -= P.max(axis=1, keepdims=True)
-        own = P[entry, part.indices]
+        own = P[entry, codes]
         np.exp(P, out=P)
         totals = P.sum(axis=1)
         value += float((own - np.log(totals)).sum(dtype=np.float64))
-        P /= -totals[:, None]
-        P[entry, part.indices] += 1.0
-        by_item += P.sum(axis=0, dtype=np.float64)
-        P *= scale[owner, None]
-        by_pair += X.T @ np.add.reduceat(P, part.indptr[:-1])
-        chosen = indicator(Sets(np.arange(len(entry) + 1), part.indices), len(b)).astype(np.float32)
-        by_pair -= chosen.T @ P
+        by_item += np.bincount(codes, minlength=len(b)) - (1.0 / totals) @ P
+        P *= (-scale[owner] / totals)[:, None]
+        P[entry, codes] += scale[owner]
+        of_sets = indicator(Sets(part.indptr, entry), n).astype(np.float32)
+        of_items = indicator(Sets(np.arange(n + 1), codes), len(b)).astype(np.float32)
+        by_pair += X.T @ (of_sets @ P)
+        by_pair -= of_items.T @ P
     return Answer(value, by_pair, by_item)

@@ -139,12 +139,12 @@ class SharedCache(FunctionCache):  # type: ignore[misc, unused-ignore]
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Read one, while none is written; where there is none, it is the caller's turn to compile it."""
         found = self._load(sig, target_context)
-        if found is None and self._wait_for_turn():
+        if found is None and self._wait_for_turn(sig):
             found = self._load(sig, target_context)
         return found
 
     def end_turn(self) -> None:
-        """Let others compile this kernel, if it was our turn."""
+        """Let others compile this form, if it was our turn."""
         self._turn.close()
 
     def _load(self, sig: Any, target_context: Any) -> Any:
@@ -158,14 +158,15 @@ class SharedCache(FunctionCache):  # type: ignore[misc, unused-ignore]
             self.flush()  # type: ignore[no-untyped-call]
         return None
 
-    def _wait_for_turn(self) -> bool:
-        """Wait while another process compiles this kernel, no longer than that can take; whether there was one."""
+    def _wait_for_turn(self, sig: Any) -> bool:
+        """Wait while another process compiles this form, no longer than that can take; whether there was one."""
         if fcntl is None:
             return False
         until, waited = time.monotonic() + LONGEST, False
         with suppress(OSError, ValueError):  # compiled twice where it cannot be locked, or another thread ends the turn
             Path(self.cache_path).mkdir(parents=True, exist_ok=True)
-            lock = self._turn.enter_context((Path(self.cache_path) / f"{self._what}.lock").open("w"))
+            form = hashlib.sha256(str(sig).encode()).hexdigest()[:16]
+            lock = self._turn.enter_context((Path(self.cache_path) / f"{self._what}.{form}.lock").open("w"))
             while time.monotonic() < until:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the file is closed, or the process ends
