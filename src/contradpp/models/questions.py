@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,20 +143,22 @@ def ask_questions(relevance: Relevance, baskets: Baskets, seed: int, n_jobs: int
         first, last = blocks[block]
         part, start = take_sets(sets, np.arange(first, last)), int(sets.indptr[first])
         told = np.empty((F, len(part.indices), n_items), dtype=np.float32)
+        said = np.empty((0 if everything else n_voices, n_items))
         relevance.write_features(part, told)
         rng = stream(seed, 1, block)
         owner = np.repeat(np.arange(part.count), part.sizes)
         for entry, item in enumerate(part.indices.tolist()):
-            ruled_out = np.zeros(n_items, dtype=bool)
-            ruled_out[part.indices[part.indptr[owner[entry]] : part.indptr[owner[entry] + 1]]] = True
+            inside = part.indices[part.indptr[owner[entry]] : part.indptr[owner[entry] + 1]]
             given_up = refused.indices[refused.indptr[first + owner[entry]] : refused.indptr[first + owner[entry] + 1]]
             if len(given_up):
                 codes, stands_for, share = given_up[: width - 1].astype(np.int64), np.empty(0, dtype=np.int64), 1.0
             elif everything:
-                codes, stands_for = np.flatnonzero(~ruled_out), np.empty(0, dtype=np.int64)
+                codes, stands_for = np.setdiff1d(np.arange(n_items), inside), np.empty(0, dtype=np.int64)
                 share = 1.0
             else:
-                codes, stands_for, share = _competitors(told[first_of_voice, entry], ruled_out, rng)
+                for row, feature in zip(said, first_of_voice, strict=True):
+                    row[:] = told[feature, entry]
+                codes, stands_for, share = _competitors(said, inside, rng)
             chosen = np.concatenate([[item], codes, stands_for])
             features[start + entry, : len(chosen)] = told[:, entry, chosen].T
             competitors[start + entry, : len(chosen)] = chosen
@@ -168,17 +170,15 @@ def ask_questions(relevance: Relevance, baskets: Baskets, seed: int, n_jobs: int
     return Questions(features, log_counts, given, competitors, relevance.weights.pairs)
 
 
-def _competitors(
-    told: NDArray[Any], ruled_out: NDArray[np.bool_], rng: np.random.Generator
-) -> tuple[Entries, Entries, float]:
+def _competitors(said: Array, inside: NDArray[np.int32], rng: np.random.Generator) -> tuple[Entries, Entries, float]:
     """The best items of every voice, a sample of the others, and for how many each of the sample stands.
 
-    What the voices say is overwritten.
+    What the voices say of the items inside the basket is overwritten.
     """
-    told[:, ruled_out] = -np.inf
-    best = np.unique(top_n(told, N_BEST))
-    best = best[~ruled_out[best]]
-    left = ~ruled_out
+    left = np.ones(said.shape[1], dtype=bool)
+    left[inside], said[:, inside] = False, -np.inf
+    best = np.unique(top_n(said, N_BEST))
+    best = best[left[best]]
     left[best] = False
     rest = np.flatnonzero(left)
     sample = rest if len(rest) <= N_RANDOM else rng.choice(rest, N_RANDOM, replace=False)
