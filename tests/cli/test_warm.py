@@ -53,6 +53,7 @@ class Process:
 @pytest.fixture
 def started(monkeypatch):
     """What other processes are asked to do on a machine of two cores where nothing is compiled."""
+    monkeypatch.setenv("CONTRADPP_COMPILE_AHEAD", "1")
     monkeypatch.setattr(Process, "asked", [])
     monkeypatch.setattr(ahead.subprocess, "Popen", Process)
     monkeypatch.setattr(ahead, "at_hand", lambda _: False)
@@ -84,6 +85,12 @@ def test_it_does_not_where_nothing_is_left_to_compile(started, monkeypatch):
 @pytest.mark.parametrize("executable", ["", None, "/opt/shop/shop-server"])
 def test_an_application_that_holds_python_is_not_started_again(started, monkeypatch, executable):
     monkeypatch.setattr(ahead.sys, "executable", executable)
+    with ahead.compiling_ahead(ahead.FIT):
+        assert started == []
+
+
+def test_nor_where_the_environment_forbids_it(started, monkeypatch):
+    monkeypatch.setenv("CONTRADPP_COMPILE_AHEAD", "0")
     with ahead.compiling_ahead(ahead.FIT):
         assert started == []
 

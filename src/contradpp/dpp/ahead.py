@@ -1,12 +1,14 @@
 """Who learns on a new machine waits for a compiler: meanwhile another process compiles what is needed later.
 
 What it compiles it keeps on disk, where we find it (`compiled.decorators.SharedCache`): two processes never compile the
-same. It runs a job of `contradpp warm`, and is ended with what it was started for.
+same. It runs a job of `contradpp warm`, and is ended with what it was started for. CONTRADPP_COMPILE_AHEAD=0 in the
+environment forbids it.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,7 +56,8 @@ def command(job: str) -> list[str]:
 def _may_start() -> bool:
     """Whether this is Python by itself: not an application that holds it, and not one of many processes of a pool."""
     ours = Path(sys.executable or "").name.lower().startswith("python") and not getattr(sys, "frozen", False)
-    return ours and multiprocessing.parent_process() is None
+    allowed = os.environ.get("CONTRADPP_COMPILE_AHEAD", "1") != "0"
+    return allowed and ours and multiprocessing.parent_process() is None
 
 
 def _start(job: str) -> subprocess.Popen[bytes]:
