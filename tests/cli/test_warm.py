@@ -41,24 +41,43 @@ class Process:
 
     def __init__(self, command, **told):
         self.asked.append(command[-1])
-        assert told.keys() == {"stdin", "stdout", "stderr"}
+        assert told.keys() == {"stdin", "stdout", "stderr", "env"}
+        assert told["env"]["CONTRADPP_COMPILE_AHEAD"] == "0"  # it starts none itself
 
     def terminate(self):
         self.asked.append("ended")
 
-    def wait(self):
+    def wait(self, timeout=None):
         """It has ended."""
 
 
+class Stubborn(Process):
+    """One that does not end when it is told to."""
+
+    def wait(self, timeout=None):
+        if timeout is not None:
+            raise subprocess.TimeoutExpired("warm", timeout)
+
+    def kill(self):
+        self.asked.append("killed")
+
+
 @pytest.fixture
-def started(monkeypatch):
-    """What other processes are asked to do on a machine of two cores where nothing is compiled."""
+def asked(monkeypatch):
+    """What other processes are asked to do on a machine of two cores."""
     monkeypatch.setenv("CONTRADPP_COMPILE_AHEAD", "1")
     monkeypatch.setattr(Process, "asked", [])
     monkeypatch.setattr(ahead.subprocess, "Popen", Process)
-    monkeypatch.setattr(ahead, "at_hand", lambda _: False)
+    monkeypatch.setattr(ahead, "_begun", set())
     monkeypatch.setattr(ahead, "resolve_n_jobs", lambda n_jobs: n_jobs or 2)
     return Process.asked
+
+
+@pytest.fixture
+def started(asked, monkeypatch):
+    """The same where nothing is compiled."""
+    monkeypatch.setattr(ahead, "at_hand", lambda _: False)
+    return asked
 
 
 def test_another_process_compiles_ahead_and_is_ended(started):
@@ -71,9 +90,28 @@ def test_another_process_compiles_ahead_and_is_ended(started):
     assert started == ["demo", "ended", "fit", "ended"]
 
 
-def test_it_does_not_where_one_core_is_to_be_used(started):
+def test_one_that_does_not_end_is_killed(started, monkeypatch):
+    monkeypatch.setattr(ahead.subprocess, "Popen", Stubborn)
+    with ahead.compiling_ahead(ahead.DEMO):
+        pass
+    assert started == ["demo", "ended", "killed"]
+
+
+def test_it_does_not_where_one_core_is_to_be_used_or_there_is_one(started, monkeypatch):
     with ahead.compiling_ahead(ahead.FIT, n_jobs=1):
         assert started == []
+    monkeypatch.setattr(ahead, "resolve_n_jobs", lambda n_jobs: n_jobs or 1)
+    with ahead.compiling_ahead(ahead.FIT, n_jobs=2):
+        assert started == []
+
+
+def test_a_job_is_begun_once_where_nothing_can_be_kept(asked, monkeypatch):
+    """Each of many fits in a container of read-only files started a compiler."""
+    monkeypatch.setattr(decorators.SharedCache, "at_hand", False)
+    for _ in range(3):
+        with ahead.compiling_ahead(ahead.FIT):
+            pass
+    assert asked == ["fit", "ended"]
 
 
 def test_it_does_not_where_nothing_is_left_to_compile(started, monkeypatch):
@@ -121,7 +159,7 @@ def test_a_system_without_processes_is_no_reason_to_fail(started, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "asked"),
+    ("words", "jobs"),
     [
         ([], ["fit", "ended"]),
         (["--model", "lowrank", "--objective", "dynamic"], ["negatives", "ended"]),
@@ -130,12 +168,12 @@ def test_a_system_without_processes_is_no_reason_to_fail(started, monkeypatch):
         (["--n-jobs", "2"], ["fit", "ended"]),
     ],
 )
-def test_fit_lets_another_process_compile_where_there_is_enough_to_compile(call, started, tmp_path, words, asked):
+def test_fit_lets_another_process_compile_where_there_is_enough_to_compile(call, started, tmp_path, words, jobs):
     """But not where one core is to be used."""
     (tmp_path / "shop.csv").write_text("tea,milk\npasta,sauce\n" * 30)
     done = call("fit", tmp_path / "shop.csv", "-o", tmp_path / "model", "--max-iter", 1, *words)
     assert done.code == 0, done.err
-    assert started == asked
+    assert started == jobs
 
 
 def test_a_fit_that_fails_leaves_no_process(call, started, tmp_path, monkeypatch):
@@ -146,22 +184,26 @@ def test_a_fit_that_fails_leaves_no_process(call, started, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("model", "asked"),
+    ("model", "jobs"),
     [
         (cd.ConditionalDPP(cd.NonsymmetricDPP(2, 2, max_iter=1)), ["fit", "ended"]),
         (cd.LowRankDPP(2, max_iter=1), ["negatives", "ended"]),
         (cd.LowRankDPP(2, objective="mle", max_iter=1), []),
+        (cd.LowRankDPP(2, max_iter=1, dtype="float32"), []),
+        (cd.NonsymmetricDPP(2, 2, objective="dynamic", max_iter=1), []),
         (cd.LowRankDPP(2, max_iter=1, n_jobs=1), []),
     ],
 )
-def test_a_model_that_is_fitted_in_python_does_so_too(started, model, asked):
+def test_a_model_that_is_fitted_in_python_does_so_too(started, model, jobs):
     model.fit([["tea", "milk"], ["pasta", "sauce"]] * 30)
-    assert started == asked
+    assert started == jobs
 
 
 @pytest.mark.parametrize("job", [ahead.FIT, ahead.DEMO, ahead.NEGATIVES])
 def test_what_was_compiled_is_at_hand_until_a_kernel_is_edited(monkeypatch, job):
-    assert CliRunner().invoke(warm.warm, ["--only", "the default model"]).exit_code == 0
+    for name in ("the default model", "dynamic negatives"):
+        assert CliRunner().invoke(warm.warm, ["--only", name]).exit_code == 0
+    monkeypatch.setattr(ahead, "_begun", set())
     assert ahead.at_hand(job)
     monkeypatch.setattr(decorators, "STAMP", ("edited",))
     assert not ahead.at_hand(job)

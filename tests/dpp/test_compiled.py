@@ -232,16 +232,29 @@ def test_no_one_waits_for_ever_or_for_a_process_that_failed(monkeypatch, tmp_pat
     assert 0.1 < time.monotonic() - started < 5
     other.end_turn()
     one.end_turn()
-    assert not other._wait_for_turn()
+    assert not other._wait_for_turn(())
     other.end_turn()
+
+
+def test_two_forms_of_a_kernel_do_not_wait_for_each_other(monkeypatch, tmp_path):
+    monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
+    monkeypatch.setattr(decorators, "LONGEST", 0.2)
+    one, other = (SharedCache(blocks.padded.py_func) for _ in range(2))
+    assert not one._wait_for_turn((decorators.types.int64,))
+    assert not other._wait_for_turn((decorators.types.int32,))
+    other.end_turn()
+    assert other._wait_for_turn((decorators.types.int64,))
+    other.end_turn()
+    one.end_turn()
 
 
 def test_a_kernel_that_cannot_be_compiled_holds_up_no_one(monkeypatch, tmp_path):
     monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
+    form = (decorators.types.unicode_type,) * 5
     with pytest.raises(TypingError):
-        sums.number_rows.compile((decorators.types.unicode_type,) * 5)
+        sums.number_rows.compile(form)
     other = SharedCache(sums.number_rows.py_func)
-    assert not other._wait_for_turn()
+    assert not other._wait_for_turn(form)
     other.end_turn()
 
 
@@ -264,9 +277,9 @@ def test_another_thread_may_end_the_turn_of_one_that_waits(monkeypatch, tmp_path
     """It is the cache's: a thread that has compiled for arguments of other types ends it."""
     monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
     one, other = (SharedCache(blocks.padded.py_func) for _ in range(2))
-    assert not one._wait_for_turn()
+    assert not one._wait_for_turn(())
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(other._wait_for_turn)
+        waiting = pool.submit(other._wait_for_turn, ())
         time.sleep(0.2)
         other.end_turn()
         assert waiting.result(10)
@@ -294,9 +307,9 @@ def test_damaged_files_of_the_cache_are_given_up(monkeypatch, tmp_path, caplog, 
 def test_kernels_can_be_run_as_plain_python():
     """For a debugger, or to count which lines tests reach."""
     code = (
-        "import contradpp as cd; from contradpp.cli import warm\n"
+        "import contradpp as cd; from contradpp.dpp import ahead\n"
         "m = cd.ConditionalDPP(cd.NonsymmetricDPP(2, max_iter=1), random_state=0).fit([['a', 'b'], ['b', 'c']] * 5)\n"
-        "assert m.recommend(['a'], N=1)[0].tolist() == ['b'] and warm._at_hand()"
+        "assert m.recommend(['a'], N=1)[0].tolist() == ['b'] and ahead.at_hand(ahead.FIT)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -190,3 +191,13 @@ def test_other_real_numbers_become_float64(dtype):
     kernel = Kernel(np.eye(2).astype(dtype))
     assert kernel.factors.dtype == np.dtype(np.float64)
     assert kernel.factors.dtype.isnative
+
+
+def test_factors_by_column_are_not_handed_to_other_processes():
+    kernel = Kernel(np.random.default_rng(0).normal(size=(1000, 8)))
+    np.testing.assert_array_equal(kernel.by_column, kernel.factors)
+    assert kernel.by_column.flags.f_contiguous
+    copy = pickle.loads(pickle.dumps(kernel))
+    assert "by_column" in vars(kernel)
+    assert "by_column" not in vars(copy)
+    np.testing.assert_array_equal(copy.by_column, kernel.by_column)

@@ -10,6 +10,7 @@ from scipy.sparse import triu
 
 import reference_gradients
 from contradpp.data.sets import EMPTY, Sets
+from contradpp.dpp import compiled
 from contradpp.learn.loop import thinned
 from contradpp.learn.negatives import Dynamic, Negatives
 from contradpp.learn.objectives import (
@@ -31,7 +32,7 @@ from contradpp.learn.start import (
     find_partners,
     strongest,
 )
-from contradpp.learn.state import State
+from contradpp.learn.state import State, _loaded
 
 M = 9
 SETS = [[0, 3, 4], [1, 2], [5], [0, 1, 2, 6], [8, 7, 3]]
@@ -305,3 +306,24 @@ def test_large_catalogues_find_partners_by_regressions(monkeypatch):
     large = find_partners(*given)
     np.testing.assert_array_equal(large.columns, small.columns)
     np.testing.assert_allclose(large.start, small.start, rtol=1e-9)
+
+
+def test_the_first_block_of_every_form_of_a_kernel_runs_alone():
+    """Threads that compile at the same time would not hear Ctrl-C; a symmetric kernel has a form of its own."""
+
+    class Compiled:
+        signatures = [("Parameters", "none", "int64")]
+
+    assert _loaded(Compiled(), True)
+    assert not _loaded(Compiled(), False)
+    assert _loaded(Compiled())
+    Compiled.signatures = [("Parameters", "array(int64, 1d, C)", "int64")]
+    assert not _loaded(Compiled(), True)
+    assert _loaded(Compiled(), False)
+    Compiled.signatures = []
+    assert not _loaded(Compiled())
+    assert _loaded(len, True)  # plain Python
+    for form in (FORMS[0], FORMS[-1]):
+        state = make_state(form, 3)
+        state.log_det(as_sets(SETS))
+        assert _loaded(compiled.gradients.log_det_gradients, state.symmetric)

@@ -14,7 +14,7 @@ import numpy as np
 
 import contradpp as cd
 from contradpp.cli.output import busy, json_option, show_json
-from contradpp.dpp.ahead import DEMO, FIT, NEGATIVES, command
+from contradpp.dpp.ahead import DEMO, FIT, NEGATIVES, command, environment
 from contradpp.learn.state import State
 from contradpp.models.rows import Labour
 
@@ -119,4 +119,4 @@ def warm(only: str | None, n_jobs: int | None, as_json: bool) -> None:
 
 
 def _in_a_process(name: str) -> int:
-    return subprocess.run(command(name), capture_output=True, check=False).returncode
+    return subprocess.run(command(name), env=environment(), capture_output=True, check=False).returncode

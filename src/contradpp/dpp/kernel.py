@@ -99,6 +99,10 @@ class Kernel:
         self.diagonal = _frozen(np.zeros(M) if diagonal is None else np.ascontiguousarray(diagonal))
         self.n_jobs = n_jobs
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what is as large as the factors, and quickly made of them."""
+        return {name: value for name, value in self.__dict__.items() if name != "by_column"}
+
     # -- What it is --------------------------------------------------------------------------------
 
     @classmethod
@@ -169,7 +173,10 @@ class Kernel:
 
     @cached_property
     def by_column(self) -> Array:
-        """X again, one column after the other in memory: products of a few rows with Xᵀ take two thirds of the time."""
+        """X in float64 again, one column after the other in memory.
+
+        Products of a few rows with Xᵀ take two thirds of the time so; it is made when the first is asked for.
+        """
         return _frozen(np.asfortranarray(self.wide))
 
     @cached_property

@@ -59,8 +59,8 @@ class Recipe:
     closed: Callable[[Params, Array, Array], Objective] | None = None
 
     @property
-    def by_both(self) -> bool:
-        """Whether sets are what it learns from, and their next items what its validation score is about."""
+    def takes_two_kernels(self) -> bool:
+        """Whether it learns from sets, and its validation score is about next items: both have a kernel to compile."""
         return self.source is not None and not self.by_likelihood
 
 

@@ -201,7 +201,7 @@ class State:
             first, last = block * size, min((block + 1) * size, sets.count)
             kernel(parameters, *before, sets.indptr, sets.indices, first, last, *after)
 
-        run_blocks(work, -(-sets.count // size), self.n_jobs, first_alone=not _loaded(kernel))
+        run_blocks(work, -(-sets.count // size), self.n_jobs, first_alone=not _loaded(kernel, self.symmetric))
 
     def at_once(self, kernels: Sequence[Any], *tasks: Callable[[], Any]) -> list[Any]:
         """What the tasks give, each on one thread; in turn as long as one of these kernels is still to be compiled."""
@@ -267,6 +267,7 @@ def kernel_of(V: Array, log_d: Array, pairs: Array, partners: Partners, *, n_job
     return Kernel(V, skew=skew, diagonal=np.exp(log_d) if len(log_d) else None, n_jobs=n_jobs)
 
 
-def _loaded(kernel: Any) -> bool:
-    """Whether a kernel has been compiled, or read from the cache, in this process."""
-    return bool(getattr(kernel, "signatures", True))
+def _loaded(kernel: Any, symmetric: bool | None = None) -> bool:
+    """Whether a kernel has been compiled, or read from the cache, in this process; one over sets in this form."""
+    forms = getattr(kernel, "signatures", None)  # none of a plain function
+    return forms is None or any(symmetric in (None, "none" in map(str, form)) for form in forms)

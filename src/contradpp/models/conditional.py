@@ -85,7 +85,8 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         fitted.
     n_jobs : int, optional
         Threads; None for all cores. Results do not depend on it. Unless it is 1, the first `fit` on a machine starts
-        another process, which compiles what is needed later (CONTRADPP_COMPILE_AHEAD=0 forbids it).
+        another process, which compiles what is needed later
+        (CONTRADPP_COMPILE_AHEAD=0 in the environment forbids it).
     random_state : int, Generator or None
     verbose : int
 

@@ -121,7 +121,8 @@ class LearnedDPP(BaseDPP):
             if features is not None and items is not None:
                 self.kin_ = Kin.learn(features.recode(items, learned.items), learned.counts)
 
-        with compiling_ahead(NEGATIVES, n_jobs=self.n_jobs) if recipe_of(params.objective).by_both else nullcontext():
+        by_two = params.n_skew is None and params.dtype == "float64" and recipe_of(params.objective).takes_two_kernels
+        with compiling_ahead(NEGATIVES, n_jobs=self.n_jobs) if by_two else nullcontext():
             learning.fit(
                 given, params, seed, take, known=known, callbacks=self._watchers(callbacks), model_of=self._model_of,
                 keeper=keeper,

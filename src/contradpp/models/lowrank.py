@@ -67,8 +67,9 @@ class LowRankDPP(LearnedDPP):
     warm_start : bool
         Let `fit` start from the present parameters, if there are any.
     n_jobs : int, optional
-        Threads; None for all cores. Results do not depend on it. Unless it is 1, the first `fit` on a machine starts
-        another process, which compiles what is needed later (CONTRADPP_COMPILE_AHEAD=0 forbids it).
+        Threads; None for all cores. Results do not depend on it. Unless it is 1, the first `fit` on a machine with
+        "dynamic", "explicit" or "product" starts another process, which compiles what is needed later
+        (CONTRADPP_COMPILE_AHEAD=0 in the environment forbids it).
     random_state : int, Generator or None
     verbose : int
         1 shows the progress, on a terminal and in a notebook.

@@ -153,8 +153,9 @@ def ask_questions(relevance: Relevance, baskets: Baskets, seed: int, n_jobs: int
             if len(given_up):
                 codes, stands_for, share = given_up[: width - 1].astype(np.int64), np.empty(0, dtype=np.int64), 1.0
             elif everything:
-                codes, stands_for = np.setdiff1d(np.arange(n_items), inside), np.empty(0, dtype=np.int64)
-                share = 1.0
+                left = np.ones(n_items, dtype=bool)
+                left[inside] = False
+                codes, stands_for, share = np.flatnonzero(left), np.empty(0, dtype=np.int64), 1.0
             else:
                 for row, feature in zip(said, first_of_voice, strict=True):
                     row[:] = told[feature, entry]

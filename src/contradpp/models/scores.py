@@ -72,7 +72,12 @@ class ScoresItems(Suggests):
         self, sets: Sets, n: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]
     ) -> tuple[NDArray[np.int64], Array]:
         M = len(self.items_)
-        barred = banned if pool is None else np.setdiff1d(np.arange(M), np.setdiff1d(pool, banned))
+        barred: NDArray[np.integer] = banned
+        if pool is not None:
+            allowed = np.zeros(M, dtype=bool)
+            allowed[pool] = True
+            allowed[banned] = False
+            barred = np.flatnonzero(~allowed)
         n = min(n, M)
         codes, shares = np.full((sets.count, n), -1), np.zeros((sets.count, n))
         step = max(SCORES_PER_BLOCK // M, 1)

@@ -388,13 +388,10 @@ def conditional(quick: bool) -> Iterator[SpeedFigure]:
     """The conditional DPP on Belgian: one basket of ten over its kernel alone, many baskets, two threads over one."""
     baskets = shop("belgian").subset(np.arange(10_000 if quick else 20_000))
     kernel = NonsymmetricDPP(max_iter=2, random_state=0)
-    fits = []
-    for jobs in (1, 2):
-        started = time.perf_counter()
-        model = ConditionalDPP(kernel, n_jobs=jobs, random_state=0).fit(baskets)
-        fits.append(time.perf_counter() - started)
-    detail = f"{fits[0]:.1f} / {fits[1]:.1f} s"
-    yield SpeedFigure("two threads over one, fit of the conditional DPP", fits[0] / fits[1], 1.8, False, detail=detail)
+    by_one, model = (ConditionalDPP(kernel, n_jobs=jobs, random_state=0) for jobs in (1, 2))
+    one, two = best_times([partial(model.fit, baskets) for model in (by_one, model)], 1 if quick else 2)
+    detail = f"{one:.1f} / {two:.1f} s"
+    yield SpeedFigure("two threads over one, fit of the conditional DPP", one / two, 1.8, False, detail=detail)
     ten = [baskets.items[code] for code in range(10)]
     alone, both = best_times([lambda: model.estimator_.recommend(ten), lambda: model.recommend(ten)], 40)
     detail = f"{1e3 * both:.2f} / {1e3 * alone:.2f} ms"

@@ -19,6 +19,7 @@ import gc
 import hashlib
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -107,6 +108,19 @@ class Places(CompileResultCacheImpl):  # type: ignore[misc, unused-ignore]
     ]  # fmt: skip
 
 
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let a signal that ends the process wait: between the index and the code the index would tell of old code."""
+    if fcntl is None:
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class SharedCache(FunctionCache):  # type: ignore[misc, unused-ignore]
     """The compiled forms of an entry on disk, which several processes may add to.
 
@@ -128,7 +142,7 @@ class SharedCache(FunctionCache):  # type: ignore[misc, unused-ignore]
         """Write one, alone; where that cannot be, the next process compiles it again."""
         try:
             Path(self.cache_path).mkdir(parents=True, exist_ok=True)
-            with self._locked("w"):
+            with self._locked("w"), _undisturbed():
                 super().save_overload(sig, data)  # type: ignore[no-untyped-call]
                 self._mark.touch()
         except Exception as error:  # of the system, or of a damaged file that cannot be replaced
