@@ -203,7 +203,6 @@ def test_a_model_that_is_fitted_in_python_does_so_too(started, model, jobs):
 def test_what_was_compiled_is_at_hand_until_a_kernel_is_edited(monkeypatch, job):
     for name in ("the default model", "dynamic negatives"):
         assert CliRunner().invoke(warm.warm, ["--only", name]).exit_code == 0
-    monkeypatch.setattr(ahead, "_begun", set())
     assert ahead.at_hand(job)
     monkeypatch.setattr(decorators, "STAMP", ("edited",))
     assert not ahead.at_hand(job)

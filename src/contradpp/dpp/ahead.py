@@ -38,7 +38,8 @@ def compiling_ahead(job: str, *, n_jobs: int | None = None) -> Iterator[None]:
     """Let another process do a job meanwhile, unless it has been done here before, or one core is to be used."""
     with ExitStack() as after:
         cores = min(resolve_n_jobs(n_jobs), resolve_n_jobs(None))
-        if cores > 1 and _may_start() and not at_hand(job) and _helped.acquire(blocking=False):
+        of_use = cores > 1 and job not in _begun and _may_start() and not at_hand(job)
+        if of_use and _helped.acquire(blocking=False):
             after.callback(_helped.release)
             with suppress(OSError):  # a system that allows no processes
                 after.callback(_end, _start(job))
@@ -46,10 +47,9 @@ def compiling_ahead(job: str, *, n_jobs: int | None = None) -> Iterator[None]:
 
 
 def at_hand(job: str) -> bool:
-    """Whether the kernels of a job have been compiled on this machine, or this process has begun it once."""
+    """Whether the kernels of a job have been compiled on this machine."""
     kernels = (getattr(getattr(compiled, module), name) for module, name in (key.split(".") for key in _TELLING[job]))
-    # plain functions where NUMBA_DISABLE_JIT is set
-    return job in _begun or all(getattr(kernel, "at_hand", True) for kernel in kernels)
+    return all(getattr(kernel, "at_hand", True) for kernel in kernels)  # plain functions where NUMBA_DISABLE_JIT is set
 
 
 def command(job: str) -> list[str]:
