@@ -27,7 +27,7 @@ from contradpp.cli.output import (
     write_text,
 )
 from contradpp.cli.serve import serve
-from contradpp.dpp.ahead import DEMO, compiling_ahead
+from contradpp.dpp.ahead import DEMO, compile_ahead
 from contradpp.report.measured import Measured, examples, measure
 from contradpp.report.page import Subject, render
 
@@ -75,10 +75,10 @@ def demo(ctx: click.Context, /, n_baskets: int, random_state: int, folder: Path,
     train, test = shop.split(0.1, random_state=random_state)
     if not as_json:
         click.echo(f"A made-up supermarket: {len(shop):,} baskets of {shop.n_items} products.")
-    with compiling_ahead(DEMO):
-        models, seconds = learn(train, random_state)
-        with busy("Measuring on held-out baskets ..."):
-            measured = measure(models, train, test)
+    compile_ahead(DEMO)
+    models, seconds = learn(train, random_state)
+    with busy("Measuring on held-out baskets ..."):
+        measured = measure(models, train, test)
     if measured is None:
         raise click.ClickException("there is no held-out basket of two items: generate more --baskets")
     found = Demo(models, seconds, measured, path, page)

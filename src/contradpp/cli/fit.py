@@ -33,7 +33,7 @@ from contradpp.cli.output import (
 )
 from contradpp.cli.run import Run, judge, prepare, train
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.ahead import FIT, compiling_ahead
+from contradpp.dpp.ahead import FIT, compile_ahead
 from contradpp.errors import ConvergenceError
 from contradpp.report.measured import KS, Example, Measured, explained
 from contradpp.report.page import Subject, render
@@ -81,7 +81,7 @@ def fit(
     comment = f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {output.stem}.toml"
     settings = as_toml(repeatable(run, data, files), ctx.command, comment=comment)
     if run.name == CONDITIONAL and run.cluster is None:
-        ctx.with_resource(compiling_ahead(FIT, n_jobs=run.given["n_jobs"]))  # until the command ends, however it ends
+        compile_ahead(FIT, n_jobs=run.given["n_jobs"])
     try:
         train(run)
     except (KeyboardInterrupt, ConvergenceError) as stop:

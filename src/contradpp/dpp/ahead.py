@@ -1,18 +1,18 @@
 """Who learns on a new machine waits for a compiler: meanwhile another process compiles what is needed later.
 
 What it compiles it keeps on disk, where we find it (`compiled.decorators.SharedCache`): two processes never compile the
-same. It runs a job of `contradpp warm`, and is ended with what it was started for. CONTRADPP_COMPILE_AHEAD=0 in the
+same. It runs a job of `contradpp warm` until that is done or this process ends. CONTRADPP_COMPILE_AHEAD=0 in the
 environment forbids it.
 """
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -29,21 +29,21 @@ _TELLING = {
 }
 _ALLOWED = "CONTRADPP_COMPILE_AHEAD"  # in the environment
 _LONGEST = 5.0  # seconds until a process that does not end is killed
-_helped = Lock()  # held by whoever started such a process: what is learned meanwhile starts none
-_begun: set[str] = set()  # jobs: where nothing can be kept on disk, once is enough
+_starting = Lock()
+_begun: dict[str, subprocess.Popen[bytes]] = {}  # by job: where nothing can be kept on disk, once is enough
 
 
-@contextmanager
-def compiling_ahead(job: str, *, n_jobs: int | None = None) -> Iterator[None]:
-    """Let another process do a job meanwhile, unless it has been done here before, or one core is to be used."""
-    with ExitStack() as after:
+def compile_ahead(job: str, *, n_jobs: int | None = None) -> None:
+    """Let another process do a job, unless it has been done here before, one is at work, or one core is to be used."""
+    with _starting:
+        at_work = any(process.poll() is None for process in _begun.values())
         cores = min(resolve_n_jobs(n_jobs), resolve_n_jobs(None))
-        of_use = cores > 1 and job not in _begun and _may_start() and not at_hand(job)
-        if of_use and _helped.acquire(blocking=False):
-            after.callback(_helped.release)
-            with suppress(OSError):  # a system that allows no processes
-                after.callback(_end, _start(job))
-        yield
+        if at_work or cores == 1 or job in _begun or not _may_start() or at_hand(job):
+            return
+        with suppress(OSError):  # a system that allows no processes
+            quiet: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+            _begun[job] = subprocess.Popen(command(job), env=environment(), **quiet)
+            atexit.register(_end, _begun[job], os.getpid())
 
 
 def at_hand(job: str) -> bool:
@@ -71,13 +71,9 @@ def _may_start() -> bool:
     return ours and takes_turns and allowed
 
 
-def _start(job: str) -> subprocess.Popen[bytes]:
-    _begun.add(job)
-    quiet: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen(command(job), env=environment(), **quiet)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], starter: int) -> None:
+    if os.getpid() != starter:  # of a fork it is not the child
+        return
     process.terminate()
     try:
         process.wait(_LONGEST)

@@ -19,7 +19,7 @@ from contradpp.data.item_features import ItemFeatures
 from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Labels, Vocabulary
 from contradpp.dpp import persist
-from contradpp.dpp.ahead import FIT, compiling_ahead
+from contradpp.dpp.ahead import FIT, compile_ahead
 from contradpp.dpp.kernel import Array
 from contradpp.errors import ConvergenceError, DataError, ModelFileError, ParameterError
 from contradpp.learn.callbacks import Callback
@@ -185,14 +185,14 @@ class ConditionalDPP(ScoresItems, BaseDPP):
             part = train.subset(seen[label[seen] > 0])
             self.learn_voices(estimator, held, Labour(part), Labour(everything), features)
 
-        with compiling_ahead(FIT, n_jobs=self.n_jobs):
-            try:
-                estimator.fit(train.subset(seen), None, weights, negatives, held, callbacks, **how)
+        compile_ahead(FIT, n_jobs=self.n_jobs)
+        try:
+            estimator.fit(train.subset(seen), None, weights, negatives, held, callbacks, **how)
+            finish()
+        except (KeyboardInterrupt, ConvergenceError):
+            if estimator.is_fitted and estimator.history_:  # its best round so far; the rest takes seconds
                 finish()
-            except (KeyboardInterrupt, ConvergenceError):
-                if estimator.is_fitted and estimator.history_:  # its best round so far; the rest takes seconds
-                    finish()
-                raise
+            raise
         return self
 
     def learn_voices(

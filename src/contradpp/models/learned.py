@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
@@ -19,7 +18,7 @@ from contradpp.data.baskets import as_baskets
 from contradpp.data.item_features import ItemFeatures
 from contradpp.data.vocabulary import Labels
 from contradpp.dpp import persist
-from contradpp.dpp.ahead import NEGATIVES, compiling_ahead
+from contradpp.dpp.ahead import NEGATIVES, compile_ahead
 from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.learn import fit as learning
 from contradpp.learn.callbacks import Callback, ProgressBar
@@ -121,12 +120,12 @@ class LearnedDPP(BaseDPP):
             if features is not None and items is not None:
                 self.kin_ = Kin.learn(features.recode(items, learned.items), learned.counts)
 
-        by_two = params.n_skew is None and params.dtype == "float64" and recipe_of(params.objective).takes_two_kernels
-        with compiling_ahead(NEGATIVES, n_jobs=self.n_jobs) if by_two else nullcontext():
-            learning.fit(
-                given, params, seed, take, known=known, callbacks=self._watchers(callbacks), model_of=self._model_of,
-                keeper=keeper,
-            )  # fmt: skip
+        if params.n_skew is None and params.dtype == "float64" and recipe_of(params.objective).takes_two_kernels:
+            compile_ahead(NEGATIVES, n_jobs=self.n_jobs)
+        learning.fit(
+            given, params, seed, take, known=known, callbacks=self._watchers(callbacks), model_of=self._model_of,
+            keeper=keeper,
+        )  # fmt: skip
         return self
 
     def partial_fit(

@@ -98,14 +98,21 @@ def room_for(p: Parameters, indptr: Pointers, indices: Codes, first: int, last: 
     for of in range(first, last if paired else first):
         entries = max(entries, count_partners(p, indices, indptr[of], indptr[of + 1]))
     linked = entries if conditional else 0
+    place, head = np.empty(items, dtype=np.int32), np.empty(items if conditional else 0, dtype=np.int64)
+    counts = np.empty(4, dtype=np.int64)  # filled here: every other way to make an array is compiled, too
+    for i in range(items):
+        place[i] = -1
+    for i in range(len(head)):
+        head[i] = -1
+    for i in range(len(counts)):
+        counts[i] = 0
     return Room(
         np.zeros((largest, wide)), np.zeros((min(c, largest), wide)), np.zeros((min(s, largest), wide)),
         np.empty((kept, kept)), np.empty((k, k)), np.empty((c, c)), np.empty((c, c)), np.empty((c, c)),
         np.empty((c, c)), np.empty((c, c)), np.empty((s, s)), np.empty((s, wide)),
-        np.empty((WORK, k)), np.empty(k), np.empty(k), np.empty(k), np.full(items, -1, dtype=np.int32),
-        np.empty((entries, 3), dtype=np.int32), np.full(items if conditional else 0, -1, dtype=np.int64),
+        np.empty((WORK, k)), np.empty(k), np.empty(k), np.empty(k), place, np.empty((entries, 3), dtype=np.int32), head,
         np.empty(linked, dtype=np.int64), np.empty(linked, dtype=np.int32), np.empty(linked), np.empty(linked),
-        np.empty(linked, dtype=np.int32), np.zeros(4, dtype=np.int64),
+        np.empty(linked, dtype=np.int32), counts,
     )  # fmt: skip
 
 
