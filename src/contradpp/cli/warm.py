@@ -36,14 +36,17 @@ def _after_training() -> None:
     cd.rerank([0, 1], [1.0, 0.5], vectors=np.eye(2, dtype=np.float32))
     _compare()
     shop = _shop()
+    model = cd.ConditionalDPP(random_state=0)
+    model.learn_voices(_attracting(shop), shop.subset(range(200)), Labour(shop), Labour(shop))
+    _ask(model, shop)
+
+
+def _attracting(shop: cd.Baskets) -> cd.NonsymmetricDPP:
+    """A kernel with all of its parts, without learning it."""
     skew = np.zeros((shop.n_items, shop.n_items))
     skew[0, 1], skew[1, 0] = 0.1, -0.1
-    kernel = cd.NonsymmetricDPP.from_factors(
-        np.eye(shop.n_items, 2), S=skew, items=shop.items, diagonal=np.ones(shop.n_items)
-    )
-    model = cd.ConditionalDPP(random_state=0)
-    model.learn_voices(kernel, shop.subset(range(200)), Labour(shop), Labour(shop))
-    _ask(model, shop)
+    factors, diagonal = np.eye(shop.n_items, 2), np.ones(shop.n_items)
+    return cd.NonsymmetricDPP.from_factors(factors, S=skew, items=shop.items, diagonal=diagonal)
 
 
 def _learn_by(objective: str) -> None:
@@ -84,7 +87,8 @@ def _show() -> None:
     shop = _shop()
     rng = np.random.default_rng(0)
     symmetric = cd.LowRankDPP.from_factors(rng.normal(size=(shop.n_items, 40)), items=shop.items)
-    cd.evaluate(symmetric, shop.subset(range(50)))
+    for model in (symmetric, _attracting(shop)):
+        cd.evaluate(model, shop.subset(range(50)))
 
 
 JOBS: dict[str, Callable[[], None]] = {
