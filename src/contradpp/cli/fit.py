@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from contradpp import __version__
-from contradpp.cli.fit_options import CONDITIONAL, KNOBS, OPTIONS, FitCommand, as_toml, fit_options
+from contradpp.cli.fit_options import KNOBS, OPTIONS, FitCommand, as_toml, fit_options
 from contradpp.cli.output import (
     Column,
     busy,
@@ -33,7 +33,6 @@ from contradpp.cli.output import (
 )
 from contradpp.cli.run import Run, judge, prepare, train
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.ahead import FIT, compile_ahead
 from contradpp.errors import ConvergenceError
 from contradpp.report.measured import KS, Example, Measured, explained
 from contradpp.report.page import Subject, render
@@ -80,8 +79,6 @@ def fit(
         introduce(run, data)
     comment = f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {output.stem}.toml"
     settings = as_toml(repeatable(run, data, files), ctx.command, comment=comment)
-    if run.name == CONDITIONAL and run.cluster is None:
-        compile_ahead(FIT, n_jobs=run.given["n_jobs"])
     try:
         train(run)
     except (KeyboardInterrupt, ConvergenceError) as stop:

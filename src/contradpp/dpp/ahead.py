@@ -22,9 +22,10 @@ from contradpp.dpp import compiled
 
 FIT, DEMO, NEGATIVES = "fit", "demo", "negatives"
 # The kernels that tell whether a job has been done on this machine before: what takes longest, and what comes last.
+_OF_THE_DEFAULT = ("gradients.conditional_gradients", "votes.count_votes", "ranks.best_of_rows")
 _TELLING = {
-    FIT: ("gradients.conditional_gradients", "votes.count_votes", "ranks.best_of_rows"),
-    DEMO: ("gradients.conditional_gradients", "votes.count_votes", "ranks.best_of_rows"),
+    FIT: _OF_THE_DEFAULT,
+    DEMO: _OF_THE_DEFAULT,
     NEGATIVES: ("gradients.conditional_gradients", "gradients.log_det_gradients"),
 }
 _ALLOWED = "CONTRADPP_COMPILE_AHEAD"  # in the environment

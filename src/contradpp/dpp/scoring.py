@@ -46,13 +46,9 @@ def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
     return scores
 
 
+@blas_threads(1)
 def write_scores_given(kernel: Kernel, sets: Sets, scores: Array, *, n_jobs: int = 1) -> None:
     """Write `scores_given`."""
-    with blas_threads(1):
-        _write_scores_given(kernel, sets, scores, n_jobs)
-
-
-def _write_scores_given(kernel: Kernel, sets: Sets, scores: Array, n_jobs: int) -> None:
     for first, last in runs(sets.indptr, ROWS_PER_BLOCK // 2):
         part, out = take_sets(sets, np.arange(first, last)), scores[first:last]
         given = (

