@@ -8,6 +8,7 @@ import pytest
 import contradpp as cd
 from contradpp.errors import DataError, ParameterError
 from contradpp.learn.callbacks import Callback
+from contradpp.learn.params import CONTRASTIVE_STEPS
 
 SHOP = [[0, 1], [2, 3], [1, 2], [0]] * 5
 
@@ -121,6 +122,19 @@ def test_the_papers_preset():
     best = int(np.argmax(scores)) + 1
     expected = paper_transcript(coded, V, counts, 0.8, best)
     np.testing.assert_allclose(model.item_factors_, expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("objective", ["dynamic", "explicit", "product"])
+def test_the_papers_contrastive_methods_are_trained(objective):
+    """Their likelihood may stand still at once: the stopping rule waits for the end of the fixed phase."""
+    rng = np.random.default_rng(0)
+    baskets = [rng.choice(6, size=2, replace=False).tolist() for _ in range(2500)]
+    steps = Steps()
+    model = cd.LowRankDPP(3, objective=objective, settings="paper", random_state=0)
+    model.fit(baskets, validation=baskets[:9], callbacks=[steps])
+    assert len(steps.sizes) > CONTRASTIVE_STEPS
+    scores = np.array([entry["validation"] for entry in model.history_])
+    assert np.isfinite(scores).all()
 
 
 def test_the_papers_batches_are_of_a_thousand():

@@ -154,13 +154,13 @@ def _rounds(
             at.n_sets += batch.positives.count + batch.negatives.sets.count
             for callback in callbacks:
                 callback.on_step(at.n_steps, batch.positives.count)
-            if plan.check_every_step:
+            if plan.check_every_step and at.n_steps > plan.unchecked_steps:
                 verdict, at.score = check(state, plan, outcome, at.n_steps)
                 if verdict is Verdict.CONVERGED:
                     break
             at.seconds = time.perf_counter() - started
             keep()
-        if annealing:  # it is not over yet, whatever the score
+        if annealing or at.n_steps <= plan.unchecked_steps:  # it is not over yet, whatever the score
             at.score = plan.monitor(state)
             outcome.take(state, -np.inf, anyway=True)
         elif not plan.check_every_step:

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from contradpp.errors import ParameterError
-from contradpp.learn.recipes import RECIPES
+from contradpp.learn.recipes import RECIPES, recipe_of
 
 LOWRANK, NONSYMMETRIC = "LowRankDPP", "NonsymmetricDPP"
 BOTH = (LOWRANK, NONSYMMETRIC)
 OBJECTIVES = tuple(RECIPES)
+LIKELIHOOD_STEPS = 50  # as in LowRankDPP.jl
+CONTRASTIVE_STEPS = 800  # chosen on validation baskets: experiments/schedules.py
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,16 @@ class Params:
     def paper(self) -> bool:
         """Whether to train as in the paper."""
         return self.settings == "paper"
+
+    @property
+    def fixed_steps(self) -> int:
+        """Length of the first phase of "nesterov", whose steps have momentum and one size."""
+        return LIKELIHOOD_STEPS if recipe_of(self.objective).by_likelihood else CONTRASTIVE_STEPS
+
+    @property
+    def unchecked_steps(self) -> int:
+        """Steps before the stopping rule counts: a contrast need not raise the likelihood that it looks at."""
+        return CONTRASTIVE_STEPS if self.paper and not recipe_of(self.objective).by_likelihood else 0
 
     @property
     def contrast_value(self) -> float | None:

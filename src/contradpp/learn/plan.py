@@ -81,6 +81,7 @@ class Plan:
     dropout: float = 0.0
     refresh: int = 1  # steps for which drawn negatives are used
     check_every_step: bool = False
+    unchecked_steps: int = 0  # at the start, in which no score ends the training
     keep_best: bool = True  # rather than the last
     penalty: Array = field(default_factory=lambda: np.empty(0))  # α/μ_i
     closed: Objective | None = None  # the same aim without chance, where there is one
@@ -111,7 +112,8 @@ def make_plan(
         monitor=make_monitor(params, recipe, validation, removal),
         source=source, negative_ratio=params.negative_ratio, batch_size=params.batch_size, max_iter=params.max_iter,
         seed=seed, dropout=params.dropout if recipe.thins else 0.0, refresh=params.refresh,
-        check_every_step=params.paper, penalty=penalty, closed=closed, stages=make_stages(params, data),
+        check_every_step=params.paper, unchecked_steps=params.unchecked_steps, penalty=penalty, closed=closed,
+        stages=make_stages(params, data),
         shakes=params.anneal and params.max_iter >= FEWEST_ROUNDS,
     )  # fmt: skip
 
@@ -135,7 +137,7 @@ def make_optimizer(params: Params, state: State, penalty: Array, data: TrainingD
     given: dict[str, Any] = {} if rate is None else {"step_size": rate}
     if params.optimizer == "nesterov":
         batch = min(params.batch_size, max(data.positives.count, data.negatives.count, 1))
-        return Nesterov(penalty, batch_scale=batch, **given)
+        return Nesterov(penalty, batch_scale=batch, fixed_steps=params.fixed_steps, **given)
     if params.optimizer == "robbins-monro":
         return RobbinsMonro(penalty, radius=params.radius, **given)
     steps: dict[str, float] = {} if rate is None else {"norm_step": rate / 20, "direction_step": rate}
