@@ -356,7 +356,7 @@ def figure(table: pd.DataFrame) -> Any:
                 if published is not None:
                     ax.plot(max(FIXED_STEPS) * 1.45, published, marker="<", color=color, ms=8, clip_on=False)
             ax.set_xscale("log", base=2)
-            ax.set_xticks(FIXED_STEPS, [f"{steps:,}" for steps in FIXED_STEPS])
+            ax.set_xticks(FIXED_STEPS, [f"{steps:,}" for steps in FIXED_STEPS], fontsize=8)
             ax.minorticks_off()
             ax.set_ylabel(title)
             ax.grid(alpha=0.25)

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import contradpp as cd
-from contradpp.data.sets import Sets, take_sets, without_each
-from contradpp.errors import DataError, ParameterError
+from contradpp.data.sets import Sets, without_each
+from contradpp.errors import ParameterError
 from contradpp.models import baselines
 from contradpp.models.rows import Rows
-from contradpp.models.scores import assign_folds
 
 N_ITEMS = 12
 
@@ -85,15 +84,6 @@ def told_without_each(model, sets: Sets) -> np.ndarray:
     return out
 
 
-def told_left_out(model, baskets: cd.Baskets, numbers, **how) -> np.ndarray:
-    out = np.full((int(baskets.sizes[numbers].sum()), N_ITEMS), np.nan)
-    model.leave_out(baskets, **how)(np.asarray(numbers), out)
-    return out
-
-
-# -- What every voice promises ------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module", params=list(VOICES))
 def voice(request):
     return VOICES[request.param]().fit(shop())
@@ -135,58 +125,6 @@ def test_one_without_contributions_says_so():
         model.contributions(np.array([0], dtype=np.int32), 1)
 
 
-@pytest.mark.parametrize("name", ["popularity", "cosine", "cosine-few", "share", "bm25"])
-def test_leaving_a_basket_out_is_fitting_without_it(name):
-    train = shop()
-    numbers = np.array([3, 0, 17, 59])
-    got = told_left_out(VOICES[name]().fit(train), train, numbers)
-    wanted = []
-    for number in numbers:
-        rest = VOICES[name]().fit(train.subset(np.arange(train.n_baskets) != number))
-        wanted.append(told_without_each(rest, take_sets(train.sets, np.array([number]))))
-    np.testing.assert_allclose(got, np.concatenate(wanted), atol=1e-12)
-
-
-def test_leaving_the_only_basket_of_a_pair_out_leaves_nothing():
-    train = cd.Baskets.from_lists([[0, 1], [2, 3], [2, 3]], items=range(N_ITEMS))
-    for name in ("cosine", "share", "bm25"):
-        got = told_left_out(VOICES[name]().fit(train), train, [0])
-        np.testing.assert_array_equal(got, np.zeros((2, N_ITEMS)))
-
-
-@pytest.mark.parametrize("name", ["ridge", "ease", "implicit-knn", "implicit-als"])
-def test_others_are_left_out_by_folds(name):
-    train, numbers = shop(), np.array([5, 1, 30, 2])
-    folds = assign_folds(train.n_baskets, 3, random_state=7)
-    model = VOICES[name]().fit(train)
-    before = told(model, train.sets)
-    got = told_left_out(model, train, numbers, n_folds=3, random_state=7)
-    wanted = []
-    for number in numbers:
-        rest = VOICES[name]().fit(train.subset(folds != folds[number]))
-        wanted.append(told_without_each(rest, take_sets(train.sets, np.array([number]))))
-    np.testing.assert_allclose(got, np.concatenate(wanted), atol=1e-12)
-    np.testing.assert_array_equal(told(model, train.sets), before)  # the model itself is as it was
-
-
-def test_folds_are_even_and_checked():
-    assert sorted(np.bincount(assign_folds(11, 3)).tolist()) == [3, 4, 4]
-    for n_folds in (1, 12):
-        with pytest.raises(ParameterError, match="n_folds"):
-            assign_folds(11, n_folds)
-
-
-def test_baskets_may_come_in_other_codes():
-    """The model's items decide, whatever the order in which the training baskets name them."""
-    train = cd.Baskets.from_lists([["a", "b"], ["b", "c"], ["a", "c"]])
-    again = cd.Baskets.from_lists([["a", "b"], ["b", "c"], ["a", "c"]], items=["c", "b", "a"])
-    model = cd.baselines.ItemKNN().fit(train)
-    first, second = np.empty((4, 3)), np.empty((4, 3))
-    model.leave_out(train)(np.array([0, 1]), first)
-    model.leave_out(again)(np.array([0, 1]), second)
-    np.testing.assert_array_equal(first, second)
-
-
 @pytest.mark.parametrize("name", list(VOICES))
 def test_threads_change_nothing(name, monkeypatch):
     """Not a bit, with blocks so small that there are many."""
@@ -197,8 +135,7 @@ def test_threads_change_nothing(name, monkeypatch):
         model = VOICES[name]()
         model.n_jobs = n_jobs
         model.fit(train)
-        left = told_left_out(model, train, np.arange(train.n_baskets))
-        answers.append((told(model, train.sets).tobytes(), left.tobytes(), model.recommend(train, N=3)[1].tobytes()))
+        answers.append((told(model, train.sets).tobytes(), model.recommend(train, N=3)[1].tobytes()))
     assert answers[0] == answers[1]
 
 
@@ -294,20 +231,6 @@ def test_votes_are_their_definition(n, power, damping):
         np.testing.assert_allclose(row, wanted, atol=1e-10)
 
 
-def test_a_left_out_basket_has_no_vote():
-    train = shop()
-    model = cd.baselines.BasketNeighbours(5).fit(train)
-    numbers = np.array([40, 2, 11])
-    rows = iter(told_left_out(model, train, numbers))
-    for number in numbers:
-        others = [set(basket) for place, basket in enumerate(train) if place != number]
-        for item in train[number]:
-            wanted = votes_by_definition(others, set(train[number]) - {item}, 5, 4.0, 0.4, weights_of(train))
-            np.testing.assert_allclose(next(rows), wanted, atol=1e-10)
-    with pytest.raises(DataError, match="60 training baskets"):
-        model.leave_out(train.subset(np.arange(10)))
-
-
 def test_popular_items_find_the_same_few_baskets():
     """Each item finds at most so many baskets, and those that no item finds are not kept."""
     train = cd.Baskets.from_lists([["tea", "milk"]] * 50 + [["tea", "salt"]])
@@ -317,9 +240,6 @@ def test_popular_items_find_the_same_few_baskets():
     tea, milk, salt = np.split(index.postings, index.pointers[1:-1])
     assert len(set(tea) & set(milk)) >= 2
     assert len(index.indptr) - 1 == len(set(tea) | set(milk) | set(salt)) <= 7
-    out = np.empty((102, 3))
-    model.leave_out(train)(np.arange(51), out)
-    assert np.isfinite(out).all()
     assert model.recommend(["salt"])[0].tolist() == ["tea", "milk"]
 
 

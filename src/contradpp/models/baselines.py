@@ -7,7 +7,6 @@ Each is also a voice that a model of several can listen to: `models/scores.py` s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from contradpp.models.loglinear import LogLinear
 from contradpp.models.neighbours import BasketNeighbours, ItemKNN, RidgeNeighbours, at_least, tie_break
 from contradpp.models.queries import as_queries
 from contradpp.models.rows import Labour, Rows, Sums, indicator
-from contradpp.models.scores import Array, Baseline, LeftOut, write_blocks
+from contradpp.models.scores import Array, Baseline
 
 __all__ = ["EASE", "BasketNeighbours", "Implicit", "ItemKNN", "LogLinear", "Popularity", "RidgeNeighbours"]
 
@@ -84,22 +83,6 @@ class Popularity(Baseline):
     def write_scores_without_each(self, sets: Sets, out: Array) -> None:
         """Write p, whatever the basket holds."""
         self.write_scores(sets, out)
-
-    def leave_out(self, baskets: Any, *, n_folds: int = 5, random_state: int = 0) -> LeftOut:
-        """As `Baseline.leave_out`, exactly: a basket is taken out of the counts of its items."""
-        del n_folds, random_state
-        train = self._own(baskets)
-        counts, n = train.item_counts, train.n_baskets - 1
-        outside, inside = self._smoothed(counts, n), self._smoothed(counts - 1, n)
-
-        def write(part: Sets, numbers: NDArray[np.int64], out: Array) -> None:
-            del numbers
-            out[:] = outside
-            for first, last in pairwise(part.indptr.tolist()):
-                members = part.indices[first:last]
-                out[first:last, members] = inside[members]
-
-        return lambda numbers, out: write_blocks(write, train.sets, numbers, out, self.n_jobs)
 
     def alone(self, items: NDArray[np.int64]) -> Array:
         """p."""

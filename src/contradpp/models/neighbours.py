@@ -18,10 +18,10 @@ from contradpp._threads import resolve_n_jobs, run_blocks
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, pointers, sums_over_sets, take_sets
 from contradpp.dpp import compiled
-from contradpp.errors import DataError, ParameterError
+from contradpp.errors import ParameterError
 from contradpp.learn.start import co_occurrences
 from contradpp.models.rows import Labour, Rows, Sums, indicator
-from contradpp.models.scores import Array, Baseline, LeftOut, write_blocks
+from contradpp.models.scores import Array, Baseline
 
 Numbers = NDArray[np.int64]
 SHRINKAGES = (1.0, 10.0, 100.0)  # of cosine weights: which is best depends on the shop
@@ -101,27 +101,6 @@ class ItemKNN(Baseline):
         """The rows of the similarity."""
         return Sums(np.asarray(self.bias_), self.rows_)
 
-    def leave_out(self, baskets: Any, *, n_folds: int = 5, random_state: int = 0) -> LeftOut:
-        """As `Baseline.leave_out`, exactly: the basket is taken out of the counts."""
-        del n_folds, random_state
-        train = self._own(baskets)
-        together, counts = self._together(Labour(train)), train.item_counts
-        norms, fewer = self._norms(counts, train), self._norms(np.maximum(counts - 1, 0), train)
-        lengths = np.diff(together.indptr)
-
-        def write(part: Sets, numbers: Numbers, out: Array) -> None:
-            del numbers
-            indptr = pointers(lengths[part.indices])
-            rows = Rows(indptr, np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1]))
-            compiled.neighbours.rows_without(
-                *together, norms.column, fewer.row, fewer.column, norms.base, self._rates(part, train), self._added,
-                self._set_weights(part, train), part.indptr, part.indices, *rows,
-            )  # fmt: skip
-            which = np.arange(len(part.indices), dtype=np.int32)
-            compiled.neighbours.sum_other_rows(*rows.largest(self.neighbours), which, part.indptr, out)
-
-        return lambda numbers, out: write_blocks(write, train.sets, numbers, out, self.n_jobs)
-
     def _together(self, labour: Labour) -> Rows:
         if self.weights != "bm25":
             return labour.together
@@ -148,11 +127,6 @@ class ItemKNN(Baseline):
     @property
     def _added(self) -> float:
         return 0.0 if self.weights == "bm25" else self.shrinkage
-
-    def _rates(self, sets: Sets, train: Baskets) -> Array:
-        """What the norms are multiplied by when a set leaves the data: for BM25 the mean count falls."""
-        entries = len(train.indices)
-        return entries / np.maximum(entries - sets.sizes, 1) if self.weights == "bm25" else np.ones(sets.count)
 
 
 @dataclass
@@ -268,29 +242,15 @@ class BasketNeighbours(Baseline):
             pointers(np.minimum(counts, self.max_postings)), place[found].astype(np.int32), sets.indptr, sets.indices,
             weights, sums_over_sets(weights[sets.indices], sets) ** -self.size_damping,
         )  # fmt: skip
-        self._places = np.empty(shuffled.count, dtype=np.int64)
-        self._places[order] = place
         self.bias_ = 1e-9 * counts / train.n_baskets
 
     def write_scores(self, sets: Sets, out: Array) -> None:
         """Count the votes given every set."""
-        self._count(sets, np.full(sets.count, -1), out, each=False)
+        self._count(sets, out, each=False)
 
     def write_scores_without_each(self, sets: Sets, out: Array) -> None:
         """Count the votes given every set without each of its entries: overlaps lose the weight of the entry."""
-        self._count(sets, np.full(sets.count, -1), out, each=True)
-
-    def leave_out(self, baskets: Any, *, n_folds: int = 5, random_state: int = 0) -> LeftOut:
-        """As `Baseline.leave_out`: a basket has no vote in its own case; the weights of the items stay as they are."""
-        del n_folds, random_state
-        train = self._own(baskets)
-        if train.n_baskets != len(self._places):
-            raise DataError(f"leave_out needs the {len(self._places):,} training baskets, got {train.n_baskets:,}")
-
-        def write(part: Sets, numbers: Numbers, out: Array) -> None:
-            self._count(part, self._places[numbers], out, each=True)
-
-        return lambda numbers, out: write_blocks(write, train.sets, numbers, out, self.n_jobs)
+        self._count(sets, out, each=True)
 
     def contributions(self, codes: NDArray[np.int32], item: int) -> Array:
         """The share of every basket item in the votes for an item: that of its weight in each overlap."""
@@ -298,8 +258,8 @@ class BasketNeighbours(Baseline):
         compiled.votes.share_votes(*self.index_, self.n_neighbours, self.power, self.shrinkage, codes, item, shares)
         return shares
 
-    def _count(self, sets: Sets, own: Numbers, out: Array, *, each: bool) -> None:
-        compiled.votes.count_votes(*self.index_, self.n_neighbours, self.power, self.shrinkage, *sets, own, each, out)
+    def _count(self, sets: Sets, out: Array, *, each: bool) -> None:
+        compiled.votes.count_votes(*self.index_, self.n_neighbours, self.power, self.shrinkage, *sets, each, out)
 
 
 class Index(NamedTuple):

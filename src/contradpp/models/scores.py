@@ -11,8 +11,6 @@ are answered on the caller's thread, so that blocks of baskets can be spread ove
 - `write_scores(sets, out)`: out[s, j] is the score of item j given set s;
 - `write_scores_without_each(sets, out)`: out[e, j] is that given e's set without its entry e, for all entries of all
   sets, from one pass over what the items of a set say;
-- `leave_out(baskets)`: a function of (numbers, out) that does the same for the training baskets of these numbers, as if
-  each of them had not been in the data: weights of voices can be learned from it without a leak;
 - `contributions(codes, item)`: how much of an item's score each item of the basket is responsible for;
 - `alone(items)`: how much does not depend on the basket.
 
@@ -22,19 +20,15 @@ The score of j given A is the sum of these, or is what another package says (`Im
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
-from dataclasses import fields
-from threading import Lock
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._random import stream
 from contradpp._threads import resolve_n_jobs, run_blocks
 from contradpp.data.baskets import Baskets, as_baskets
-from contradpp.data.sets import Sets, runs, take_sets, without_each
+from contradpp.data.sets import Sets, take_sets, without_each
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.rank import best_columns, without_blanks
 from contradpp.errors import DataError, NotFittedError, ParameterError
@@ -45,7 +39,6 @@ Array = NDArray[np.float64]
 SCORES_PER_BLOCK = 2**20  # eight megabytes: larger blocks do not stay in the cache
 
 # Writes the scores of the training baskets of these numbers, each without its entries in turn and left out of the data.
-LeftOut = Callable[[NDArray[np.int64], Array], None]
 
 
 class ScoresItems(Suggests):
@@ -185,19 +178,6 @@ class Baseline(ScoresItems):
     def take_learned(self, train: Baskets, learned: Mapping[str, NDArray[Any]]) -> None:
         """Take over what these baskets gave once, or ValueError if it is damaged."""
 
-    def leave_out(self, baskets: Any, *, n_folds: int = 5, random_state: int = 0) -> LeftOut:
-        """Ask about training baskets as if each had not been in the data; out of `write(numbers, out)` is (nnz, M).
-
-        Here a basket is scored by a model that was fitted to the folds that it is not in (`assign_folds`). Such a
-        model is fitted when first needed: whoever asks about baskets of one fold pays for one. Models that can take a
-        basket out of their counts do so instead, exactly.
-        """
-        return _Folds(self, self._own(baskets), n_folds, random_state)
-
-    def _own(self, baskets: Any) -> Baskets:
-        """Training baskets in the codes of the model."""
-        return as_baskets(baskets).recode(self.known_items)
-
     def _known_sums(self) -> Sums:
         sums = self.sums()
         if sums is None:
@@ -239,56 +219,3 @@ def _normalised(scores: Array, sets: Sets) -> Array:
         totals[row] = max(scores[row].sum(), 1.0)
     scores /= totals[:, None]
     return scores
-
-
-def write_blocks(
-    write: Callable[[Sets, NDArray[np.int64], Array], None], sets: Sets, numbers: NDArray[np.int64], out: Array,
-    n_jobs: int | None,
-) -> None:  # fmt: skip
-    """Call `write(part, numbers, out)` for blocks of the sets of these numbers, on threads."""
-    chosen = take_sets(sets, numbers)
-    blocks = list(runs(chosen.indptr, max(SCORES_PER_BLOCK // max(out.shape[1], 1), 1)))
-
-    def work(block: int) -> None:
-        first, last = blocks[block]
-        rows = slice(int(chosen.indptr[first]), int(chosen.indptr[last]))
-        write(take_sets(chosen, np.arange(first, last)), numbers[first:last], out[rows])
-
-    run_blocks(work, len(blocks), resolve_n_jobs(n_jobs))
-
-
-def assign_folds(n_baskets: int, n_folds: int, random_state: int = 0) -> NDArray[np.int64]:
-    """The fold of every training basket: folds of the same size up to one, drawn at random."""
-    if not 2 <= n_folds <= n_baskets:
-        raise ParameterError(f"n_folds must lie between 2 and the number of baskets ({n_baskets}), got {n_folds}")
-    return stream(random_state).permutation(n_baskets) % n_folds
-
-
-class _Folds:
-    """Models of the same parameters, each fitted to all folds but one, and asked about the baskets of that one."""
-
-    def __init__(self, model: Baseline, baskets: Baskets, n_folds: int, random_state: int) -> None:
-        self.parameters = {field.name: getattr(model, field.name) for field in fields(model)}  # type: ignore[arg-type]
-        self.kind = type(model)
-        self.baskets = baskets
-        self.folds = assign_folds(baskets.n_baskets, n_folds, random_state)
-        self.models: dict[int, Baseline] = {}
-        self.lock = Lock()
-
-    def __call__(self, numbers: NDArray[np.int64], out: Array) -> None:
-        chosen = take_sets(self.baskets.sets, numbers)
-        for fold in np.unique(self.folds[numbers]).tolist():
-            mine = np.flatnonzero(self.folds[numbers] == fold)
-            model, tile = self._model(fold), np.empty((int(chosen.sizes[mine].sum()), out.shape[1]))
-            write_blocks(
-                lambda part, _, rows, model=model: model.write_scores_without_each(part, rows),  # type: ignore[misc]
-                chosen, mine, tile, model.n_jobs,
-            )  # fmt: skip
-            out[np.isin(np.repeat(np.arange(chosen.count), chosen.sizes), mine)] = tile
-
-    def _model(self, fold: int) -> Baseline:
-        with self.lock:
-            if fold not in self.models:
-                model = self.kind(**deepcopy(self.parameters))
-                self.models[fold] = model.fit(self.baskets.subset(self.folds != fold))
-            return self.models[fold]

@@ -215,37 +215,6 @@ def sum_other_rows(indptr: Pointers, columns: Codes, values: Array, which: Codes
                 out[e, columns[k]] = rest if abs(rest) > NOTHING * abs(values[k]) else 0.0
 
 
-@entry
-def rows_without(
-    indptr: Pointers, columns: Codes, together: Array, column_norms: Array, fewer_row: Array, fewer_column: Array,
-    base: float, rates: Array, shrinkage: float, weights: Array, sets: Pointers, indices: Codes,
-    new_pointers: Pointers, new_columns: Codes, new_values: Array,
-) -> None:  # fmt: skip
-    """A row G_aj/((b + r p_a)(b + r q_j) + h) for every entry a of the sets, as if its own set had not been counted.
-
-    The set s gave `weights[s]` to every pair of its items, and has the rate r = `rates[s]`; `column_norms` is q, and
-    `fewer` is what p and q are for an item that is in one set less; b is `base`, h `shrinkage`.
-    """
-    inside = np.zeros(len(indptr) - 1, dtype=np.bool_)
-    for s in range(len(sets) - 1):
-        members = indices[sets[s] : sets[s + 1]]
-        for j in members:
-            inside[j] = True
-        for e in range(sets[s], sets[s + 1]):
-            a, place = indices[e], new_pointers[e]
-            p = base + rates[s] * fewer_row[a]
-            for k in range(indptr[a], indptr[a + 1]):
-                j = columns[k]
-                count = together[k] - (weights[s] if inside[j] else 0.0)
-                q = fewer_column[j] if inside[j] else column_norms[j]
-                new_columns[place] = j
-                left = count > NOTHING * together[k]
-                new_values[place] = count / (p * (base + rates[s] * q) + shrinkage) if left else 0.0
-                place += 1
-        for j in members:
-            inside[j] = False
-
-
 # -- Squares -----------------------------------------------------------------------------------------------
 
 

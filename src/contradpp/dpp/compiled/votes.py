@@ -56,18 +56,13 @@ def sum_of(weights: Array, codes: Codes) -> float:
 
 
 @helper
-def meet(
-    pointers: Pointers, postings: Codes, weights: Array, codes: Codes, own: int, overlap: Array, touched: Codes
-) -> int:
-    """Add the weights of the codes to the overlaps, all 0 before, of the baskets that hold them; how many were touched.
-
-    The basket `own` is not touched.
-    """
+def meet(pointers: Pointers, postings: Codes, weights: Array, codes: Codes, overlap: Array, touched: Codes) -> int:
+    """Add the weights of the codes to the overlaps, all 0 before, of the baskets that hold them; count the baskets."""
     n = 0
     for a in codes:
         for p in range(pointers[a], pointers[a + 1]):
             b = postings[p]
-            if overlap[b] == 0.0 and b != own:
+            if overlap[b] == 0.0:
                 touched[n] = b
                 n += 1
             overlap[b] += weights[a]
@@ -124,17 +119,14 @@ def hand_out(touched: Codes, votes: Array, indptr: Pointers, indices: Codes, out
 @entry
 def count_votes(
     pointers: Pointers, postings: Codes, indptr: Pointers, indices: Codes, weights: Array, scale: Array, n: int,
-    power: float, shrinkage: float, sets: Pointers, codes: Codes, own: Pointers, each: bool, out: Array,
+    power: float, shrinkage: float, sets: Pointers, codes: Codes, each: bool, out: Array,
 ) -> None:  # fmt: skip
-    """The votes for every item given every set, or, with `each`, given its set without every entry in turn.
-
-    The basket own[s] has no vote for set s.
-    """
+    """The votes for every item given every set, or, with `each`, given its set without every entry in turn."""
     overlap = np.zeros(len(indptr) - 1)
     touched, votes = np.empty(len(overlap), dtype=np.int32), np.empty(len(overlap))
     for s in range(len(sets) - 1):
         members = codes[sets[s] : sets[s + 1]]
-        met = touched[: meet(pointers, postings, weights, members, own[s], overlap, touched)]
+        met = touched[: meet(pointers, postings, weights, members, overlap, touched)]
         least = TIE * sum_of(weights, members)
         for e in range(sets[s] if each else s, sets[s + 1] if each else s + 1):
             if each:
@@ -147,8 +139,6 @@ def count_votes(
                     overlap[postings[p]] += weights[codes[e]]
         for b in met:
             overlap[b] = 0.0
-        if own[s] >= 0:
-            overlap[own[s]] = 0.0
 
 
 @entry
@@ -159,7 +149,7 @@ def share_votes(
     """out[a] = the share that the item codes[a] has in the votes for `item`: that of its weight in each overlap."""
     overlap = np.zeros(len(indptr) - 1)
     touched, votes = np.empty(len(overlap), dtype=np.int32), np.empty(len(overlap))
-    met = touched[: meet(pointers, postings, weights, codes, -1, overlap, touched)]
+    met = touched[: meet(pointers, postings, weights, codes, overlap, touched)]
     weigh(overlap, scale, met, TIE * sum_of(weights, codes), n, power, shrinkage, votes[: len(met)])
     rates = np.zeros(len(overlap))
     for k in range(len(met)):
