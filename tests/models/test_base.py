@@ -165,8 +165,7 @@ def test_the_whole_catalogue_as_a_query(model, exact):
     everything = list(range(7))
     assert model.score_samples(everything) == -np.inf
     assert model.recommend(everything)[0].tolist() == []
-    with pytest.raises(RankError, match="no item can be added"):
-        model.predict_next(everything)
+    assert model.predict_next(everything).tolist() == [0.0] * 7
     with pytest.raises(RankError):
         model.marginals(everything)
     with pytest.raises(ParameterError, match="whole catalogue"):
