@@ -22,7 +22,7 @@ from contradpp.data.sets import Sets
 from contradpp.dpp import condition, factor, sizes, whole
 from contradpp.dpp.factor import Inverses
 from contradpp.dpp.grow import GrowingSet
-from contradpp.dpp.linalg import times, triangle
+from contradpp.dpp.linalg import triangle
 from contradpp.dpp.probes import Estimate, Precision
 from contradpp.dpp.skew import Skew
 from contradpp.errors import ParameterError
@@ -356,7 +356,7 @@ class Kernel:
         together unless a skew part brings them there (M,).
         """
         symmetric = self.factors[code] if self.plain else (self.left[code] + self.right[code]) / 2
-        products = np.abs(times(self.factors, symmetric[:, None].astype(np.float64), self.n_jobs)[:, 0])
+        products: Array = np.abs(np.einsum("ik,k->i", self.factors, symmetric, dtype=np.float64))
         products[code] += self.diagonal[code]
         scale = np.sqrt(self.squared_norms) * np.sqrt(self.squared_norms[code])
         cosines: Array = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
