@@ -52,9 +52,8 @@ def dense_gradient(state: State, gradient: Gradient, penalty: Array, scale: floa
 class Nesterov(Optimizer):
     """Stochastic gradient ascent with Nesterov momentum, as LowRankDPP.jl and the paper use it; V only.
 
-    δ ← β δ + (1 − β) ε ∇φ(V + β δ), V ← V + δ. The gradient is summed over the minibatch, less the penalty once:
-    `batch_scale` is the number of sets in a full one, and makes α weaker by that factor than in a mean.
-    β = 0.95 and ε = 5e-3 for 50 steps, then β = 0 and ε = 1e-5 / (1 + t/50).
+    δ ← β δ + (1 − β) ε ∇φ(V + β δ), V ← V + δ. The gradient is summed over the minibatch: `batch_scale` is
+    the number of sets in a full one. β = 0.95 and ε = 5e-3 for 50 steps, then β = 0 and ε = 1e-5 / (1 + t/50).
     """
 
     penalty: Array
