@@ -144,6 +144,21 @@ def test_the_empty_basket(name):
 
 
 @every_model
+def test_nothing_comes_after_the_whole_catalogue(name):
+    """Its row is all zeros, and the rows beside it are as they are without it."""
+    model = fitted(name)
+    assert model.predict_next(ITEMS).tolist() == [0.0] * 8
+    beside = model.predict_next([["r0"], ITEMS[::-1], ["r1", "b2"]])
+    assert beside[1].tolist() == [0.0] * 8
+    np.testing.assert_allclose(beside[[0, 2]], model.predict_next([["r0"], ["r1", "b2"]]), rtol=1e-9, atol=1e-12)
+    assert [len(part) for part in model.recommend(ITEMS)] == [0, 0]
+    if "slate" in ROWS[name].can:
+        assert [len(part) for part in model.slate(ITEMS)] == [0, 0]
+    if hasattr(model, "grow") and np.isfinite(model.score_samples(ITEMS)):
+        assert model.grow(ITEMS).probabilities().tolist() == [0.0] * 8
+
+
+@every_model
 @pytest.mark.parametrize("basket", BASKETS[1:], ids=" ".join)
 def test_recommending_is_the_law_in_order(name, basket):
     model = fitted(name)

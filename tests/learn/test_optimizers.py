@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import contradpp as cd
 import reference_gradients
 from contradpp.data.sets import EMPTY, Sets
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, Contrastive, Gradient, with_normalizer
 from contradpp.learn.optimizers import Adam, Nesterov, RobbinsMonro
+from contradpp.learn.plan import TrainingData, Validation, make_plan
 from contradpp.learn.state import State
 
 M, K = 7, 3
@@ -65,6 +67,20 @@ def test_nesterov_is_the_rule_as_written(V, n):
     take_steps(Nesterov(penalty, batch_scale=3.0), state, n)
     np.testing.assert_allclose(state.V, nesterov_transcript(V, penalty, 3.0, n), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(state.dual, state.V.T @ state.V, rtol=1e-12, atol=1e-12)
+
+
+def test_alpha_is_set_against_the_sum_of_a_batch_as_in_the_paper(V):
+    """One step of settings="paper" climbs Σ log P − α Σ ‖v_i‖²/μ_i: n times as far as the mean with α/n would."""
+    counts, alpha, n = np.arange(1.0, M + 1), 0.7, 1000
+    lists = [LISTS[i % 3] for i in range(2 * n)]
+    data = TrainingData(as_sets(lists), np.ones(2 * n), EMPTY, np.empty(0))
+    params = cd.LowRankDPP(K, objective="mle", alpha=alpha, settings="paper").training_params()
+    state = State(V.copy())
+    plan = make_plan(params, state, data, Validation(data.positives, data.weights), counts, 2.0 * n, 0)
+    take_steps(plan.optimizer, state, 1)
+    mean, pull = likelihood_gradient(V), -2 * V / counts[:, None]
+    np.testing.assert_allclose(state.V - V, 0.05 * 5e-3 * (n * mean + alpha * pull), rtol=1e-9)
+    np.testing.assert_allclose(state.V - V, n * 0.05 * 5e-3 * (mean + alpha / n * pull), rtol=1e-9)
 
 
 def test_nesterov_steps_shrink_after_fifty(V):

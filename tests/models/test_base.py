@@ -165,8 +165,7 @@ def test_the_whole_catalogue_as_a_query(model, exact):
     everything = list(range(7))
     assert model.score_samples(everything) == -np.inf
     assert model.recommend(everything)[0].tolist() == []
-    with pytest.raises(RankError, match="no item can be added"):
-        model.predict_next(everything)
+    assert model.predict_next(everything).tolist() == [0.0] * 7
     with pytest.raises(RankError):
         model.marginals(everything)
     with pytest.raises(ParameterError, match="whole catalogue"):
@@ -336,6 +335,30 @@ def test_float32_is_close_to_float64(factors):
     assert single.condition([1]).item_factors_.dtype == np.float32
     assert single.complete([1], 4) == double.complete([1], 4)
     assert single.sample(50, random_state=0) == double.sample(50, random_state=0)
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.9, 0.999], ids=str)
+def test_what_is_computed_in_which_precision(alike):
+    """As the docstring of `dtype` says; items that are alike leave a small share of each other."""
+    rng = np.random.default_rng(0)
+    V = alike * np.abs(rng.normal(size=8)) + (1 - alike) * rng.normal(size=(60, 8))
+    single = cd.LowRankDPP.from_factors(V.astype(np.float32))
+    double = cd.LowRankDPP.from_factors(V.astype(np.float32).astype(np.float64))
+    baskets = [[0], [1, 2], [3, 4, 5], [6, 7, 8, 9]]
+    np.testing.assert_allclose(single.score_samples(baskets), double.score_samples(baskets), rtol=1e-12)
+    np.testing.assert_allclose(single.kernel_.log_normalizer, double.kernel_.log_normalizer, rtol=1e-12)
+    assert single.sample(20, random_state=0) == double.sample(20, random_state=0)
+    np.testing.assert_allclose(single.kernel_.likeness(3), double.kernel_.likeness(3), rtol=1e-12)
+    assert "wide" not in vars(single.kernel_)  # no copy in float64 is kept
+    np.testing.assert_allclose(single.marginals(), double.marginals(), rtol=1e-5)
+    np.testing.assert_allclose(single.predict_next(baskets), double.predict_next(baskets), rtol=1e-2)
+    skew = np.zeros((60, 60))
+    skew[0, 1], skew[1, 0] = 0.5, -0.5
+    single, double = (
+        cd.NonsymmetricDPP.from_factors(V.astype(np.float32).astype(dtype), S=skew) for dtype in ("f4", "f8")
+    )
+    np.testing.assert_array_equal(single.predict_next(baskets), double.predict_next(baskets))
+    np.testing.assert_array_equal(single.marginals([3]), double.marginals([3]))
 
 
 # -- Bad input -------------------------------------------------------------------------------------
@@ -569,7 +592,9 @@ def test_matrices_that_are_no_kernel(L):
 
 def test_a_matrix_of_many_items_is_refused():
     model = cd.LowRankDPP.from_factors(np.ones((5000, 1)))
-    for ask in (lambda: model.L, lambda: model.K):
-        with pytest.raises(ParameterError, match="4,000"):
-            ask()
+    for name in ("L", "K"):
+        with pytest.raises(ParameterError, match=f"^{name} as a matrix .* 4,000"):
+            getattr(model, name)
     assert model.eigenvalues == pytest.approx([5000])
+    with pytest.raises(ParameterError, match=r"^eigenvalues .* 4,000"):
+        _ = cd.NonsymmetricDPP.from_factors(np.ones((5000, 1)), diagonal=np.ones(5000)).eigenvalues

@@ -293,3 +293,33 @@ def test_after_the_papers_settings():
     model.partial_fit(negatives=[["a", "b"]], n_iter=3)
     assert model.n_iter_ == 3
     assert probability(model, ["a"], "b") < before
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        cd.LowRankDPP(5, objective="mle", max_iter=5, random_state=0),
+        cd.LowRankDPP(5, objective="dynamic", max_iter=5, random_state=0),
+        cd.NonsymmetricDPP(3, 3, max_iter=5, random_state=0),
+        cd.NonsymmetricDPP(3, 0, max_iter=5, random_state=0),
+    ],
+    ids=lambda model: f"{type(model).__name__}-{model.objective}-{getattr(model, 'n_skew', '')}",
+)
+def test_the_expected_size_becomes_the_mean_size_of_all_baskets(model):
+    """`fit` takes that of the validation baskets, which are larger here."""
+    model.fit([basket for basket in BASKETS if len(basket) < 3], validation=[list("abc"), list("def")])
+    assert model.kernel_.expected_size == pytest.approx(3, rel=0.03)
+    model.partial_fit(BASKETS[:60])
+    mean = model.item_counts_.sum() / model.n_baskets_
+    assert 1 < mean < 2
+    assert model.kernel_.expected_size == pytest.approx(mean, rel=0.03)
+
+
+@pytest.mark.parametrize("calibrate", [None, "discrimination"])
+def test_without_likelihood_known_items_weigh_what_they_did(calibrate):
+    model = fitted(calibrate=calibrate)
+    before = model.kernel_.squared_norms
+    model.partial_fit(BASKETS[:60])
+    change = np.log(model.kernel_.squared_norms / before)
+    assert np.abs(change).max() > 1e-3
+    assert np.average(change, weights=before) == pytest.approx(0, abs=1e-9)

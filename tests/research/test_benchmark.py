@@ -13,7 +13,7 @@ import contradpp as cd
 from contradpp.cli.main import run
 from contradpp.data.sets import Sets
 from contradpp.research import benchmark, defaults, experiments, pages, paper, reproduce, standings
-from contradpp.research.contestants import BEYOND_MODELS, DATA, MODELS, WithoutKernel, groups_of
+from contradpp.research.contestants import BEYOND_MODELS, DATA, MODELS, Settings, WithoutKernel, groups_of
 from contradpp.research.paper import Protocol, Task, tasks_of
 from contradpp.research.tables import Collected
 
@@ -51,6 +51,17 @@ def test_every_model_is_asked_everything(method: str, monkeypatch):
     if not law and method not in ("bpr", "lmf"):  # those have no way to take a new basket in
         assert found["metrics"]["mpr"] > 70  # what goes together is plain to see
         assert found["metrics"]["matched"] > 0.8
+
+
+def test_ease_is_tried_with_the_same_settings_in_every_catalogue():
+    tried = [
+        [
+            model.regularization
+            for model in MODELS["ease"].tried(Settings(cd.Baskets.from_lists([[0]], items=range(n)), 0, 1))
+        ]
+        for n in (12, 7000, 30_000)
+    ]
+    assert tried == [[50.0, 200.0, 500.0]] * 3
 
 
 def test_popular_sets_are_drawn_as_often_as_items_were_sold():

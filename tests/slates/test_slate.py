@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,26 @@ def test_it_is_the_greedy_slate_of_its_kernel(name):
             found, shares = model.slate(basket, N=4, diversity=diversity)
             assert found.tolist() == [items[open_to[position]] for position in expected]
             assert np.allclose(shares, chances[expected])
+
+
+def test_the_determinant_is_the_documented_one():
+    """Σ log q_j² + log det Φ_Y, Φ_ij = cos(v_i, v_j), Φ_jj = 1 + 10⁻³: without the 10⁻³, Φ of six items is singular."""
+    V = np.random.default_rng(0).normal(size=(10, 4))
+    model = cd.LowRankDPP.from_factors(V)
+    p = model.predict_next([9])[:9]
+    found, _, info = cd.rerank(range(9), p / p.max(), 6, kernel=model, diversity=0.3, scale="log", return_info=True)
+    unit = V / np.linalg.norm(V, axis=1)[:, None]
+    phi = unit @ unit.T + 1e-3 * np.eye(10)
+    chosen = found.tolist()
+    tau = (1 - 0.3) / 0.3
+    expected = tau * np.log(p[chosen] / p.max()).sum() + np.linalg.slogdet(phi[np.ix_(chosen, chosen)])[1]
+    assert info.gains.sum() / 0.3 == pytest.approx(expected, rel=1e-12)
+    assert model.slate([9], N=6, diversity=0.3)[0].tolist() == chosen
+    q = p ** (tau / 2)
+    L = q[:, None] * phi[:9, :9] * q
+    dets = {Y: np.linalg.det(L[np.ix_(Y, Y)]) for Y in combinations(range(9), 6)}
+    law = np.log(dets[tuple(sorted(chosen))] / sum(dets.values()))
+    assert model.score_slates([9], chosen, diversity=0.3) == pytest.approx(law, abs=1e-6)
 
 
 @every_dpp

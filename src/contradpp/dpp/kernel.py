@@ -355,8 +355,8 @@ class Kernel:
         """How alike every item is to this one, 0 to 1: |cos| of the angle in the symmetric part of L; 1 are never
         together unless a skew part brings them there (M,).
         """
-        symmetric = self.wide[code] if self.plain else (self.left[code] + self.right[code]) / 2
-        products = np.abs(self.factors @ symmetric.astype(self.factors.dtype)).astype(np.float64)
+        symmetric = self.factors[code] if self.plain else (self.left[code] + self.right[code]) / 2
+        products: Array = np.abs(np.einsum("ik,k->i", self.factors, symmetric, dtype=np.float64))
         products[code] += self.diagonal[code]
         scale = np.sqrt(self.squared_norms) * np.sqrt(self.squared_norms[code])
         cosines: Array = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)

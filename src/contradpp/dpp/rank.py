@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from contradpp.data.sets import Sets, pointers, take_sets
 from contradpp.dpp import compiled, condition, factor, slates
-from contradpp.errors import RankError
 
 if TYPE_CHECKING:
     from contradpp.dpp.kernel import Kernel
@@ -118,12 +117,14 @@ def _best_of_order(
 
 
 def next_shares(kernel: Kernel, sets: Sets) -> Iterator[tuple[int, int, Array]]:
-    """P(next = i | A) of every set and item, block by block: first set, last set (excluded), shares (sets, M)."""
+    """P(next = i | A) of every set and item, block by block: first set, last set (excluded), shares (sets, M).
+
+    The shares of a set sum to 1, or are all zero if it is the whole catalogue.
+    """
     for first, last, scores in kernel.next_scores(sets):
         shares = np.maximum(scores, 0.0)
         totals = shares.sum(axis=1, keepdims=True)
-        if not totals.all():
-            raise RankError(f"basket {first + int(np.argmin(totals))}: no item can be added to it")
+        totals[totals == 0] = 1.0  # only a set of the whole catalogue: `next_scores` refuses any other without scores
         yield first, last, shares / totals
 
 

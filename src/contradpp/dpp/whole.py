@@ -68,6 +68,7 @@ def expected_size(kernel: Kernel, precision: Precision = FINE) -> float:
 
 def marginal_kernel(kernel: Kernel) -> Array:
     """K = L (I + L)⁻¹, dense (M, M)."""
+    refuse_too_many(kernel.n_items, "K as a matrix is for few items", "Ask for marginals, or condition on some items.")
     L = kernel.matrix()
     found: Array = np.linalg.solve(np.eye(len(L)) + L.T, L.T).T.astype(np.float64, copy=False)
     return found
@@ -77,6 +78,7 @@ def eigenvalues(kernel: Kernel) -> NDArray[Any]:
     """The eigenvalues of L that are not zero, largest first; complex where L is not symmetric."""
     if kernel.symmetric and not kernel.has_diagonal:
         return kernel.eigen[0][::-1].copy()
+    refuse_too_many(kernel.n_items, "eigenvalues of this kernel are for few items", "Take a LowRankDPP, L = V Vᵀ.")
     find: Any = np.linalg.eigvalsh if kernel.symmetric else np.linalg.eigvals
     values = find(kernel.matrix())
     sizes = np.abs(values)

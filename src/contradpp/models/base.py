@@ -274,8 +274,8 @@ class BaseDPP(Suggests):
 
         The greedy most likely slate of the DPP with kernel diag(q) Φ diag(q), q_i² = P(next = i | A)^τ,
         τ = (1 − diversity)/diversity. Φ is what `learn_slates` found, or else holds the correlations of the symmetric
-        part of L. Items only repel each other in it: what attracts is in P. `contradpp.rerank` has more rules, and
-        takes candidates of any model.
+        part of L; in both cases 10⁻³ is added to its diagonal: Φ_ii = 1.001. Items only repel each other in it: what
+        attracts is in P. `contradpp.rerank` has more rules, and takes candidates of any model.
 
         Parameters
         ----------
@@ -335,7 +335,7 @@ class BaseDPP(Suggests):
         diversity : float, optional
             Above 0: it sets τ = (1 − diversity)/diversity. At 0 all but the most probable items are impossible.
         alike : bool
-            Whether the likeness of items counts; without it Φ = I, and slates are likely by relevance alone.
+            Whether the likeness of items counts; without it Φ = 1.001 I, and slates are likely by relevance alone.
         """
         trade = slates_.Trade(k=1, diversity=self.default_diversity if diversity is None else diversity)
         if not trade.diversity:

@@ -49,12 +49,12 @@ class GrowingBasket:
         self._set.add(code)
 
     def probabilities(self) -> Array:
-        """P(next = i | basket) for every item, 0 for those in it."""
+        """P(next = i | basket) for every item, 0 for those in it: they sum to 1, or are all 0 if nothing is left."""
         scores = np.where(self._set.open_to, np.maximum(self._set.scores, 0.0), 0.0)
         total = scores.sum()
-        if not total > 0:
+        if not total > 0 and self._set.open_to.any():
             raise RankError(f"no item can be added to this basket of {len(self._set)}: every larger set is impossible")
-        shares: Array = scores / total
+        shares: Array = scores / (total or 1.0)
         return shares
 
     def recommend(

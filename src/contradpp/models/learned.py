@@ -142,8 +142,14 @@ class LearnedDPP(BaseDPP):
         """Continue from the present parameters with new baskets and rejected sets.
 
         Items that are new enlarge the vocabulary. Every set in `negatives` loses probability relative to the
-        baskets; there may be only negatives. Nothing is set aside for validation, and the scale is kept; `n_iter`
-        rounds are made and the last one counts. Before `fit`, it raises `NotFittedError`.
+        baskets; there may be only negatives. Nothing is set aside for validation; `n_iter` rounds are made and the last
+        one counts. Before `fit`, it raises `NotFittedError`.
+
+        The scale is set anew, not kept: with calibrate="likelihood" the expected size becomes the mean size of all
+        baskets learned from (for L = V Vᵀ or up to 500 items; else it moves half of the way, by a factor of 1.2 at
+        most in L). `fit` sets it by the validation baskets alone, so that the first update may change it by a tenth.
+        With another `calibrate`, new items or given factors, the L_ii of known items keep a weighted geometric mean.
+        Negatives alone, and "choice", leave it to the steps.
         """
         del y
         _ROUNDS.check(n_iter)

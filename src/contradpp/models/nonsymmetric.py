@@ -64,8 +64,9 @@ class NonsymmetricDPP(LearnedDPP):
     removal : {"uniform", "popularity"}
         How "exact" chooses the item that is left out.
     dtype : {"float64", "float32"}
-        How V is kept, while it is learned and in the model: float32 takes half of the memory, and is computed with in
-        float64. It matters where V does, in catalogues of a hundred thousand items and more.
+        How V is kept, while it is learned and in the model: float32 takes half of the memory. Everything is computed in
+        float64; queries make a copy of V in float64 and keep it. Without S, the precision is that of `LowRankDPP`.
+        It matters where V does, in catalogues of a hundred thousand items and more.
     n_jobs : int, optional
         Threads; None for all cores. Results do not depend on it.
     random_state : int, Generator or None

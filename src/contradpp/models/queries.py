@@ -133,10 +133,10 @@ class Suggests(ABC):
         return [item for item in found if item is not None]
 
     def predict_next(self, baskets: Any, *, unknown: str = "error") -> NDArray[np.float64]:
-        """P(next = i | A) for every basket A and item i: (n, M), 0 for i in A, rows sum to 1; (M,) for one basket.
+        """P(next = i | A) for every basket A and item i: (n, M), 0 for i in A; (M,) for one basket.
 
-        A basket with as many items as a DPP's kernel has rank raises `RankError`, because every larger set has
-        probability zero.
+        A row sums to 1, or is all zeros if the basket holds the whole catalogue: nothing is left. Any other basket with
+        as many items as a DPP's kernel has rank raises `RankError`, because every larger set has probability zero.
         """
         queries = as_queries(baskets, self.known_items, unknown=unknown)
         out = np.empty((queries.sets.count, len(self.known_items)))

@@ -32,7 +32,6 @@ from contradpp.models.voices import KERNEL
 OURS, WITHOUT_KERNEL = "conditional", "conditional-no-kernel"
 REGISTRIES = ("health", "bath", "apparel", "bedding", "diaper", "gear", "feeding")
 AMAZON = tuple(f"amazon/{registry}" for registry in REGISTRIES)
-TUNED_UP_TO = 6000  # items up to which EASE is tuned: beyond, every fit of it takes minutes
 MOST_RANK = 100
 WIDEST = 20  # the window of item2vec
 
@@ -108,10 +107,6 @@ class Contestant:
     def ours(self) -> bool:
         """Whether it is a DPP, and not a baseline."""
         return "DPP" in self.label
-
-
-def _ridges(told: Settings) -> tuple[float, ...]:
-    return (50.0, 200.0, 500.0) if told.train.n_items <= TUNED_UP_TO else (200.0,)
 
 
 class OneThread(Implicit):
@@ -228,7 +223,7 @@ MODELS: dict[str, Contestant] = {
     "popularity": Contestant("Popularity", lambda _: [Popularity()]),
     "itemknn-cosine": Contestant("ItemKNN, cosine", lambda _: [ItemKNN(shrinkage=h) for h in SHRINKAGES]),
     "itemknn": Contestant("ItemKNN, BM25", lambda _: [ItemKNN(weights="bm25", B=b) for b in (0.1, 0.25, 0.75)]),
-    "ease": Contestant("EASE", lambda told: [EASE(ridge) for ridge in _ridges(told)]),
+    "ease": Contestant("EASE", lambda _: [EASE(ridge) for ridge in (50.0, 200.0, 500.0)]),
     "ridge": Contestant(
         "RidgeNeighbours", lambda told: [RidgeNeighbours(ridge=r, n_jobs=told.n_jobs) for r in (20.0, 50.0, 200.0)]
     ),
