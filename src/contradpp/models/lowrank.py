@@ -46,8 +46,8 @@ class LowRankDPP(LearnedDPP):
         the way to the optimum det V_A may have to change its sign, which log det forbids.
     settings : {None, "paper"}
         "paper" sets start, batch, optimiser and stopping rule to those of LowRankDPP.jl, whatever else is given; see
-        `alpha` for the penalty. Unlike there, the V of the best validation score among the steps that the stopping
-        rule looks at is kept, not the last one: a difference of at most 0.05 in MPR.
+        `alpha` for the penalty. Contrastive objectives make 800 steps of fixed size instead of 50 before the rule
+        counts. Of the steps that the rule looks at, the V of the best validation score is kept, not the last one.
     batch_size, max_iter, tol : int, int, float
         Positives a step; the most rounds over the data; the relative rise of the validation score that counts.
     learning_rate : float, optional
