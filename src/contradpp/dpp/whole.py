@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, lapack, lu_factor, lu_solve, qr, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, lu_factor, lu_solve, qr, solve_triangular
 
 from contradpp._threads import blas_threads
 from contradpp.dpp import condition
@@ -108,7 +108,7 @@ def _inclusion(kernel: Kernel, precision: Precision = FINE) -> tuple[Array, Arra
         raise NumericalError(
             "I + L is singular to rounding: some items are so heavy that nothing else counts"
         ) from None
-    inside: Array = 1.0 - part.diagonal + np.einsum("ia,ia->i", part.NX @ middle, part.NtX)
+    inside: Array = part.outside + np.einsum("ia,ia->i", part.NX @ middle, part.NtX)
     return inside, part.error
 
 
@@ -136,27 +136,29 @@ class Resolvent(NamedTuple):
     log_det: Estimate  # log det(I + S̃); 0 if the diagonal was asked for
     NX: Array  # N⁻¹ X (M, r)
     NtX: Array  # N⁻ᵀ X (M, r)
-    diagonal: Array  # of N⁻¹ (M,); that of (I + D)⁻¹ if it was not asked for
-    error: Array  # the standard error of the diagonal (M,)
+    outside: Array  # the diagonal of I − N⁻¹ (M,); that of I − (I + D)⁻¹ if it was not asked for
+    error: Array  # its standard error (M,)
 
 
 def resolvent(kernel: Kernel, *, diagonal: bool = False, precision: Precision = FINE) -> Resolvent:
-    """N⁻¹ X, N⁻ᵀ X, and log det(I + S̃) or, if asked, the diagonal of N⁻¹."""
+    """N⁻¹ X, N⁻ᵀ X, and log det(I + S̃) or, if asked, the diagonal of I − N⁻¹."""
     connected, shift = kernel.skew.connected, 1.0 + kernel.diagonal
     NX, log_det, error = kernel.wide / shift[:, None], Estimate(0.0, 0.0), np.zeros(len(shift))
+    outside = kernel.diagonal / shift
     if not len(connected):
-        return Resolvent(log_det, NX, NX, 1.0 / shift, error)
+        return Resolvent(log_det, NX, NX, outside, error)
     root = np.sqrt(shift[connected])
     with blas_threads(kernel.n_jobs):
         solver = one_plus_skew(kernel.skew.take(connected), 1.0 / root, kernel.n_jobs, precision)
         right = kernel.wide[connected] / root[:, None]
-        NtX, inverse = NX.copy(), 1.0 / shift
+        NtX = NX.copy()
         NX[connected], NtX[connected] = (part / root[:, None] for part in solver.solve_both(right))
         if diagonal:
-            inverse[connected], error[connected] = solver.inverse_diagonal() / shift[connected]
+            added, error[connected] = solver.complement_diagonal() / shift[connected]
+            outside[connected] += added
         else:
             log_det = solver.log_det()
-    return Resolvent(log_det, NX, NtX, inverse, error)
+    return Resolvent(log_det, NX, NtX, outside, error)
 
 
 class SkewSolver(Protocol):
@@ -168,8 +170,8 @@ class SkewSolver(Protocol):
     def solve_both(self, X: Array) -> tuple[Array, Array]:
         """(I + S̃)⁻¹ X and (I + S̃)⁻ᵀ X."""
 
-    def inverse_diagonal(self) -> Array:
-        """The diagonal of (I + S̃)⁻¹ and its standard errors (2, n); the last question, as it may use up the factors."""
+    def complement_diagonal(self) -> Array:
+        """The diagonal of I − (I + S̃)⁻¹, a sum of squares, and its standard errors (2, n)."""
 
 
 def one_plus_skew(skew: Skew, scale: Array, n_jobs: int, precision: Precision = FINE) -> SkewSolver:
@@ -208,16 +210,19 @@ class ByCholesky:
         SY = self.S @ Y
         return Y - SY, Y + SY
 
-    def inverse_diagonal(self) -> Array:
-        """See `SkewSolver`."""
-        with cholesky_threads(len(self.factor[0])):
-            return _exact(np.diagonal(lapack.dpotri(self.factor[0], lower=True, overwrite_c=True)[0]))
+    def complement_diagonal(self) -> Array:
+        """See `SkewSolver`: that of SᵀH S."""
+        half = solve_triangular(
+            self.factor[0], self.S.toarray(order="F"), lower=True, overwrite_b=True, check_finite=False
+        )
+        return _exact(np.einsum("ij,ij->j", half, half))
 
 
 class ByLU:
     """The same for a large S, whose square would drown the identity."""
 
     def __init__(self, S: Any) -> None:
+        self.S = S
         A = S.toarray(order="F")
         A[np.diag_indices_from(A)] += 1.0
         self.factor = lu_factor(A, overwrite_a=True, check_finite=False)
@@ -231,9 +236,10 @@ class ByLU:
         solved = lu_solve(self.factor, X, check_finite=False)
         return solved, lu_solve(self.factor, X, trans=1, check_finite=False)
 
-    def inverse_diagonal(self) -> Array:
-        """See `SkewSolver`."""
-        return _exact(np.diagonal(lapack.dgetri(*self.factor, overwrite_lu=True)[0]))
+    def complement_diagonal(self) -> Array:
+        """See `SkewSolver`: that of Sᵀ (I + S)⁻ᵀ (I + S)⁻¹ S."""
+        half = lu_solve(self.factor, self.S.toarray(order="F"), overwrite_b=True, check_finite=False)
+        return _exact(np.einsum("ij,ij->j", half, half))
 
 
 def _exact(values: Array) -> Array:

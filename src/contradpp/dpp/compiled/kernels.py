@@ -80,7 +80,7 @@ def orthonormalise(V: NDArray[np.floating], d: Array, codes: Codes, Q: Array, mo
                 left += more[a, c] * more[a, c]
             if left > 0.25 * before:
                 break
-        if left <= SINGULAR * norm:
+        if left <= SINGULAR**2 * norm:
             left = 0.0
         R[a, a] = np.sqrt(left)
         scale = 1.0 / R[a, a] if left > 0 else 0.0
@@ -141,7 +141,7 @@ def bases_of_sets(
             if largest_share == np.inf:
                 break
         worst[s] = largest_share
-        logs[s] = log if largest_share < 1.0 / SINGULAR else -np.inf
+        logs[s] = log if largest_share < SINGULAR**-2 else -np.inf
 
 
 # -- Any kernel: inverses ------------------------------------------------------------------------------
@@ -279,13 +279,12 @@ def scores_without_each(Y: Array, norms: Array, reciprocals: Array, indptr: Poin
 
 @entry
 def subtract_products(
-    scores: Array, E: NDArray[np.floating], U: NDArray[np.floating], indptr: Pointers, zero: Array, clear: Array
+    scores: Array, E: NDArray[np.floating], U: NDArray[np.floating], indptr: Pointers, clear: Array
 ) -> int:
     """scores[s] −= Σ_a E[a] U[a] over the entries a of set s; returns how many scores are unclear, and are NaN now.
 
-    With t the sum of the sizes of all terms of a score, one of at most zero[s] t becomes 0, and one above that, but of
-    at most clear[s] t, is unclear. A score that is −inf stays so. Where E is U, and its terms are squares, the first
-    term bounds the others.
+    With t > 0 the sum of the sizes of all terms of a score, one of at most clear[s] t is unclear. A score that is −inf
+    stays so. Where E is U, and its terms are squares, the first term bounds the others.
     """
     width, squares = scores.shape[1], E is U
     sizes = np.empty(width)
@@ -310,10 +309,7 @@ def subtract_products(
         if low == 0:
             continue
         for j in range(width):
-            if row[j] > -np.inf and row[j] <= clear[s] * sizes[j]:
-                if row[j] <= zero[s] * sizes[j]:
-                    row[j] = 0.0
-                else:
-                    row[j] = np.nan
-                    unclear += 1
+            if row[j] > -np.inf and row[j] <= clear[s] * sizes[j] and sizes[j] > 0.0:
+                row[j] = np.nan
+                unclear += 1
     return unclear
