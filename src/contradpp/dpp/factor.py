@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 SINGULAR = 1e-13
+SINGULAR_SINGLE = 3e-7  # the same for factors in float32: a few of their roundings
 SETS_PER_BLOCK = 256
 LARGE = 512  # items from which on LAPACK is worth its trouble; no block of products holds such a set and another
 ENTRIES_PER_CHUNK = 2**16  # the factors of a chunk are all that is in memory at once
@@ -148,7 +149,7 @@ def bordered_inverse(kernel: Kernel, codes: NDArray[np.int32]) -> tuple[Array, f
         inverse += lapack.dgetrs(factors, swaps, np.eye(r + k) - F @ inverse)[0]
     W = inverse[:k, r:]
     rows, entries = np.diagonal(W) * np.diagonal(L), (L - L.T) / 2 * W.T
-    regular = (np.abs(rows) < SINGULAR**-2).all() and (np.abs(entries) < 1.0 / SINGULAR).all()
+    regular = (np.abs(rows) < tolerance(kernel.factors) ** -2).all() and (np.abs(entries) < 1.0 / SINGULAR).all()
     log_det = _log_of_pivots(factors, swaps, negate=r * k % 2 == 1) - 2 * r * np.log(_BORDER)
     if not regular or log_det == -np.inf:
         return np.zeros_like(F), -np.inf, np.inf
@@ -179,7 +180,12 @@ def clear_share(kernel: Kernel, worst: Array) -> Array:
     if not kernel.symmetric:
         return _CLEAR_INVERSE * worst
     share = _CLEAR_SINGLE if kernel.vectors.dtype == np.float32 else _CLEAR
-    return np.maximum(3 * SINGULAR**2 * worst, share)
+    return np.maximum(3 * tolerance(kernel.vectors) ** 2 * worst, share)
+
+
+def tolerance(V: NDArray[np.floating]) -> float:
+    """The share of its length by which a row of factors of this precision may be changed."""
+    return SINGULAR_SINGLE if V.dtype == np.float32 else SINGULAR
 
 
 def scores_by_definition(kernel: Kernel, sets: Sets, logs: Array, items: NDArray[np.integer]) -> Array:
@@ -291,17 +297,17 @@ def _large_basis(V: NDArray[np.floating], d: Array, codes: NDArray[np.int32]) ->
     R: Array = np.asarray(np.linalg.qr(rows.T, mode="r")).T
     pivots = np.zeros(len(codes))
     pivots[: min(R.shape)] = np.square(np.diagonal(R))
-    if (pivots <= SINGULAR**2 * norms).any():
-        return _spanning_rows(rows, norms)[:, : wide.shape[1]], scores, -np.inf, np.inf
+    if (pivots <= tolerance(V) ** 2 * norms).any():
+        return _spanning_rows(rows, norms, tolerance(V))[:, : wide.shape[1]], scores, -np.inf, np.inf
     Q = solve_triangular(R, wide, lower=True)
     lengths = np.square(lapack.dtrtri(R, lower=1)[0]).sum(axis=0)
     scores[:] = 1.0 / lengths
     worst = max(float((norms * lengths).max()), 1.0)
     log_det = float(np.log(pivots).sum())
-    return Q, scores, log_det if worst < SINGULAR**-2 else -np.inf, worst
+    return Q, scores, log_det if worst < tolerance(V) ** -2 else -np.inf, worst
 
 
-def _spanning_rows(rows: Array, norms: Array) -> Array:
+def _spanning_rows(rows: Array, norms: Array, limit: float) -> Array:
     """Orthonormal rows that span these, which are dependent, and zeros after them.
 
     What is largest beside those before it comes next: without that, what follows a row that depends on those before it
@@ -309,6 +315,6 @@ def _spanning_rows(rows: Array, norms: Array) -> Array:
     """
     Q, R, _ = qr(rows.T / np.sqrt(np.where(norms > 0, norms, 1.0)), mode="economic", pivoting=True)
     out = np.zeros_like(rows)
-    independent = np.abs(np.diagonal(R)) > SINGULAR
+    independent = np.abs(np.diagonal(R)) > limit
     out[: independent.sum()] = Q.T[independent]
     return out

@@ -19,6 +19,7 @@ from contradpp._random import stream
 from contradpp._threads import blas_threads, run_blocks
 from contradpp.dpp import whole
 from contradpp.dpp.linalg import log_elementary_symmetric
+from contradpp.errors import NumericalError
 
 if TYPE_CHECKING:
     from contradpp.dpp.kernel import Kernel
@@ -31,12 +32,17 @@ _FEW = 500  # items up to which eigenvalues are the quickest way
 _COLUMNS = 32  # of the identity at a time: what is made of them stays in the cache
 _MOST_POWERS = 40
 _NEGLIGIBLE = 1e-16
+_LOST = 1e-6  # the error of log det(I + L) that is not accepted
 _INSTEAD = "Draw sets by sample(method='chain') and count their sizes instead"
 
 
 def log_size_distribution(kernel: Kernel) -> Array:
-    """log P(|Y| = k) for k = 0..K if L = V Vᵀ, else for k = 0..rank, to an absolute precision of some 1e-15."""
+    """log P(|Y| = k) for k = 0..K if L = V Vᵀ, else for k = 0..rank, to an absolute precision of some 1e-15.
+
+    `NumericalError` where det(I + L) by the eigenvalues is off by 1e-6 or more.
+    """
     if kernel.symmetric and not kernel.has_diagonal:
+        whole.refuse_lost(kernel.root)
         return _by_symmetric_polynomials(kernel.eigen[0], kernel.n_components)
     whole.refuse_too_many(
         len(kernel.skew.connected), "the distribution of sizes takes the whole kernel of the items with partners",
@@ -49,7 +55,8 @@ def log_size_distribution(kernel: Kernel) -> Array:
         if kernel.symmetric:
             return _by_symmetric_polynomials(np.maximum(values.real, 0.0), kernel.rank)
         logs = _logs_by_eigenvalues(values)
-    shares = _coefficients(logs, kernel.rank + 1)
+    exact = kernel.normalizer.value if not kernel.normalizer.error else float(logs(np.ones(1, complex))[0].real)
+    shares = _coefficients(logs, kernel.rank + 1, exact)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(shares / shares.sum()), dtype=np.float64)
 
@@ -62,10 +69,12 @@ def _by_symmetric_polynomials(values: Array, most: int) -> Array:
     return np.asarray(sizes - np.logaddexp.reduce(sizes), dtype=np.float64)
 
 
-def _coefficients(logs: Logs, n: int) -> Array:
+def _coefficients(logs: Logs, n: int, log_normalizer: float) -> Array:
     """The n coefficients of det(I + zL) / det(I + L), from as many roots of unity as sizes are likely."""
     step = 1e-4j
     base, above, below = logs(np.array([1.0, 1.0 + step, 1.0 - step]))
+    if not abs(base.real - log_normalizer) <= _LOST:
+        raise NumericalError("the eigenvalues of L are lost to rounding beside the largest; " + _INSTEAD)
     mean = ((above - below) / (2 * step)).real
     asked = int(max(128, 2 * mean))
     while True:

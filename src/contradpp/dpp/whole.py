@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, lu_factor, lu_solve, qr, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, lu_factor, lu_solve, qr, solve_triangular, svd
 
 from contradpp._threads import blas_threads
 from contradpp.dpp import condition
@@ -29,7 +29,10 @@ MOST_DENSE = 4_000  # items; no dense matrix is larger
 _MOST_DENSE_ROUGH = 500  # items up to which a dense matrix is as quick as a rough estimate
 # Up to this norm of S̃, forming I + S̃ᵀS̃ costs at most eight digits, and half the time.
 _MODEST = 1e4
+_LARGEST_SKEW = 1e10  # beyond, the identity is rounding beside S̃
+_LOST = 1e-6  # the error of log det(I + L) or of a marginal that is not accepted
 _FAR_HEAVIER = 1e8  # the ratio of weights from which sums of squares would lose more than half of all digits
+_SINGULAR = "I + L is singular to rounding: some items are so heavy that nothing else counts"
 
 
 def log_normalizer(kernel: Kernel, precision: Precision = FINE) -> Estimate:
@@ -46,7 +49,9 @@ def log_normalizer(kernel: Kernel, precision: Precision = FINE) -> Estimate:
 def marginals(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Array, Array]:
     """P(i ∈ Y | given ⊆ Y) = 1 − (I + L')⁻¹_ii for every item, L' the kernel given those; and their standard errors.
 
-    It is 1 for the given. Errors are 0 where no estimate is needed.
+    It is 1 for the given. Errors are 0 where no estimate is needed. Nothing is subtracted from 1: without given items,
+    rounding is relative to L_ii/(1 + L_ii). Given items, it is relative to that too, and a far smaller marginal of an
+    item that nearly depends on those given has an absolute precision only. `NumericalError` where rounding is above 1e-6.
     """
     inside, errors = np.ones(kernel.n_items), np.zeros(kernel.n_items)
     if len(given) == kernel.n_items:
@@ -61,6 +66,7 @@ def marginals(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Array, Array]:
 def expected_size(kernel: Kernel, precision: Precision = FINE) -> float:
     """E|Y|, the sum of the marginals."""
     if kernel.symmetric and not kernel.has_diagonal:
+        refuse_lost(kernel.root)
         values = kernel.eigen[0]
         return float((values / (1.0 + values)).sum())
     return float(_inclusion(kernel, precision)[0].sum())
@@ -85,8 +91,21 @@ def eigenvalues(kernel: Kernel) -> NDArray[Any]:
     return found
 
 
+def refuse_lost(R: Array) -> None:
+    """Raise `NumericalError` if the rounding ε of the largest singular value of R spoils log det(I + RᵀR).
+
+    A singular value s has 2 s ε / (1 + s²) of that error.
+    """
+    lengths = svd(R, compute_uv=False)
+    error = float(np.finfo(np.float64).eps * lengths.max(initial=0.0))
+    known = np.maximum(lengths, error)
+    if (2 * error * known > _LOST * (1 + known**2)).any():
+        raise NumericalError(_SINGULAR)
+
+
 def _one_plus(R: Array) -> Array:
     """T, upper triangular, with TᵀT = I + RᵀR; no cut and no square, so that small and large values both count."""
+    refuse_lost(R)
     return np.asarray(np.linalg.qr(np.vstack([np.eye(R.shape[1]), R]), mode="r"), dtype=np.float64)
 
 
@@ -105,10 +124,10 @@ def _inclusion(kernel: Kernel, precision: Precision = FINE) -> tuple[Array, Arra
     try:
         middle = np.linalg.solve(np.eye(len(G)) + G @ (kernel.wide.T @ part.NX), G)
     except np.linalg.LinAlgError:
-        raise NumericalError(
-            "I + L is singular to rounding: some items are so heavy that nothing else counts"
-        ) from None
+        raise NumericalError(_SINGULAR) from None
     inside: Array = part.outside + np.einsum("ia,ia->i", part.NX @ middle, part.NtX)
+    if not part.error.any() and not (np.abs(inside - 0.5) <= 0.5 + _LOST).all():
+        raise NumericalError(_SINGULAR)
     return inside, part.error
 
 
@@ -180,8 +199,10 @@ def one_plus_skew(skew: Skew, scale: Array, n_jobs: int, precision: Precision = 
     S.data = S.data * scale[S.indices] * np.repeat(scale, np.diff(S.indptr))
     if skew.n_items > (_MOST_DENSE_ROUGH if precision is ROUGH else MOST_DENSE):
         return ByProbes(S, n_jobs, precision)
-    modest = float(np.abs(S).sum(axis=1).max()) <= _MODEST  # a bound of every eigenvalue
-    return ByCholesky(S) if modest else ByLU(S)
+    largest = float(np.abs(S).sum(axis=1).max())  # a bound of every eigenvalue
+    if largest > _LARGEST_SKEW:
+        raise NumericalError(_SINGULAR)
+    return ByCholesky(S) if largest <= _MODEST else ByLU(S)
 
 
 def refuse_too_many(n_items: int, what: str, instead: str) -> None:
