@@ -134,11 +134,7 @@ def bordered_inverse(kernel: Kernel, codes: NDArray[np.int32]) -> tuple[Array, f
     k, r = len(codes), kernel.n_components
     L, scales = _scaled(submatrix(kernel, codes))
     outer = np.concatenate([np.full(r, 1.0 / _BORDER), scales])  # of the rows; the columns have the items first
-    F = np.zeros((r + k, k + r))
-    F[:r, :k] = kernel.wide[codes].T
-    F[:r, k:] = np.eye(r)
-    F[r:, :k] = _sparse_part(kernel, codes)
-    F[r:, k:] = -kernel.left[codes]
+    F = np.block([[kernel.wide[codes].T, np.eye(r)], [_sparse_part(kernel, codes), -kernel.left[codes]]])
     F /= outer[:, None]
     F /= np.roll(outer, k)
     with blas_threads(1):
@@ -153,7 +149,7 @@ def bordered_inverse(kernel: Kernel, codes: NDArray[np.int32]) -> tuple[Array, f
     log_det = _log_of_pivots(factors, swaps, negate=r * k % 2 == 1) - 2 * r * np.log(_BORDER)
     if not regular or log_det == -np.inf:
         return np.zeros_like(F), -np.inf, np.inf
-    worst = max(float(np.abs(W).max(initial=1.0)), 1.0)
+    worst = float(np.abs(W).max(initial=1.0))
     inverse /= np.roll(outer, k)[:, None]
     inverse /= outer
     return inverse, log_det + 2.0 * float(np.log(scales).sum()), worst
@@ -175,7 +171,7 @@ def log_det(kernel: Kernel, sets: Sets) -> Array:
 def clear_share(kernel: Kernel, worst: Array) -> Array:
     """For sets with these `worst`: the share of its terms above which a score is precise, and surely not zero.
 
-    Scores of at most that are left to log det L_{A∪j}.
+    Other scores are left to log det L_{A∪j}.
     """
     if not kernel.symmetric:
         return _CLEAR_INVERSE * worst

@@ -32,7 +32,6 @@ _FEW = 500  # items up to which eigenvalues are the quickest way
 _COLUMNS = 32  # of the identity at a time: what is made of them stays in the cache
 _MOST_POWERS = 40
 _NEGLIGIBLE = 1e-16
-_LOST = 1e-6  # the error of log det(I + L) that is not accepted
 _INSTEAD = "Draw sets by sample(method='chain') and count their sizes instead"
 
 
@@ -55,8 +54,9 @@ def log_size_distribution(kernel: Kernel) -> Array:
         if kernel.symmetric:
             return _by_symmetric_polynomials(np.maximum(values.real, 0.0), kernel.rank)
         logs = _logs_by_eigenvalues(values)
-    exact = kernel.normalizer.value if not kernel.normalizer.error else float(logs(np.ones(1, complex))[0].real)
-    shares = _coefficients(logs, kernel.rank + 1, exact)
+    if not abs(logs(np.ones(1, dtype=np.complex128))[0].real - kernel.log_normalizer) <= whole.LOST:
+        raise NumericalError("the eigenvalues of L are lost to rounding beside the largest. " + _INSTEAD)
+    shares = _coefficients(logs, kernel.rank + 1)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(shares / shares.sum()), dtype=np.float64)
 
@@ -69,12 +69,10 @@ def _by_symmetric_polynomials(values: Array, most: int) -> Array:
     return np.asarray(sizes - np.logaddexp.reduce(sizes), dtype=np.float64)
 
 
-def _coefficients(logs: Logs, n: int, log_normalizer: float) -> Array:
+def _coefficients(logs: Logs, n: int) -> Array:
     """The n coefficients of det(I + zL) / det(I + L), from as many roots of unity as sizes are likely."""
     step = 1e-4j
     base, above, below = logs(np.array([1.0, 1.0 + step, 1.0 - step]))
-    if not abs(base.real - log_normalizer) <= _LOST:
-        raise NumericalError("the eigenvalues of L are lost to rounding beside the largest; " + _INSTEAD)
     mean = ((above - below) / (2 * step)).real
     asked = int(max(128, 2 * mean))
     while True:

@@ -30,7 +30,7 @@ _MOST_DENSE_ROUGH = 500  # items up to which a dense matrix is as quick as a rou
 # Up to this norm of S̃, forming I + S̃ᵀS̃ costs at most eight digits, and half the time.
 _MODEST = 1e4
 _LARGEST_SKEW = 1e10  # beyond, the identity is rounding beside S̃
-_LOST = 1e-6  # the error of log det(I + L) or of a marginal that is not accepted
+LOST = 1e-6  # the error of log det(I + L) or of a marginal that is not accepted
 _FAR_HEAVIER = 1e8  # the ratio of weights from which sums of squares would lose more than half of all digits
 _SINGULAR = "I + L is singular to rounding: some items are so heavy that nothing else counts"
 
@@ -50,8 +50,8 @@ def marginals(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Array, Array]:
     """P(i ∈ Y | given ⊆ Y) = 1 − (I + L')⁻¹_ii for every item, L' the kernel given those; and their standard errors.
 
     It is 1 for the given. Errors are 0 where no estimate is needed. Nothing is subtracted from 1: without given items,
-    rounding is relative to L_ii/(1 + L_ii). Given items, it is relative to that too, and a far smaller marginal of an
-    item that nearly depends on those given has an absolute precision only. `NumericalError` where rounding is above 1e-6.
+    rounding is relative to L_ii/(1 + L_ii). Given items it is, too, so that an item that nearly depends on them, and has
+    a far smaller marginal, has fewer digits. `NumericalError` where no more than six digits are left of 1.
     """
     inside, errors = np.ones(kernel.n_items), np.zeros(kernel.n_items)
     if len(given) == kernel.n_items:
@@ -97,9 +97,9 @@ def refuse_lost(R: Array) -> None:
     A singular value s has 2 s ε / (1 + s²) of that error.
     """
     lengths = svd(R, compute_uv=False)
-    error = float(np.finfo(np.float64).eps * lengths.max(initial=0.0))
+    error = np.finfo(np.float64).eps * lengths.max(initial=0.0)
     known = np.maximum(lengths, error)
-    if (2 * error * known > _LOST * (1 + known**2)).any():
+    if (2 * error * known > LOST * (1 + known**2)).any():
         raise NumericalError(_SINGULAR)
 
 
@@ -126,7 +126,7 @@ def _inclusion(kernel: Kernel, precision: Precision = FINE) -> tuple[Array, Arra
     except np.linalg.LinAlgError:
         raise NumericalError(_SINGULAR) from None
     inside: Array = part.outside + np.einsum("ia,ia->i", part.NX @ middle, part.NtX)
-    if not part.error.any() and not (np.abs(inside - 0.5) <= 0.5 + _LOST).all():
+    if not part.error.any() and not (np.abs(inside - 0.5) <= 0.5 + LOST).all():
         raise NumericalError(_SINGULAR)
     return inside, part.error
 
