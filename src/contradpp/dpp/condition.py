@@ -260,15 +260,13 @@ def condition(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Kernel, NDArray
         spanned = np.square(factors).sum(axis=1) <= factor.tolerance(V) ** 2 * kernel.squared_norms[rest]
         factors[spanned] = 0.0
         return type(kernel).trusted(factors, n_jobs=kernel.n_jobs), rest
-    inverse, k, r = factor.bordered_inverse(kernel, given)[0], len(given), kernel.n_components
-    X, G = kernel.wide[rest], kernel.gain @ inverse[k:, :r]
+    F, k, r = factor.bordered_inverse(kernel, given)[0], len(given), kernel.n_components
+    X, G = kernel.wide[rest], kernel.gain @ F[k:, :r]
     linked = np.flatnonzero(np.diff(kernel.skew.indptr)[given])  # Z has a column only for these
     if len(linked):
         Z = kernel.skew.matrix()[given[linked]][:, rest].toarray().T * -1.0  # S_:A = −(S_A:)ᵀ
         X = np.hstack([X, Z])
-        G = np.block(
-            [[G, -kernel.gain @ inverse[k:, r + linked]], [-inverse[linked, :r], inverse[np.ix_(linked, r + linked)]]]
-        )
+        G = np.block([[G, -kernel.gain @ F[k:, r + linked]], [-F[linked, :r], F[np.ix_(linked, r + linked)]]])
     G, skew, d = _with_positive_part(G), kernel.skew.take(rest), kernel.diagonal[rest]
     return type(kernel).trusted(X, G, skew, d, n_jobs=kernel.n_jobs), rest
 

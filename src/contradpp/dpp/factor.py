@@ -169,10 +169,7 @@ def log_det(kernel: Kernel, sets: Sets) -> Array:
 
 
 def clear_share(kernel: Kernel, worst: Array) -> Array:
-    """For sets with these `worst`: the share of its terms above which a score is precise, and surely not zero.
-
-    Other scores are left to log det L_{A∪j}.
-    """
+    """For sets with these `worst`: the share of its terms up to which a score is left to log det L_{A∪j}."""
     if not kernel.symmetric:
         return _CLEAR_INVERSE * worst
     share = _CLEAR_SINGLE if kernel.vectors.dtype == np.float32 else _CLEAR

@@ -49,9 +49,8 @@ def log_normalizer(kernel: Kernel, precision: Precision = FINE) -> Estimate:
 def marginals(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Array, Array]:
     """P(i ∈ Y | given ⊆ Y) = 1 − (I + L')⁻¹_ii for every item, L' the kernel given those; and their standard errors.
 
-    It is 1 for the given. Errors are 0 where no estimate is needed. Nothing is subtracted from 1: without given items,
-    rounding is relative to L_ii/(1 + L_ii). Given items it is, too, so that an item that nearly depends on them, and has
-    a far smaller marginal, has fewer digits. `NumericalError` where no more than six digits are left of 1.
+    It is 1 for the given. Errors are 0 where no estimate is needed. Rounding is relative to L_ii/(1 + L_ii), not to 1;
+    of an item that nearly depends on those given, whose marginal is far below that, fewer digits are known.
     """
     inside, errors = np.ones(kernel.n_items), np.zeros(kernel.n_items)
     if len(given) == kernel.n_items:
@@ -92,10 +91,7 @@ def eigenvalues(kernel: Kernel) -> NDArray[Any]:
 
 
 def refuse_lost(R: Array) -> None:
-    """Raise `NumericalError` if the rounding ε of the largest singular value of R spoils log det(I + RᵀR).
-
-    A singular value s has 2 s ε / (1 + s²) of that error.
-    """
+    """Raise `NumericalError` if an error ε, the rounding of R, spoils log det(I + RᵀR): 2 s ε / (1 + s²) of a value s."""
     lengths = svd(R, compute_uv=False)
     error = np.finfo(np.float64).eps * lengths.max(initial=0.0)
     known = np.maximum(lengths, error)
@@ -233,10 +229,8 @@ class ByCholesky:
 
     def complement_diagonal(self) -> Array:
         """See `SkewSolver`: that of SᵀH S."""
-        half = solve_triangular(
-            self.factor[0], self.S.toarray(order="F"), lower=True, overwrite_b=True, check_finite=False
-        )
-        return _exact(np.einsum("ij,ij->j", half, half))
+        S = self.S.toarray(order="F")
+        return _squares(solve_triangular(self.factor[0], S, lower=True, overwrite_b=True, check_finite=False))
 
 
 class ByLU:
@@ -259,10 +253,9 @@ class ByLU:
 
     def complement_diagonal(self) -> Array:
         """See `SkewSolver`: that of Sᵀ (I + S)⁻ᵀ (I + S)⁻¹ S."""
-        half = lu_solve(self.factor, self.S.toarray(order="F"), overwrite_b=True, check_finite=False)
-        return _exact(np.einsum("ij,ij->j", half, half))
+        return _squares(lu_solve(self.factor, self.S.toarray(order="F"), overwrite_b=True, check_finite=False))
 
 
-def _exact(values: Array) -> Array:
-    """Values, and standard errors of zero."""
-    return np.stack([values, np.zeros_like(values)])
+def _squares(A: Array) -> Array:
+    """The sum of squares of every column, and standard errors of zero."""
+    return np.stack([np.einsum("ij,ij->j", A, A), np.zeros(A.shape[1])])
