@@ -256,7 +256,7 @@ def condition(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Kernel, NDArray
         N = qr(V[given].T.astype(np.float64))[0][:, len(given) :]
         if not N.shape[1]:  # the given items exhaust the rank: nothing can join them
             N = np.zeros((V.shape[1], 1))
-        factors = V[rest] @ N
+        factors = V[rest] @ N.astype(V.dtype)
         spanned = np.square(factors).sum(axis=1) <= factor.tolerance(V) ** 2 * kernel.squared_norms[rest]
         factors[spanned] = 0.0
         return type(kernel).trusted(factors, n_jobs=kernel.n_jobs), rest
