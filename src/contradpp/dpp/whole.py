@@ -91,7 +91,7 @@ def eigenvalues(kernel: Kernel) -> NDArray[Any]:
 
 
 def refuse_lost(R: Array) -> None:
-    """Raise `NumericalError` if the rounding ε of R spoils log det(I + RᵀR), by 2 s ε / (1 + s²) of a singular value s."""
+    """Raise `NumericalError` if the rounding ε of R spoils log det(I + RᵀR): 2 s ε / (1 + s²) per singular value s."""
     lengths = svd(R, compute_uv=False)
     error = np.finfo(np.float64).eps * lengths.max(initial=0.0)
     known = np.maximum(lengths, error)
