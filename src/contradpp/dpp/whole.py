@@ -49,8 +49,8 @@ def log_normalizer(kernel: Kernel, precision: Precision = FINE) -> Estimate:
 def marginals(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Array, Array]:
     """P(i ∈ Y | given ⊆ Y) = 1 − (I + L')⁻¹_ii for every item, L' the kernel given those; and their standard errors.
 
-    It is 1 for the given. Errors are 0 where no estimate is needed. Rounding is relative to L_ii/(1 + L_ii), not to 1;
-    of an item that nearly depends on those given, whose marginal is far below that, fewer digits are known.
+    It is 1 for the given. Errors are 0 where no estimate is needed. Without given items the precision is relative,
+    however rare the item; given items, with D or S, it is absolute.
     """
     inside, errors = np.ones(kernel.n_items), np.zeros(kernel.n_items)
     if len(given) == kernel.n_items:
