@@ -273,11 +273,13 @@ def condition(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Kernel, NDArray
 
 def _with_positive_part(G: Array) -> Array:
     """G with the positive part of its symmetric part: rounding may have made it a little less than semi-definite."""
-    even, odd = (G + G.T) / 2, (G - G.T) / 2
+    own = np.abs(np.diagonal(G))
+    scales = np.sqrt(np.where(own > 0, own, 1.0))  # so that large entries do not spoil small ones
+    even, odd = (G + G.T) / 2 / scales[:, None] / scales, (G - G.T) / 2
     values, vectors = eigh(even) if len(even) else (np.zeros(0), even)
     if not len(values) or values[0] >= 0:
         return G
-    positive = vectors * np.sqrt(np.maximum(values, 0.0))
+    positive = scales[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
     return positive @ positive.T + odd
 
 
