@@ -24,12 +24,12 @@ def log_det(V: Array, A: Set) -> float:
 
 
 def is_singular(V: Array, A: Set, limit: float = 1e-13) -> bool:
-    """Whether the other items of A leave one of them at most this share of its weight, 1/W_ii ≤ limit · L_ii."""
+    """Whether the other items of A leave one of them at most this share of its length, 1/W_ii ≤ limit² L_ii."""
     rows = V[A] / np.linalg.norm(V[A], axis=1, keepdims=True)
     for i in range(len(rows)):
         others = np.delete(rows, i, axis=0).T
         left = rows[i] - others @ np.linalg.lstsq(others, rows[i])[0]
-        if left @ left <= limit:
+        if np.linalg.norm(left) <= limit:
             return True
     return False
 

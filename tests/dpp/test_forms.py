@@ -286,22 +286,22 @@ def test_singular_sets_are_singular_in_every_form():
     check_same(forms_of(V, rng), 7)
 
 
-@pytest.mark.parametrize("tilt", [1e-1, 1e-3, 1e-5, 1e-6, 1e-8])
+@pytest.mark.parametrize("tilt", [1e-1, 1e-5, 1e-8, 1e-11, 1e-15])
 def test_nearly_dependent_items(tilt):
-    """The relative pivot is tilt²: both sides of the rule, far enough from it that rounding does not decide."""
+    """The second row is off the first by tilt: both sides of the rule, far enough that rounding does not decide."""
     V = np.array([[1, 0], [1, tilt], [0.3, 0.7]])
     kernels = forms_of(V, np.random.default_rng(0))
     check_same(kernels, 3, atol=1e-3)
     for name, kernel in kernels.items():
         log = kernel.log_det(Sets.one([0, 1]))[0]
-        if tilt**2 > SINGULAR:
+        if tilt > SINGULAR:
             assert log == pytest.approx(2 * np.log(tilt), abs=1e-3), name
         else:
             assert log == -np.inf, name
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(0, 2**32 - 1), st.floats(-8, -3))
+@given(st.integers(0, 2**32 - 1), st.floats(-15, -3))
 def test_the_rule_is_its_definition(seed, tilt):
     """Of items that nearly depend on others, in units that differ; what is too near to the rule to tell is left out."""
     rng = np.random.default_rng(seed)
@@ -311,14 +311,14 @@ def test_the_rule_is_its_definition(seed, tilt):
     S = np.zeros((5, 5))
     S[0, 4], S[4, 0] = 1e-150, -1e-150  # nothing, but enough to make L one that is not symmetric
     for A in map(np.array, itertools.permutations(range(5), 4)):
-        if reference.is_singular(V, A, 1e-12) == reference.is_singular(V, A, 1e-14):
+        if reference.is_singular(V, A, 1e-12) == reference.is_singular(V, A, 3e-15):
             for kernel in (Kernel(V), Kernel(V, diagonal=np.zeros(5)), Kernel(V, skew=S)):
                 assert np.isneginf(kernel.log_det(Sets.one(A))[0]) == reference.is_singular(V, A)
 
 
 def test_the_rule_knows_no_order():
-    """Each pair of these is independent, and each in an order of its own: 1, 1, 1e-18 or 1, 1e-6, 1e-12."""
-    V = np.array([[1, 0, 0], [1, 1e-3, 0], [0, 1, 1e-6]])
+    """Each pair is independent; what each adds to those before it is 1, 1, 1e-17 in one order, 1, 1e-6, 1e-11 else."""
+    V = np.array([[1, 0, 0], [1, 1e-6, 0], [0, 1, 1e-11]])
     for kernel in forms_of(V, np.random.default_rng(0)).values():
         assert np.isneginf(kernel.log_det(as_sets(itertools.permutations(range(3))))).all()
         assert np.isfinite(kernel.log_det(as_sets(itertools.permutations(range(3), 2)))).all()
@@ -523,9 +523,9 @@ def test_large_factorisations_use_one_thread(monkeypatch):
     kernel, _ = made("0 I S float64", 8)
     _ = kernel.log_normalizer
     _ = kernel.marginals(NOTHING)
-    assert asked == [1, 1, 1]
+    assert asked == [1, 1]
     cd.baselines.EASE().fit([[0, 1, 2], [3, 4, 5]])
-    assert asked == [1, 1, 1, 1]
+    assert asked == [1, 1, 1]
 
 
 def badly_conditioned(seed: int) -> Kernel:

@@ -123,12 +123,10 @@ def test_products_are_subtracted_and_small_scores_sorted_out():
     scores[2, 3] = (E[2:] * U[2:]).sum(axis=0)[3] + 1e-9
     scores[1, 0] = 0.0
     expected = scores - np.array([(E[a:b] * U[a:b]).sum(axis=0) for a, b in itertools.pairwise(indptr)])
-    zero, clear = np.full(3, 1e-13), np.full(3, 1e-8)
-    assert kernels.subtract_products(scores, E, U, indptr, zero, clear) == 1
+    assert kernels.subtract_products(scores, E, U, indptr, np.full(3, 1e-8)) == 2
     assert scores[0, 1] == -np.inf
-    assert scores[0, 2] == scores[1, 0] == 0
-    assert np.isnan(scores[2, 3])
-    expected[0, 2], expected[2, 3] = 0.0, np.nan
+    assert scores[1, 0] == 0
+    expected[0, 2], expected[2, 3] = np.nan, np.nan
     np.testing.assert_allclose(scores, expected)
 
 

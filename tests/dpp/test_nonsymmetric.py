@@ -289,7 +289,7 @@ def test_both_ways_to_the_resolvent_agree(scale):
         NX, NtX = solver.solve_both(X[:8])
         np.testing.assert_allclose(NX, expected @ X[:8], atol=1e-8)
         np.testing.assert_allclose(NtX, expected.T @ X[:8], atol=1e-8)
-        np.testing.assert_allclose(solver.inverse_diagonal(), [np.diag(expected), np.zeros(8)], atol=1e-8)
+        np.testing.assert_allclose(solver.complement_diagonal(), [1 - np.diag(expected), np.zeros(8)], atol=1e-8)
 
 
 def test_a_huge_skew_part_keeps_the_identity():

@@ -569,3 +569,18 @@ def test_an_objective_may_be_an_object(tmp_path):
     assert cd.load(tmp_path / "model").score(SHOP) == own.score(SHOP)
     with pytest.raises(ParameterError, match="objective"):
         dpp(objective=object()).fit(SHOP)
+
+
+def test_a_kernel_that_cannot_be_calibrated_is_kept():
+    """Steps of an absurd length make a kernel whose normalizer is lost to rounding: the model is still there."""
+    failed = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        baskets = [rng.choice(6, size=rng.integers(1, 4), replace=False).tolist() for _ in range(60)]
+        model = cd.NonsymmetricDPP(3, learning_rate=30.0, max_iter=20, random_state=seed)
+        try:
+            model.fit(baskets)
+        except ConvergenceError:
+            failed += 1
+        assert len(model.recommend([0], N=1)[0]) == 1
+    assert failed

@@ -95,13 +95,12 @@ def _scores(kernel: Kernel, part: Sets, numbers: NDArray[np.int64], candidates: 
             f"basket {numbers[np.argmin(given.logs)]} has probability zero: its items are linearly dependent, or more "
             "than the kernel's components and not linked; pass fewer items, or train with more components"
         )
-    limits = factor.score_limits(kernel, given.worst)
     if sizes.max() > factor.LARGE:
         with blas_threads(1):
-            _subtract_large(kernel, part, given, candidates, scores, limits[0])
+            _subtract_large(kernel, part, given, candidates, scores)
     elif scores.shape[1]:
         E, U = products(kernel, part, given, candidates)
-        if compiled.kernels.subtract_products(scores, E, U, part.indptr, *limits):
+        if compiled.kernels.subtract_products(scores, E, U, part.indptr, factor.clear_share(kernel, given.worst)):
             rows, columns = np.nonzero(np.isnan(scores))
             items = columns if candidates is None else candidates[columns]
             unclear = take_sets(part, rows)
@@ -110,20 +109,20 @@ def _scores(kernel: Kernel, part: Sets, numbers: NDArray[np.int64], candidates: 
 
 
 def _subtract_large(
-    kernel: Kernel, part: Sets, given: factor.Bases | factor.Inverses, candidates: Candidates, scores: Array,
-    zero: Array,
-) -> None:  # fmt: skip
+    kernel: Kernel, part: Sets, given: factor.Bases | factor.Inverses, candidates: Candidates, scores: Array
+) -> None:
     """Subtract from the scores of one large set, a few columns at a time; what may be rounding is as it is.
 
     By definition, each such score would take a factorisation of its own.
     """
     columns = np.arange(kernel.n_items) if candidates is None else candidates
+    never = np.full(1, -np.inf)
     for these, E, U in tiles(kernel, part, given):
         mine = slice(*np.searchsorted(columns, [these.start, these.stop]))
         chosen, tile = columns[mine] - these.start, np.ascontiguousarray(scores[:, mine])
         if len(chosen):
             compiled.kernels.subtract_products(
-                tile, np.ascontiguousarray(E[:, chosen]), np.ascontiguousarray(U[:, chosen]), part.indptr, zero, zero
+                tile, np.ascontiguousarray(E[:, chosen]), np.ascontiguousarray(U[:, chosen]), part.indptr, never
             )
             scores[:, mine] = np.where(np.isneginf(tile), tile, np.maximum(tile, 0.0))
 
@@ -246,7 +245,7 @@ def condition(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Kernel, NDArray
 
     Of L = V Vᵀ it is V N, the columns of N spanning what is orthogonal to V_A. Else, with Z = S_:A on the remaining
     items, a = G X_Aᵀ and bᵀ = X_A G, the kernel L − (X a + Z) W (bᵀ Xᵀ − Zᵀ) is of the same form: X' = [X Z],
-    G' = [[G − a W bᵀ, a W], [−W bᵀ, W]], and D and S of the remaining items.
+    G' = [[G − a W bᵀ, a W], [−W bᵀ, W]], and D and S of the remaining items. All of G' is in `bordered_inverse`.
     """
     rest = np.setdiff1d(np.arange(kernel.n_items), given)
     if not len(given):
@@ -258,36 +257,29 @@ def condition(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Kernel, NDArray
         if not N.shape[1]:  # the given items exhaust the rank: nothing can join them
             N = np.zeros((V.shape[1], 1))
         factors = V[rest] @ N.astype(V.dtype)
-        spanned = np.square(factors).sum(axis=1) <= factor.SINGULAR * kernel.squared_norms[rest]
+        spanned = np.square(factors).sum(axis=1) <= factor.tolerance(V) ** 2 * kernel.squared_norms[rest]
         factors[spanned] = 0.0
         return type(kernel).trusted(factors, n_jobs=kernel.n_jobs), rest
-    W = factor.inverses(kernel, Sets.one(given)).W.reshape(len(given), -1)
-    a, b = kernel.right[given].T, kernel.left[given]  # (r, k), (k, r)
-    X, G = kernel.wide[rest], _less(kernel.gain, a, W, b)
+    F, k, r = factor.bordered_inverse(kernel, given)[0], len(given), kernel.n_components
+    X, G = kernel.wide[rest], kernel.gain @ F[k:, :r]
     linked = np.flatnonzero(np.diff(kernel.skew.indptr)[given])  # Z has a column only for these
     if len(linked):
         Z = kernel.skew.matrix()[given[linked]][:, rest].toarray().T * -1.0  # S_:A = −(S_A:)ᵀ
         X = np.hstack([X, Z])
-        G = np.block([[G, a @ W[:, linked]], [-W[linked] @ b, W[np.ix_(linked, linked)]]])
+        G = np.block([[G, -kernel.gain @ F[k:, r + linked]], [-F[linked, :r], F[np.ix_(linked, r + linked)]]])
     G, skew, d = _with_positive_part(G), kernel.skew.take(rest), kernel.diagonal[rest]
     return type(kernel).trusted(X, G, skew, d, n_jobs=kernel.n_jobs), rest
 
 
-def _less(G: Array, a: Array, W: Array, b: Array) -> Array:
-    """G − a W b, with zeros where the difference is only rounding."""
-    left: Array = G - a @ W @ b
-    terms = np.abs(G) + np.abs(a) @ np.abs(W) @ np.abs(b)
-    left[np.abs(left) <= 1e-14 * terms] = 0.0
-    return left
-
-
 def _with_positive_part(G: Array) -> Array:
     """G with the positive part of its symmetric part: rounding may have made it a little less than semi-definite."""
-    even, odd = (G + G.T) / 2, (G - G.T) / 2
+    own = np.abs(np.diagonal(G))
+    scales = np.sqrt(np.where(own > 0, own, 1.0))  # so that large entries do not spoil small ones
+    even, odd = (G + G.T) / 2 / scales[:, None] / scales, (G - G.T) / 2
     values, vectors = eigh(even) if len(even) else (np.zeros(0), even)
     if not len(values) or values[0] >= 0:
         return G
-    positive = vectors * np.sqrt(np.maximum(values, 0.0))
+    positive = scales[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
     return positive @ positive.T + odd
 
 

@@ -1,13 +1,14 @@
 """One set A of items: what L_A gives, and the one rule that says where it is singular.
 
-Scale the rows and columns of L_A so that its diagonal is 1. L_A is singular, and det L_A = 0, if its inverse then has
-an entry of 1/SINGULAR or more: if a change of one entry by no more than SINGULAR makes the determinant zero. Where L is
-symmetric that says that the other items leave some item i no more than SINGULAR of its weight, 1/W_ii ≤ SINGULAR L_ii.
-(Where a skew part exceeds the diagonal, the largest entry of each row is made 1 instead.) The rule does not depend on
-the order of the items, on their popularity, nor on how L is written, and double precision can decide it for all forms.
+The symmetric part of L_A is made of the rows of [V √D], its skew part N of entries. L_A is singular, and det L_A = 0,
+if a change of one row by SINGULAR of its length, or of one entry of N by SINGULAR of itself, can make the determinant
+zero: if W_ii L_ii ≥ 1/SINGULAR² or |N_ij W_ji| ≥ 1/SINGULAR, with W = L_A⁻¹. Where L is symmetric that says that the
+other items leave some item i no more than SINGULAR of the length of its row. The rule does not depend on the order of
+the items, on their popularity, nor on how L is written.
 
 Two ways lead there. A symmetric L = D + V Vᵀ is factorised through the rows of [V √D], which never squares their
-condition; any other through the inverse of the scaled L_A. Sets of more than `LARGE` items go the same two ways by
+condition; any other through the inverse of the scaled L_A and, where that has an entry above `_HARD`, through
+`bordered_inverse`, which squares no condition either. Sets of more than `LARGE` items go the same two ways by
 LAPACK, which works in blocks that stay in the cache: 5,000 items take seconds instead of minutes.
 """
 
@@ -31,13 +32,16 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 SINGULAR = 1e-13
+SINGULAR_SINGLE = 3e-7  # the same for factors in float32: a few of their roundings
 SETS_PER_BLOCK = 256
 LARGE = 512  # items from which on LAPACK is worth its trouble; no block of products holds such a set and another
 ENTRIES_PER_CHUNK = 2**16  # the factors of a chunk are all that is in memory at once
-# A score is a difference: below these shares of its terms it may be rounding. For factors in float32, and by inverses.
+# A score is a difference: below these shares of its terms rounding counts. For float64, float32, and by inverses.
+_CLEAR = 1e-7
 _CLEAR_SINGLE = 1e-4
-_CLEAR_INVERSE = 1e-10
-_WELL_CONDITIONED = 100.0
+_CLEAR_INVERSE = 1e-8
+_HARD = 1e6  # the largest entry of the inverse of a scaled L_A from which on it is computed with care
+_BORDER = 1e-8  # so light that elimination takes no pivot of the border before those of rows of X
 _CLEARLY_REGULAR = 1e-8  # of 1/‖A⁻¹‖ for a scaled A
 
 
@@ -48,7 +52,7 @@ class Bases(NamedTuple):
     scores: Array  # (nnz,): 1/W_ii, the score of i given the others of its set
     weights: Array  # (nnz, largest set): the direction of i off the others, in its set's rows; or no rows
     logs: Array  # log det L_A, −inf where it is singular
-    worst: Array  # the largest entry of the inverse of the scaled L_A, ∞ where it is singular
+    worst: Array  # the largest W_ii L_ii, ∞ where it is singular
 
 
 class Inverses(NamedTuple):
@@ -113,7 +117,42 @@ def inverses(kernel: Kernel, sets: Sets, *, ridge: float = 0.0, n_jobs: int | No
         out.logs[s], out.worst[s] = _invert_large(kernel, take_sets(sets, np.array([s])).indices, ridge, W)
 
     _in_blocks(work, sets, kernel.n_jobs if n_jobs is None else n_jobs, large)
+    for s in np.flatnonzero(out.worst > _HARD).tolist() if ridge == 0.0 else ():
+        codes = take_sets(sets, np.array([s])).indices
+        found, out.logs[s], out.worst[s] = bordered_inverse(kernel, codes)
+        out.W[offsets[s] : offsets[s + 1]] = found[: len(codes), kernel.n_components :].ravel()
     return out
+
+
+def bordered_inverse(kernel: Kernel, codes: NDArray[np.int32]) -> tuple[Array, float, float]:
+    """Invert L_A = X_A G X_Aᵀ + B, B = D_A + S_A, without forming it: also log det L_A and the largest scaled entry.
+
+    With C = X_A G, the inverse of [[X_Aᵀ, I], [B, −C]] is [[W C, W], [I − X_Aᵀ W C, −X_Aᵀ W]]. It is that for the
+    factors as they are, each changed by a few roundings, so that its relative error is some 1e-16 √(W_ii L_ii).
+    Zeros, −inf and ∞ where L_A is singular.
+    """
+    k, r = len(codes), kernel.n_components
+    L, scales = _scaled(submatrix(kernel, codes))
+    outer = np.concatenate([np.full(r, 1.0 / _BORDER), scales])  # of the rows; the columns have the items first
+    F = np.block([[kernel.wide[codes].T, np.eye(r)], [_sparse_part(kernel, codes), -kernel.left[codes]]])
+    F /= outer[:, None]
+    F /= np.roll(outer, k)
+    with blas_threads(1):
+        factors, swaps, zero = lapack.dgetrf(F)
+        if zero:
+            return np.zeros_like(F), -np.inf, np.inf
+        inverse = lapack.dgetrs(factors, swaps, np.eye(r + k))[0]
+        inverse += lapack.dgetrs(factors, swaps, np.eye(r + k) - F @ inverse)[0]
+    W = inverse[:k, r:]
+    rows, entries = np.diagonal(W) * np.diagonal(L), (L - L.T) / 2 * W.T
+    regular = (np.abs(rows) < tolerance(kernel.factors) ** -2).all() and (np.abs(entries) < 1.0 / SINGULAR).all()
+    log_det = _log_of_pivots(factors, swaps, negate=r * k % 2 == 1) - 2 * r * np.log(_BORDER)
+    if not regular or log_det == -np.inf:
+        return np.zeros_like(F), -np.inf, np.inf
+    worst = float(np.abs(W).max(initial=1.0))
+    inverse /= np.roll(outer, k)[:, None]
+    inverse /= outer
+    return inverse, log_det + 2.0 * float(np.log(scales).sum()), worst
 
 
 def log_det(kernel: Kernel, sets: Sets) -> Array:
@@ -129,18 +168,17 @@ def log_det(kernel: Kernel, sets: Sets) -> Array:
     return logs
 
 
-def score_limits(kernel: Kernel, worst: Array) -> tuple[Array, Array]:
-    """For sets with these `worst`: up to which share of its terms a score is zero, and above which it is surely not.
-
-    What lies between is left to log det L_{A∪j}. By the rule A∪j is singular if the score of j is at most SINGULAR
-    L_jj, and is not if the score exceeds that by a factor of `worst`; the rest is room for rounding.
-    """
+def clear_share(kernel: Kernel, worst: Array) -> Array:
+    """For sets with these `worst`: the share of its terms up to which a score is left to log det L_{A∪j}."""
     if not kernel.symmetric:
-        well = worst <= _WELL_CONDITIONED
-        return np.where(well, SINGULAR / 2, -1.0), _CLEAR_INVERSE * worst
-    if kernel.vectors.dtype == np.float32:
-        return np.full(len(worst), -1.0), np.maximum(3 * SINGULAR * worst, _CLEAR_SINGLE)
-    return np.full(len(worst), SINGULAR / 2), 3 * SINGULAR * worst
+        return _CLEAR_INVERSE * worst
+    share = _CLEAR_SINGLE if kernel.vectors.dtype == np.float32 else _CLEAR
+    return np.maximum(3 * tolerance(kernel.vectors) ** 2 * worst, share)
+
+
+def tolerance(V: NDArray[np.floating]) -> float:
+    """The share of its length by which a row of factors of this precision may be changed."""
+    return SINGULAR_SINGLE if V.dtype == np.float32 else SINGULAR
 
 
 def scores_by_definition(kernel: Kernel, sets: Sets, logs: Array, items: NDArray[np.integer]) -> Array:
@@ -194,23 +232,27 @@ def _log_det_large(kernel: Kernel, one: Sets) -> float:
         return _log_of_pivots(factors, swaps) + 2.0 * float(np.log(scales).sum())
 
 
-def _log_of_pivots(factors: Array, swaps: NDArray[np.integer]) -> float:
-    """log det by LAPACK's L U, −inf where the determinant is negative."""
+def _log_of_pivots(factors: Array, swaps: NDArray[np.integer], *, negate: bool = False) -> float:
+    """log det by LAPACK's L U, −inf where the determinant (or its negative) is negative."""
     pivots = np.diagonal(factors)
-    negative = int((swaps != np.arange(len(swaps))).sum() + (pivots < 0).sum()) % 2
+    negative = int(negate + (swaps != np.arange(len(swaps))).sum() + (pivots < 0).sum()) % 2
     return -np.inf if negative else float(np.log(np.abs(pivots)).sum())
 
 
 def submatrix(kernel: Kernel, codes: NDArray[np.int32]) -> Array:
     """L_A, item by item in the order of the codes."""
-    L: Array = kernel.left[codes] @ kernel.wide[codes].T
+    return np.asarray(kernel.left[codes] @ kernel.wide[codes].T + _sparse_part(kernel, codes))
+
+
+def _sparse_part(kernel: Kernel, codes: NDArray[np.int32]) -> Array:
+    """D_A + S_A, dense."""
+    B = np.diag(kernel.diagonal[codes])
     place = np.full(kernel.n_items, -1)
     place[codes] = np.arange(len(codes))
     owner, columns, values = kernel.skew.entries(codes)
     there = place[columns] >= 0
-    L[owner[there], place[columns[there]]] += values[there]
-    np.fill_diagonal(L, np.diagonal(L) + kernel.diagonal[codes])
-    return L
+    B[owner[there], place[columns[there]]] += values[there]
+    return B
 
 
 def _scaled(A: Array) -> tuple[Array, Array]:
@@ -248,17 +290,17 @@ def _large_basis(V: NDArray[np.floating], d: Array, codes: NDArray[np.int32]) ->
     R: Array = np.asarray(np.linalg.qr(rows.T, mode="r")).T
     pivots = np.zeros(len(codes))
     pivots[: min(R.shape)] = np.square(np.diagonal(R))
-    if (pivots <= SINGULAR * norms).any():
-        return _spanning_rows(rows, norms)[:, : wide.shape[1]], scores, -np.inf, np.inf
+    if (pivots <= tolerance(V) ** 2 * norms).any():
+        return _spanning_rows(rows, norms, tolerance(V))[:, : wide.shape[1]], scores, -np.inf, np.inf
     Q = solve_triangular(R, wide, lower=True)
     lengths = np.square(lapack.dtrtri(R, lower=1)[0]).sum(axis=0)
     scores[:] = 1.0 / lengths
     worst = max(float((norms * lengths).max()), 1.0)
     log_det = float(np.log(pivots).sum())
-    return Q, scores, log_det if worst < 1.0 / SINGULAR else -np.inf, worst
+    return Q, scores, log_det if worst < tolerance(V) ** -2 else -np.inf, worst
 
 
-def _spanning_rows(rows: Array, norms: Array) -> Array:
+def _spanning_rows(rows: Array, norms: Array, limit: float) -> Array:
     """Orthonormal rows that span these, which are dependent, and zeros after them.
 
     What is largest beside those before it comes next: without that, what follows a row that depends on those before it
@@ -266,6 +308,6 @@ def _spanning_rows(rows: Array, norms: Array) -> Array:
     """
     Q, R, _ = qr(rows.T / np.sqrt(np.where(norms > 0, norms, 1.0)), mode="economic", pivoting=True)
     out = np.zeros_like(rows)
-    independent = np.square(np.diagonal(R)) > SINGULAR
+    independent = np.abs(np.diagonal(R)) > limit
     out[: independent.sum()] = Q.T[independent]
     return out

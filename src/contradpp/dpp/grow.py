@@ -99,9 +99,8 @@ class GrowingSet:
     def _settle(self, factors: factor.Bases | factor.Inverses) -> None:
         """Make scores zero that are, and compute those anew that rounding may have spoiled."""
         self.scores[self.codes] = -np.inf
-        zero, clear = (limit[0] * self._sizes for limit in factor.score_limits(self.kernel, factors.worst))
-        unclear = np.flatnonzero((self.scores <= clear) & (self.scores > zero))
-        self.scores[(self.scores <= zero) & (self.scores > -np.inf)] = 0.0
+        clear = factor.clear_share(self.kernel, factors.worst)[0] * self._sizes
+        unclear = np.flatnonzero((self.scores <= clear) & (self.scores > -np.inf) & (self._sizes > 0))
         if len(unclear):
             copies = take_sets(Sets.one(self.codes), np.zeros(len(unclear), dtype=np.int64))
             logs = np.repeat(factors.logs, len(unclear))

@@ -104,11 +104,11 @@ class ByProbes:
         run_blocks(work, -(-X.shape[1] // COLUMNS_PER_BLOCK), self.n_jobs)
         return plain, transposed
 
-    def inverse_diagonal(self) -> Array:
-        """The diagonal of (I + S)⁻¹, and the standard error of each entry (2, n).
+    def complement_diagonal(self) -> Array:
+        """The diagonal of I − (I + S)⁻¹, and the standard error of each entry (2, n).
 
-        It is 1 − s_iᵀ (I + B)⁻¹ s_i, s_i column i of S: the estimate's error is a share of what is subtracted, so that
-        an item with small entries has a small one.
+        It is s_iᵀ (I + B)⁻¹ s_i, s_i column i of S: the estimate's error is a share of that, so that an item with small
+        entries has a small one.
         """
         c = self._polynomial(lambda x: 1.0 / (1.0 + x), 1)
         n_blocks = -(-self.precision.of_diagonal // COLUMNS_PER_BLOCK)
@@ -126,7 +126,7 @@ class ByProbes:
         mean: Array = sums.sum(axis=0) / count
         variance = np.maximum(squares.sum(axis=0) / count - mean**2, 0.0) / (count - 1)
         inside = np.clip(c[0] * self.squares + c[1] * self.fourth + mean, 0.0, 1.0)
-        return np.stack([1.0 - inside, np.sqrt(variance)])
+        return np.stack([inside, np.sqrt(variance)])
 
     def solve(self, R: Array) -> Array:
         """(I + B)⁻¹ R by conjugate gradients, column by column, until ‖R − (I + B) Y‖ ≤ tolerance · ‖R‖ in each.

@@ -69,7 +69,7 @@ def _write_what_is_left(
     """Write norms − Σ_a E_aj U_aj over the rows a of every set, as far as rounding allows."""
     tile, never = np.ascontiguousarray(out), np.full(len(out), -np.inf)  # of one set it is `out`
     tile[:] = norms
-    compiled.kernels.subtract_products(tile, E, U, indptr, never, never)
+    compiled.kernels.subtract_products(tile, E, U, indptr, never)
     if tile is not out:
         out[:] = tile
 

@@ -19,6 +19,7 @@ from contradpp._random import stream
 from contradpp._threads import blas_threads, run_blocks
 from contradpp.dpp import whole
 from contradpp.dpp.linalg import log_elementary_symmetric
+from contradpp.errors import NumericalError
 
 if TYPE_CHECKING:
     from contradpp.dpp.kernel import Kernel
@@ -35,8 +36,12 @@ _INSTEAD = "Draw sets by sample(method='chain') and count their sizes instead"
 
 
 def log_size_distribution(kernel: Kernel) -> Array:
-    """log P(|Y| = k) for k = 0..K if L = V Vᵀ, else for k = 0..rank, to an absolute precision of some 1e-15."""
+    """log P(|Y| = k) for k = 0..K if L = V Vᵀ, else for k = 0..rank, to an absolute precision of some 1e-15.
+
+    `NumericalError` where det(I + L) by the eigenvalues is off by 1e-6 or more.
+    """
     if kernel.symmetric and not kernel.has_diagonal:
+        whole.refuse_lost(kernel.root)
         return _by_symmetric_polynomials(kernel.eigen[0], kernel.n_components)
     whole.refuse_too_many(
         len(kernel.skew.connected), "the distribution of sizes takes the whole kernel of the items with partners",
@@ -49,6 +54,8 @@ def log_size_distribution(kernel: Kernel) -> Array:
         if kernel.symmetric:
             return _by_symmetric_polynomials(np.maximum(values.real, 0.0), kernel.rank)
         logs = _logs_by_eigenvalues(values)
+    if not abs(logs(np.ones(1, dtype=np.complex128))[0].real - kernel.log_normalizer) <= whole.LOST:
+        raise NumericalError("the eigenvalues of L are lost to rounding beside the largest. " + _INSTEAD)
     shares = _coefficients(logs, kernel.rank + 1)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(shares / shares.sum()), dtype=np.float64)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, lapack, lu_factor, lu_solve, qr, solve_triangular
+from scipy.linalg import cho_factor, cho_solve, lu_factor, lu_solve, qr, solve_triangular, svd
 
 from contradpp._threads import blas_threads
 from contradpp.dpp import condition
@@ -29,7 +29,10 @@ MOST_DENSE = 4_000  # items; no dense matrix is larger
 _MOST_DENSE_ROUGH = 500  # items up to which a dense matrix is as quick as a rough estimate
 # Up to this norm of S̃, forming I + S̃ᵀS̃ costs at most eight digits, and half the time.
 _MODEST = 1e4
+_LARGEST_SKEW = 1e10  # beyond, the identity is rounding beside S̃
+LOST = 1e-6  # the error of log det(I + L) or of a marginal that is not accepted
 _FAR_HEAVIER = 1e8  # the ratio of weights from which sums of squares would lose more than half of all digits
+_SINGULAR = "I + L is singular to rounding: some items are so heavy that nothing else counts"
 
 
 def log_normalizer(kernel: Kernel, precision: Precision = FINE) -> Estimate:
@@ -46,7 +49,8 @@ def log_normalizer(kernel: Kernel, precision: Precision = FINE) -> Estimate:
 def marginals(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Array, Array]:
     """P(i ∈ Y | given ⊆ Y) = 1 − (I + L')⁻¹_ii for every item, L' the kernel given those; and their standard errors.
 
-    It is 1 for the given. Errors are 0 where no estimate is needed.
+    It is 1 for the given. Errors are 0 where no estimate is needed. Without given items the precision is relative,
+    however rare the item; given items, with D or S, it is absolute.
     """
     inside, errors = np.ones(kernel.n_items), np.zeros(kernel.n_items)
     if len(given) == kernel.n_items:
@@ -61,6 +65,7 @@ def marginals(kernel: Kernel, given: NDArray[np.int32]) -> tuple[Array, Array]:
 def expected_size(kernel: Kernel, precision: Precision = FINE) -> float:
     """E|Y|, the sum of the marginals."""
     if kernel.symmetric and not kernel.has_diagonal:
+        refuse_lost(kernel.root)
         values = kernel.eigen[0]
         return float((values / (1.0 + values)).sum())
     return float(_inclusion(kernel, precision)[0].sum())
@@ -87,8 +92,18 @@ def eigenvalues(kernel: Kernel) -> NDArray[Any]:
     return found
 
 
+def refuse_lost(R: Array) -> None:
+    """Raise `NumericalError` if the rounding ε of R spoils log det(I + RᵀR): 2 s ε / (1 + s²) per singular value s."""
+    lengths = svd(R, compute_uv=False)
+    error = np.finfo(np.float64).eps * lengths.max(initial=0.0)
+    known = np.maximum(lengths, error)
+    if (2 * error * known > LOST * (1 + known**2)).any():
+        raise NumericalError(_SINGULAR)
+
+
 def _one_plus(R: Array) -> Array:
     """T, upper triangular, with TᵀT = I + RᵀR; no cut and no square, so that small and large values both count."""
+    refuse_lost(R)
     return np.asarray(np.linalg.qr(np.vstack([np.eye(R.shape[1]), R]), mode="r"), dtype=np.float64)
 
 
@@ -107,10 +122,10 @@ def _inclusion(kernel: Kernel, precision: Precision = FINE) -> tuple[Array, Arra
     try:
         middle = np.linalg.solve(np.eye(len(G)) + G @ (kernel.wide.T @ part.NX), G)
     except np.linalg.LinAlgError:
-        raise NumericalError(
-            "I + L is singular to rounding: some items are so heavy that nothing else counts"
-        ) from None
-    inside: Array = 1.0 - part.diagonal + np.einsum("ia,ia->i", part.NX @ middle, part.NtX)
+        raise NumericalError(_SINGULAR) from None
+    inside: Array = part.outside + np.einsum("ia,ia->i", part.NX @ middle, part.NtX)
+    if not part.error.any() and not (np.abs(inside - 0.5) <= 0.5 + LOST).all():
+        raise NumericalError(_SINGULAR)
     return inside, part.error
 
 
@@ -138,27 +153,29 @@ class Resolvent(NamedTuple):
     log_det: Estimate  # log det(I + S̃); 0 if the diagonal was asked for
     NX: Array  # N⁻¹ X (M, r)
     NtX: Array  # N⁻ᵀ X (M, r)
-    diagonal: Array  # of N⁻¹ (M,); that of (I + D)⁻¹ if it was not asked for
-    error: Array  # the standard error of the diagonal (M,)
+    outside: Array  # the diagonal of I − N⁻¹ (M,); that of I − (I + D)⁻¹ if it was not asked for
+    error: Array  # its standard error (M,)
 
 
 def resolvent(kernel: Kernel, *, diagonal: bool = False, precision: Precision = FINE) -> Resolvent:
-    """N⁻¹ X, N⁻ᵀ X, and log det(I + S̃) or, if asked, the diagonal of N⁻¹."""
+    """N⁻¹ X, N⁻ᵀ X, and log det(I + S̃) or, if asked, the diagonal of I − N⁻¹."""
     connected, shift = kernel.skew.connected, 1.0 + kernel.diagonal
     NX, log_det, error = kernel.wide / shift[:, None], Estimate(0.0, 0.0), np.zeros(len(shift))
+    outside = kernel.diagonal / shift
     if not len(connected):
-        return Resolvent(log_det, NX, NX, 1.0 / shift, error)
+        return Resolvent(log_det, NX, NX, outside, error)
     root = np.sqrt(shift[connected])
     with blas_threads(kernel.n_jobs):
         solver = one_plus_skew(kernel.skew.take(connected), 1.0 / root, kernel.n_jobs, precision)
         right = kernel.wide[connected] / root[:, None]
-        NtX, inverse = NX.copy(), 1.0 / shift
+        NtX = NX.copy()
         NX[connected], NtX[connected] = (part / root[:, None] for part in solver.solve_both(right))
         if diagonal:
-            inverse[connected], error[connected] = solver.inverse_diagonal() / shift[connected]
+            added, error[connected] = solver.complement_diagonal() / shift[connected]
+            outside[connected] += added
         else:
             log_det = solver.log_det()
-    return Resolvent(log_det, NX, NtX, inverse, error)
+    return Resolvent(log_det, NX, NtX, outside, error)
 
 
 class SkewSolver(Protocol):
@@ -170,8 +187,8 @@ class SkewSolver(Protocol):
     def solve_both(self, X: Array) -> tuple[Array, Array]:
         """(I + S̃)⁻¹ X and (I + S̃)⁻ᵀ X."""
 
-    def inverse_diagonal(self) -> Array:
-        """The diagonal of (I + S̃)⁻¹ and its standard errors (2, n); the last question, as it may use up the factors."""
+    def complement_diagonal(self) -> Array:
+        """The diagonal of I − (I + S̃)⁻¹, a sum of squares, and its standard errors (2, n)."""
 
 
 def one_plus_skew(skew: Skew, scale: Array, n_jobs: int, precision: Precision = FINE) -> SkewSolver:
@@ -180,8 +197,10 @@ def one_plus_skew(skew: Skew, scale: Array, n_jobs: int, precision: Precision = 
     S.data = S.data * scale[S.indices] * np.repeat(scale, np.diff(S.indptr))
     if skew.n_items > (_MOST_DENSE_ROUGH if precision is ROUGH else MOST_DENSE):
         return ByProbes(S, n_jobs, precision)
-    modest = float(np.abs(S).sum(axis=1).max()) <= _MODEST  # a bound of every eigenvalue
-    return ByCholesky(S) if modest else ByLU(S)
+    largest = float(np.abs(S).sum(axis=1).max())  # a bound of every eigenvalue
+    if largest > _LARGEST_SKEW:
+        raise NumericalError(_SINGULAR)
+    return ByCholesky(S) if largest <= _MODEST else ByLU(S)
 
 
 def refuse_too_many(n_items: int, what: str, instead: str) -> None:
@@ -210,16 +229,17 @@ class ByCholesky:
         SY = self.S @ Y
         return Y - SY, Y + SY
 
-    def inverse_diagonal(self) -> Array:
-        """See `SkewSolver`."""
-        with cholesky_threads(len(self.factor[0])):
-            return _exact(np.diagonal(lapack.dpotri(self.factor[0], lower=True, overwrite_c=True)[0]))
+    def complement_diagonal(self) -> Array:
+        """See `SkewSolver`: that of SᵀH S."""
+        S = self.S.toarray(order="F")
+        return _squares(solve_triangular(self.factor[0], S, lower=True, overwrite_b=True, check_finite=False))
 
 
 class ByLU:
     """The same for a large S, whose square would drown the identity."""
 
     def __init__(self, S: Any) -> None:
+        self.S = S
         A = S.toarray(order="F")
         A[np.diag_indices_from(A)] += 1.0
         self.factor = lu_factor(A, overwrite_a=True, check_finite=False)
@@ -233,11 +253,11 @@ class ByLU:
         solved = lu_solve(self.factor, X, check_finite=False)
         return solved, lu_solve(self.factor, X, trans=1, check_finite=False)
 
-    def inverse_diagonal(self) -> Array:
-        """See `SkewSolver`."""
-        return _exact(np.diagonal(lapack.dgetri(*self.factor, overwrite_lu=True)[0]))
+    def complement_diagonal(self) -> Array:
+        """See `SkewSolver`: that of Sᵀ (I + S)⁻ᵀ (I + S)⁻¹ S."""
+        return _squares(lu_solve(self.factor, self.S.toarray(order="F"), overwrite_b=True, check_finite=False))
 
 
-def _exact(values: Array) -> Array:
-    """Values, and standard errors of zero."""
-    return np.stack([values, np.zeros_like(values)])
+def _squares(A: Array) -> Array:
+    """The sum of squares of every column, and standard errors of zero."""
+    return np.stack([np.einsum("ij,ij->j", A, A), np.zeros(A.shape[1])])

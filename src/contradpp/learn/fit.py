@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from contradpp._random import root_seed, stream
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.errors import ParameterError
+from contradpp.errors import ConvergenceError, NumericalError, ParameterError
 from contradpp.learn.calibrate import at_mean_size, at_old_scale, calibrated, reweighed
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper
@@ -114,10 +114,16 @@ def learn(
         rng = stream(problem.seed, UNIFORM)
         how = None if recipe_of(params.objective).by_choice else params.calibrate  # choices say what the scale is
         kernel, by_likelihood = learned.kernel, how == "likelihood" and recipe_of(params.objective).by_likelihood
-        if by_likelihood and params.diagonal and not params.n_skew and problem.only_baskets:
-            kernel = weighed_by_all(better_than_popularity(kernel, problem), problem)
-        else:
-            kernel = calibrated(kernel, how, problem.validation, rng)
+        try:
+            if by_likelihood and params.diagonal and not params.n_skew and problem.only_baskets:
+                kernel = weighed_by_all(better_than_popularity(kernel, problem), problem)
+            else:
+                kernel = calibrated(kernel, how, problem.validation, rng)
+        except NumericalError as error:
+            hand_over(learned)
+            raise ConvergenceError(
+                f"the scale of the kernel cannot be set, and stays as it was learned: {error}"
+            ) from error
         hand_over(replace(learned, kernel=kernel))
 
     run(problem, begin, finish, callbacks, model_of, keeper, sharing, params.dtype)

@@ -28,8 +28,9 @@ class NonsymmetricDPP(LearnedDPP):
 
     D, the diagonal, is what an item is worth on its own; V keeps apart what is alike; S brings together. Two items are
     more probable together than apart where their skew entry outweighs the likeness of their factors:
-    det L_{ij} = L_ii L_jj − (v_i · v_j)² + S_ij². With D every set has positive probability, whatever its size; of a
-    basket with more than 500 items, 500 drawn at random are learned from, the same ones every time, with a warning.
+    det L_{ij} = L_ii L_jj − (v_i · v_j)² + S_ij². With D every set has positive probability, whatever its size, as
+    long as √d_i is above 1e-13 ‖v_i‖ (3e-7 ‖v_i‖ in float32). Of a basket with more than 500 items, 500 drawn at random
+    are learned from, the same ones every time, with a warning.
     Everything else is that of a DPP: probabilities of sets are exact, and so are conditioning and sampling.
 
     Parameters

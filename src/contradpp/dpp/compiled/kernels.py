@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from contradpp.dpp.compiled.blocks import WORK, first_at_least, invert_scaled, largest_set, whole_panels
 from contradpp.dpp.compiled.decorators import entry, helper
-from contradpp.dpp.factor import SINGULAR
+from contradpp.dpp.factor import SINGULAR, SINGULAR_SINGLE
 
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
@@ -46,6 +46,7 @@ def orthonormalise(V: NDArray[np.floating], d: Array, codes: Codes, Q: Array, mo
     """
     k, K = len(codes), V.shape[1]
     extra = k if len(d) > 0 else 0
+    least = SINGULAR if V.itemsize == 8 else SINGULAR_SINGLE
     for a in range(k):
         for c in range(K):
             Q[a, c] = V[codes[a], c]  # float64 from here on, whatever V is
@@ -80,7 +81,7 @@ def orthonormalise(V: NDArray[np.floating], d: Array, codes: Codes, Q: Array, mo
                 left += more[a, c] * more[a, c]
             if left > 0.25 * before:
                 break
-        if left <= SINGULAR * norm:
+        if left <= least**2 * norm:
             left = 0.0
         R[a, a] = np.sqrt(left)
         scale = 1.0 / R[a, a] if left > 0 else 0.0
@@ -125,6 +126,7 @@ def bases_of_sets(
     `weights` gets the directions of `left_out_directions`, unless it has no rows.
     """
     largest = largest_set(indptr, first, last)
+    least = SINGULAR if V.itemsize == 8 else SINGULAR_SINGLE
     R, more, own = np.empty((largest, largest)), np.empty((largest, largest)), np.empty((largest, largest))
     for s in range(first, last):
         start, stop = indptr[s], indptr[s + 1]
@@ -141,7 +143,7 @@ def bases_of_sets(
             if largest_share == np.inf:
                 break
         worst[s] = largest_share
-        logs[s] = log if largest_share < 1.0 / SINGULAR else -np.inf
+        logs[s] = log if largest_share < least**-2 else -np.inf
 
 
 # -- Any kernel: inverses ------------------------------------------------------------------------------
@@ -279,13 +281,12 @@ def scores_without_each(Y: Array, norms: Array, reciprocals: Array, indptr: Poin
 
 @entry
 def subtract_products(
-    scores: Array, E: NDArray[np.floating], U: NDArray[np.floating], indptr: Pointers, zero: Array, clear: Array
+    scores: Array, E: NDArray[np.floating], U: NDArray[np.floating], indptr: Pointers, clear: Array
 ) -> int:
     """scores[s] −= Σ_a E[a] U[a] over the entries a of set s; returns how many scores are unclear, and are NaN now.
 
-    With t the sum of the sizes of all terms of a score, one of at most zero[s] t becomes 0, and one above that, but of
-    at most clear[s] t, is unclear. A score that is −inf stays so. Where E is U, and its terms are squares, the first
-    term bounds the others.
+    With t > 0 the sum of the sizes of all terms of a score, one of at most clear[s] t is unclear. A score that is −inf
+    stays so. Where E is U, and its terms are squares, the first term bounds the others.
     """
     width, squares = scores.shape[1], E is U
     sizes = np.empty(width)
@@ -310,10 +311,7 @@ def subtract_products(
         if low == 0:
             continue
         for j in range(width):
-            if row[j] > -np.inf and row[j] <= clear[s] * sizes[j]:
-                if row[j] <= zero[s] * sizes[j]:
-                    row[j] = 0.0
-                else:
-                    row[j] = np.nan
-                    unclear += 1
+            if row[j] > -np.inf and row[j] <= clear[s] * sizes[j] and sizes[j] > 0.0:
+                row[j] = np.nan
+                unclear += 1
     return unclear
