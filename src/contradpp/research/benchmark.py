@@ -247,7 +247,7 @@ def next_item(question: Question) -> dict[str, Array]:
         "ndcg": metrics.ndcg(better, equal),
         "p10": 100.0 * metrics.hits(better, equal, 10),
         "p1": 100.0 * metrics.hits(better, equal, 1),
-        "mpr": metrics.percentile_rank(better, equal, others, fair=True),
+        "mpr": metrics.percentile_rank(better, equal, others),
     }
     return {name: question.spread(name, values) for name, values in found.items()}
 

@@ -158,12 +158,12 @@ class _Limit(Callback):
 
 def metrics_of(report: Report) -> Result:
     """The metrics of an evaluation, those of larger baskets beside them."""
-    sizes = [{"group": row.group, "n": row.n, "mpr": row.mpr} for row in report.by_size.rows]
+    sizes = [{"group": row.group, "n": row.n, "mpr_paper": row.mpr_paper} for row in report.by_size.rows]
     larger = [row for row in report.by_size.rows if row.group not in ("1", "all")]
     n = sum(row.n for row in larger)
-    pairs = sum(row.n * row.mpr for row in larger) / n if n else None  # of baskets of two or more items
+    pairs = sum(row.n * row.mpr_paper for row in larger) / n if n else None  # of baskets of two or more items
     return {
-        "metrics": {**report.metrics, "mpr_pairs": pairs},
+        "metrics": {**report.metrics, "mpr_paper": report.mpr_paper, "mpr_pairs": pairs},
         "by_size": sizes,
         "single_share": 1.0 - n / max(report.by_size.rows[-1].n, 1),
         "n_test": report.n_baskets,
