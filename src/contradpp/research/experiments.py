@@ -63,6 +63,15 @@ def split(task: Task, *, choices: bool = False) -> tuple[Baskets, Baskets]:
     return baskets.split(TEST_SHARE, random_state=task.trial)
 
 
+def test_ids(task: Task) -> NDArray[np.int64]:
+    """Return the positions in the data set of the test baskets of `split`, in their order."""
+    n = load(task.data).n_baskets
+    numbered = Baskets.trusted(
+        np.arange(n + 1), np.arange(n, dtype=np.int32), load(task.data).items
+    )  # a basket is its own number
+    return numbered.split(TEST_SHARE, random_state=task.trial)[1].indices.astype(np.int64)
+
+
 def set_aside(task: Task, train: Baskets) -> tuple[Baskets, Baskets]:
     """What is trained on, and what decides when to stop and at which scale."""
     count = min(max(round(VALIDATION[task.settings] * train.n_baskets), 2), MOST_VALIDATION)

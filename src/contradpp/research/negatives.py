@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,12 +25,12 @@ from contradpp.learn.calibrate import calibrated
 from contradpp.learn.fit import rates
 from contradpp.learn.plan import TrainingData, Validation
 from contradpp.metrics.choices import evaluate_choices
-from contradpp.metrics.resampled import percentiles, resamples
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.research import experiments
 from contradpp.research.paper import CHOICE_LABELS, NEGATIVES, Task
+from contradpp.research.standings import lead, weights
 from contradpp.research.tables import Chapter, Collected, Selection, Table, name_of, number, side_of_zero
 
 Array = NDArray[np.float64]
@@ -38,7 +39,6 @@ MOST_ASKED = 10_000  # test choices of a trial, at random
 METRICS = ("log_likelihood", "log_likelihood_given_size", "exact", "exact_given_size", "mpr")
 KERNELS = {"lowrank": "LowRankDPP", "nonsymmetric": "NonsymmetricDPP"}
 OTHERS = ("frequency", "lift", "logistic")
-RESAMPLES = 1000
 PRIOR = 1.0  # the precision of an item's own log-odds in the logistic regression
 
 SETUP = (
@@ -57,10 +57,7 @@ def measure(task: Task, n_jobs: int | None) -> dict[str, Any]:
     """The metrics of a method, and those of every test choice, so that methods can be compared in pairs."""
     train, test = experiments.split(task, choices=True)
     part, held = train.split(VALIDATION, random_state=task.trial)
-    test = test.subset((test.refused.sizes > 0) & (test.sizes > 0))  # else there is nothing to rank
-    if test.n_baskets > MOST_ASKED:
-        some = stream(task.trial, 92).choice(test.n_baskets, MOST_ASKED, replace=False)
-        test = test.subset(np.sort(some))
+    test = test.subset(asked(test, task.trial))
     started = time.perf_counter()
     model = fitted(task.method, part, held, task.trial, n_jobs)
     seconds = time.perf_counter() - started
@@ -70,6 +67,20 @@ def measure(task: Task, n_jobs: int | None) -> dict[str, Any]:
         "metrics": {name: float(np.mean(values)) for name, values in by_basket.items()}, "by_basket": by_basket,
         "seconds": seconds, "rounds": getattr(model, "n_iter_", 0), "n_choices": train.n_baskets + test.n_baskets,
     }  # fmt: skip
+
+
+def asked(test: Baskets, seed: int) -> NDArray[np.int64]:
+    """Return the positions of the test choices that are asked."""
+    some = np.flatnonzero((test.refused.sizes > 0) & (test.sizes > 0))  # else there is nothing to rank
+    if len(some) <= MOST_ASKED:
+        return some
+    return some[np.sort(stream(seed, 92).choice(len(some), MOST_ASKED, replace=False))]
+
+
+@lru_cache(maxsize=8)
+def asked_ids(task: Task) -> NDArray[np.int64]:
+    """Return the positions of the same choices in the data set."""
+    return experiments.test_ids(task)[asked(experiments.split(task, choices=True)[1], task.trial)]
 
 
 def fitted(method: str, part: Baskets, held: Baskets, seed: int, n_jobs: int | None) -> Any:
@@ -188,14 +199,14 @@ class Gain(NamedTuple):
 
 
 def gain(collected: Collected, ours: str, theirs: str, metric: str) -> Gain:
-    """What one method gains over another: the mean over trials, choices resampled within each."""
-    one, two = ({t.trial: r for t, r in collected.results.items() if t.method == method} for method in (ours, theirs))
-    differences = [np.subtract(one[t]["by_basket"][metric], two[t]["by_basket"][metric]) for t in one if t in two]
-    means = np.zeros(RESAMPLES)
-    for seed, difference in enumerate(differences):
-        draws = resamples(len(difference), RESAMPLES, seed=seed)
-        means += np.array([weights @ difference for weights in draws]) / len(difference) / len(differences)
-    return Gain(float(np.mean([part.mean() for part in differences])), *percentiles(means.tolist(), 0.95))
+    """What one method gains over another: the mean over trials, with the choices of all trials resampled."""
+    found = collected.results
+    pairs = [
+        (task, other) for task in found if task.method == ours and (other := replace(task, method=theirs)) in found
+    ]
+    differences = [np.subtract(*(found[task]["by_basket"][metric] for task in pair)) for pair in pairs]
+    W = weights([task.data for task, _ in pairs], [asked_ids(replace(task, method="")) for task, _ in pairs])
+    return Gain(*lead(np.mean([w @ d / w.sum(axis=1) for w, d in zip(W, differences, strict=True)], axis=0)))
 
 
 def chapter(collected: Collected) -> Chapter:

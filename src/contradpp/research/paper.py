@@ -15,7 +15,7 @@ from contradpp.research.contestants import DATA as BENCHMARK_DATA
 
 TEST_SHARE = 0.2
 ALPHA, RATIO = 1.0, 0.5
-PROTOCOL = {"fit": 3}  # by kind of task, others 2, part of a result's parameters: raise it when what is measured changes
+PROTOCOL = {"fit": 3}  # by kind, of others 2; part of a result's parameters: raise it when what is measured changes
 
 FEW = ("amazon/feeding", "amazon/apparel")  # the registries of a quick ablation
 ALPHAS = (0.0, 0.01, 0.1, 1.0, 10.0)
@@ -283,7 +283,8 @@ class Task:
         )
         if self.data not in DATA and Path(self.data).is_file():  # another file of the same name is other data
             of_benchmark["sha256"] = hashlib.sha256(Path(self.data).read_bytes()).hexdigest()
-        return {"protocol": PROTOCOL.get(self.kind, 2), "test_share": TEST_SHARE, "paper_rounds": rounds, **named, **of_benchmark}
+        common = {"protocol": PROTOCOL.get(self.kind, 2), "test_share": TEST_SHARE, "paper_rounds": rounds}
+        return common | named | of_benchmark
 
 
 def data_of(target: str) -> tuple[str, ...]:

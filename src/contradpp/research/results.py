@@ -62,8 +62,8 @@ def setup(protocol: Protocol, printed: PrintedTable | None = None) -> str:
     return (
         f"80 % of the baskets for training, 20 % for the test; {trials}; the paper made "
         f"{paper.TRIALS}){'; mean ± standard deviation over trials' if several else ''}. α = 1, "
-        f"|A⁻|/|A⁺| = 0.5, contrast = 1 (the paper's φ_CE). Settings: {protocol.settings}. In sentences and figures, MPR "
-        f"is the paper's, in which ties count for the model.{where}"
+        f"|A⁻|/|A⁺| = 0.5, contrast = 1 (the paper's φ_CE). Settings: {protocol.settings}. In sentences and figures, "
+        f"MPR is the paper's, in which ties count for the model.{where}"
     )
 
 

@@ -15,10 +15,10 @@ from contradpp.research.paper import ALPHA, RATIO, Number, Protocol, Task
 MISSING = "–"
 CALIBRATIONS = ("none", "likelihood", "discrimination")
 NAMES = {
-    "mpr_pairs": "MPR, the paper's, 2+ items", "auc:none": "AUC, as trained", "auc:likelihood": "AUC, calibrate='likelihood'",
-    "auc:discrimination": "AUC, calibrate='discrimination'", "auc_paired": "paired AUC",
-    "auc_pairs:discrimination": "AUC, discrimination, 2+ items", "log_likelihood:likelihood": "log-likelihood",
-    "p1": "p@1", "p10": "p@10", "seconds": "seconds", "rounds": "rounds",
+    "mpr_pairs": "MPR, the paper's, 2+ items", "auc:none": "AUC, as trained",
+    "auc:likelihood": "AUC, calibrate='likelihood'", "auc:discrimination": "AUC, calibrate='discrimination'",
+    "auc_paired": "paired AUC", "auc_pairs:discrimination": "AUC, discrimination, 2+ items",
+    "log_likelihood:likelihood": "log-likelihood", "p1": "p@1", "p10": "p@10", "seconds": "seconds", "rounds": "rounds",
 }  # fmt: skip
 
 
