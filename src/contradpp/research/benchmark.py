@@ -136,20 +136,13 @@ def measure(task: Task, n_jobs: int | None) -> Result:
 
 def some_of(test: Baskets, most: int, seed: int) -> Baskets:
     """Test baskets of two or more items; of many, so many at random."""
-    return test.subset(_some(test.sizes, most, seed))
-
-
-def _some(sizes: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
-    asked = np.flatnonzero(sizes >= PAIRS)
-    if len(asked) <= most:
-        return asked
-    return asked[np.sort(stream(seed, 91).choice(len(asked), most, replace=False))]
+    return test.subset(experiments.some(test.sizes >= PAIRS, most, stream(seed, 91)))
 
 
 def asked_baskets(task: Task) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the positions in the data set of the baskets that are asked, and their sizes."""
     ids, sizes = experiments.test_ids(task), experiments.load(task.data).sizes
-    ids = ids[_some(sizes[ids], task.asked, task.trial)]
+    ids = ids[experiments.some(sizes[ids] >= PAIRS, task.asked, stream(task.trial, 91))]
     return ids, sizes[ids]
 
 

@@ -72,6 +72,12 @@ def test_ids(task: Task) -> NDArray[np.int64]:
     return numbered.split(TEST_SHARE, random_state=task.trial)[1].indices.astype(np.int64)
 
 
+def some(wanted: NDArray[np.bool_], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the positions of what is wanted; of many, so many at random."""
+    places = np.flatnonzero(wanted)
+    return places if len(places) <= most else places[np.sort(rng.choice(len(places), most, replace=False))]
+
+
 def set_aside(task: Task, train: Baskets) -> tuple[Baskets, Baskets]:
     """What is trained on, and what decides when to stop and at which scale."""
     count = min(max(round(VALIDATION[task.settings] * train.n_baskets), 2), MOST_VALIDATION)

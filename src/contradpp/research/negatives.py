@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.research import experiments
 from contradpp.research.paper import CHOICE_LABELS, NEGATIVES, Task
-from contradpp.research.standings import lead, weights
+from contradpp.research.standings import mean_lead
 from contradpp.research.tables import Chapter, Collected, Selection, Table, name_of, number, side_of_zero
 
 Array = NDArray[np.float64]
@@ -70,11 +70,8 @@ def measure(task: Task, n_jobs: int | None) -> dict[str, Any]:
 
 
 def asked(test: Baskets, seed: int) -> NDArray[np.int64]:
-    """Return the positions of the test choices that are asked."""
-    some = np.flatnonzero((test.refused.sizes > 0) & (test.sizes > 0))  # else there is nothing to rank
-    if len(some) <= MOST_ASKED:
-        return some
-    return some[np.sort(stream(seed, 92).choice(len(some), MOST_ASKED, replace=False))]
+    """Return the positions of the test choices that are asked: without a refusal there is nothing to rank."""
+    return experiments.some((test.refused.sizes > 0) & (test.sizes > 0), MOST_ASKED, stream(seed, 92))
 
 
 @lru_cache(maxsize=8)
@@ -190,23 +187,12 @@ def _offers(baskets: Baskets) -> Sets:
 # -- The chapter -----------------------------------------------------------------------------------------
 
 
-class Gain(NamedTuple):
-    """A mean difference over the same test choices, with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-def gain(collected: Collected, ours: str, theirs: str, metric: str) -> Gain:
+def gain(collected: Collected, ours: str, theirs: str, metric: str) -> list[float]:
     """What one method gains over another: the mean over trials, with the choices of all trials resampled."""
-    found = collected.results
-    pairs = [
-        (task, other) for task in found if task.method == ours and (other := replace(task, method=theirs)) in found
-    ]
-    differences = [np.subtract(*(found[task]["by_basket"][metric] for task in pair)) for pair in pairs]
-    W = weights([task.data for task, _ in pairs], [asked_ids(replace(task, method="")) for task, _ in pairs])
-    return Gain(*lead(np.mean([w @ d / w.sum(axis=1) for w, d in zip(W, differences, strict=True)], axis=0)))
+    one, two = ({t.trial: (t, r) for t, r in collected.results.items() if t.method == name} for name in (ours, theirs))
+    both = [(task, result, two[trial][1]) for trial, (task, result) in one.items() if trial in two]
+    differences = [np.subtract(a["by_basket"][metric], b["by_basket"][metric]) for _, a, b in both]
+    return mean_lead([t.data for t, _, _ in both], [asked_ids(replace(t, method="")) for t, _, _ in both], differences)
 
 
 def chapter(collected: Collected) -> Chapter:
@@ -254,6 +240,6 @@ def _sentences(collected: Collected, measured: dict[str, dict[str, float]]) -> t
     return sentences, gains
 
 
-def _in_words(found: Gain, metric: str) -> str:
+def _in_words(found: list[float], metric: str) -> str:
     value, low, high = (number(one, metric, sign=True) for one in found)
     return f"{value} [{low}, {high}] ({side_of_zero(found)})"

@@ -283,8 +283,8 @@ class Task:
         )
         if self.data not in DATA and Path(self.data).is_file():  # another file of the same name is other data
             of_benchmark["sha256"] = hashlib.sha256(Path(self.data).read_bytes()).hexdigest()
-        common = {"protocol": PROTOCOL.get(self.kind, 2), "test_share": TEST_SHARE, "paper_rounds": rounds}
-        return common | named | of_benchmark
+        named |= {"protocol": PROTOCOL.get(self.kind, 2), "test_share": TEST_SHARE, "paper_rounds": rounds}
+        return named | of_benchmark
 
 
 def data_of(target: str) -> tuple[str, ...]:

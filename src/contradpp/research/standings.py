@@ -113,8 +113,7 @@ def _draws(there: Mapping[str, list[Result]], tasks: Sequence[Task]) -> dict[str
 def weights(data: Sequence[str], ids: Sequence[NDArray[np.int64]]) -> Iterator[Array]:
     """For the test baskets of each split, ones, and how often each is drawn in every resample (1 + RESAMPLES, n).
 
-    `data` and `ids` are a split's data set and the positions of its test baskets in it. The test sets of two seeds
-    overlap: a basket is drawn as often in one as in the other, because its values are not independent of each other.
+    Test sets of two seeds overlap: a basket, known by its position in the data set, is drawn alike in both.
     """
     for name, own in zip(data, ids, strict=True):
         union = np.unique(np.concatenate([other for one, other in zip(data, ids, strict=True) if one == name]))
@@ -157,6 +156,12 @@ def interval(draws: Array) -> tuple[float, float]:
 def lead(draws: Array) -> list[float]:
     """A difference and its interval."""
     return [float(draws[0]), *interval(draws)]
+
+
+def mean_lead(data: Sequence[str], ids: Sequence[NDArray[np.int64]], differences: Sequence[Array]) -> list[float]:
+    """The mean over splits of differences of their test baskets, and its interval."""
+    draws = [W @ d / W.sum(axis=1) for W, d in zip(weights(data, ids), differences, strict=True)]
+    return lead(np.mean(draws, axis=0))
 
 
 def rounded(value: Any) -> Any:
