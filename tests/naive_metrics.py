@@ -59,7 +59,7 @@ def leave_one_out(scores: Scores, basket: Sequence[int]) -> list[tuple[int, int,
     return out
 
 
-def percentile_rank(better: int, equal: int, others: int) -> float:
+def percentile_rank_paper(better: int, equal: int, others: int) -> float:
     """The paper's, counted one by one: the items with p_i ≥ p_i', i itself among them."""
     return 100 * (others - better) / others
 
@@ -77,7 +77,7 @@ def ndcg(better: int, equal: int, k: int = 10) -> float:
     return over_orders(lambda rank: 1 / math.log2(1 + rank) if rank <= k else 0.0, better, equal)
 
 
-def fair(better: int, equal: int, others: int) -> float:
+def percentile_rank(better: int, equal: int, others: int) -> float:
     return over_orders(lambda rank: 100 * (others - rank + 1) / others, better, equal)
 
 

@@ -190,7 +190,7 @@ def test_info_of_every_model(call, tmp_path, name):
 
 def test_evaluation(call, model, orders):
     found = json.loads(call("evaluate", model, orders, "--min-size", 2, "--json").out)
-    assert 0 < found["mpr_fair"] <= 100
+    assert 0 < found["mpr"] <= 100
     assert call("evaluate", model, "no-such-file").code == 1
     views = orders.with_name("views.txt")
     views.write_text("T1 C1 M1;C1\nM1 T1;T1\n")

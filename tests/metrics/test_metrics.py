@@ -22,15 +22,15 @@ def test_ranks_with_ties_are_means_over_orders(k):
     others = np.full(len(better), 25)
     np.testing.assert_allclose(metrics.hits(better, equal, k), [naive.hit(b, e, k) for b, e in CASES])
     np.testing.assert_allclose(metrics.ndcg(better, equal, k), [naive.ndcg(b, e, k) for b, e in CASES])
-    fair = metrics.percentile_rank(better, equal, others, fair=True)
-    np.testing.assert_allclose(fair, [naive.fair(b, e, 25) for b, e in CASES])
-    paper = metrics.percentile_rank(better, equal, others)
-    np.testing.assert_allclose(paper, [naive.percentile_rank(b, e, 25) for b, e in CASES])
+    half = metrics.percentile_rank(better, equal, others)
+    np.testing.assert_allclose(half, [naive.percentile_rank(b, e, 25) for b, e in CASES])
+    paper = metrics.percentile_rank(better, equal, others, lost=0.0)
+    np.testing.assert_allclose(paper, [naive.percentile_rank_paper(b, e, 25) for b, e in CASES])
 
 
 def test_a_perfect_model_has_the_full_score():
     zero = np.zeros(3, dtype=np.int64)
-    assert metrics.percentile_rank(zero, zero, zero + 9, fair=True).tolist() == [100] * 3
+    assert metrics.percentile_rank(zero, zero, zero + 9).tolist() == [100] * 3
     assert metrics.hits(zero, zero, 1).tolist() == [1] * 3
     assert metrics.ndcg(zero, zero).tolist() == [1] * 3
 
@@ -115,7 +115,6 @@ def test_intervals_of_a_report():
     report = cd.evaluate(model, test, ks=(1, 5))
     names = {
         "mpr",
-        "mpr_fair",
         "precision@1",
         "precision@5",
         "ndcg",

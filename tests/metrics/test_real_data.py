@@ -19,7 +19,7 @@ def split(name: str) -> tuple[cd.Baskets, cd.Baskets]:
 def test_popularity_on_belgian():
     train, test = split("belgian")
     report = cd.evaluate(cd.baselines.Popularity().fit(train), test, train=train)
-    assert report.mpr == pytest.approx(90.0, abs=0.4)
+    assert report.mpr_paper == pytest.approx(90.0, abs=0.4)
     assert report.n_skipped == 0
 
 
@@ -27,8 +27,8 @@ def test_popularity_on_uk():
     """About 83.5 on baskets of two or more items; an invoice of a single item holds it out of an empty basket."""
     train, test = split("uk")
     model = cd.baselines.Popularity().fit(train)
-    assert cd.evaluate(model, test.subset(test.sizes >= 2)).mpr == pytest.approx(83.6, abs=0.6)
-    assert cd.evaluate(model, test).mpr == pytest.approx(82.3, abs=0.6)
+    assert cd.evaluate(model, test.subset(test.sizes >= 2)).mpr_paper == pytest.approx(83.6, abs=0.6)
+    assert cd.evaluate(model, test).mpr_paper == pytest.approx(82.3, abs=0.6)
 
 
 def test_baselines_on_amazon():
@@ -48,5 +48,5 @@ def test_a_dpp_at_the_popularity_start_ranks_as_popularity():
     p = (train.item_counts + 0.5) / (train.n_baskets + 1)
     model = cd.LowRankDPP.from_factors(np.diag(np.sqrt(p / (1 - p))), items=train.items)
     report, wanted = cd.evaluate(model, test), cd.evaluate(cd.baselines.Popularity().fit(train), test)
-    for name in ("mpr", "mpr_fair", "precision@1", "precision@10", "ndcg", "coverage", "log_likelihood", "auc"):
+    for name in ("mpr", "precision@1", "precision@10", "ndcg", "coverage", "log_likelihood", "auc"):
         assert report.metrics[name] == pytest.approx(wanted.metrics[name]), name

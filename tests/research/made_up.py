@@ -16,9 +16,9 @@ def fake_result(task: paper.Task) -> dict:
         return {**pairs, "divergences": [0.4, 0.3 + shift], "net_divergence": 0.7 + shift, **training, **common}
     if task.kind == "runtime":
         return {**training, **common}
-    names = ("mpr", "mpr_fair", "mpr_pairs", "precision@1", "precision@5", "precision@10", "precision@20")
+    names = ("mpr", "mpr_paper", "mpr_pairs", "precision@1", "precision@5", "precision@10", "precision@20")
     metrics = dict.fromkeys(names, 80.0 + shift) | dict.fromkeys(("ndcg", "auc", "auc_paired", "coverage"), 0.6)
-    sizes = [{"group": g, "n": 10, "mpr": 80.0} for g in ("2-3", "4-7", "all")]
+    sizes = [{"group": g, "n": 10, "mpr_paper": 80.0} for g in ("2-3", "4-7", "all")]
     result = {
         "metrics": metrics | {"log_likelihood": -10.0},
         "by_size": sizes,

@@ -129,12 +129,18 @@ def made_up(value: float, shift: float = 0.0, noise: float = 0.1) -> dict:
             "profile": profile}  # fmt: skip
 
 
+@pytest.fixture
+def same_baskets(monkeypatch) -> None:
+    """Every split asks the same fifty baskets."""
+    monkeypatch.setattr(benchmark, "asked_baskets", lambda task: (np.arange(50), np.full(50, 4)))
+
+
 def collected(values: dict[str, float], **protocol) -> Collected:
     told = Protocol(quick=True, **protocol)
     return Collected(told, {t: made_up(values.get(t.method, 0.5)) for t in tasks_of("benchmark", told)})
 
 
-def test_the_chapter_says_who_is_ahead_and_how_surely():
+def test_the_chapter_says_who_is_ahead_and_how_surely(same_baskets):
     data = collected({"conditional": 0.9, "conditional-no-kernel": 0.8, "ease": 0.7}, data=("uk", "groceries"))
     chapter = pages.chapter(data)
     text = " ".join(chapter.findings)
@@ -149,14 +155,15 @@ def test_the_chapter_says_who_is_ahead_and_how_surely():
     assert chapter.tables[-1].rows == ()  # no baseline is ahead
 
 
-def test_losses_are_shown():
+def test_losses_are_shown(same_baskets):
     data = collected({"conditional": 0.6, "ease": 0.7}, data=("uk",), models=("popularity", "ease", "conditional"))
     chapter = pages.chapter(data)
     assert "ConditionalDPP behind EASE" in chapter.findings[0]
     assert ("UK", "Next item", "nDCG@10", "EASE", "−0.1000 [−0.1000, −0.1000]") in chapter.tables[-1].rows
 
 
-def test_intervals_are_those_of_the_mean_over_data_sets():
+def test_intervals_are_those_of_the_mean_over_data_sets(monkeypatch):
+    monkeypatch.setattr(benchmark, "asked_baskets", lambda task: (np.arange(400), np.full(400, 4)))
     rng = np.random.default_rng(0)
     results = {}
     for data, shift in (("amazon/bath", 1.0), ("amazon/gear", 3.0)):
@@ -169,7 +176,53 @@ def test_intervals_are_those_of_the_mean_over_data_sets():
     assert high - low == pytest.approx(2 * 1.96 * np.sqrt(1 / 400 / 2), rel=0.2)
 
 
-def test_a_model_that_is_not_there_for_all_is_left_out_of_the_mean():
+def test_a_basket_of_several_seeds_is_drawn_alike_in_each(monkeypatch):
+    """Values that a seed does not change: the interval has the width of the mean's own sampling deviation.
+
+    The definition draws a data set, splits it by three seeds and takes the mean of the three test means. Test sets
+    resampled apart from each other give sqrt(1 + 2 · 0.2) times too little.
+    """
+    n, n_test, n_seeds = 2000, 400, 3
+    ids = [np.sort(np.random.default_rng(seed).permutation(n)[:n_test]) for seed in range(n_seeds)]
+    monkeypatch.setattr(benchmark, "asked_baskets", lambda task: (ids[task.trial], np.full(n_test, 4)))
+    rng = np.random.default_rng(9)
+    true = np.std([np.mean([values[own].mean() for own in ids]) for values in rng.normal(size=(4000, n))])
+    widths = []
+    for _ in range(10):
+        values = rng.normal(size=n)
+        results = {
+            Task("benchmark", "uk", method, seed, "quick"): made_up(0)
+            | {"by_basket": {"ndcg": (sign * values[ids[seed]]).tolist()}}
+            for method, sign in (("conditional", 1), ("ease", 0))
+            for seed in range(n_seeds)
+        }
+        (column,) = standings.summarise(Collected(Protocol(), results)).values()
+        _, low, high = column["models"]["ease"]["ndcg"]["lead"]
+        widths.append(high - low)
+    assert np.mean(widths) / (2 * 1.96) == pytest.approx(true, rel=0.05)
+    apart = np.sqrt(1 / (n_test * n_seeds))
+    assert apart / true == pytest.approx(1 / np.sqrt(1 + 2 * 0.2), rel=0.05)
+
+
+def test_ids_are_those_of_the_baskets_that_are_asked(monkeypatch):
+    """The baskets at these positions are those that `measure` asks, whether all are asked or some."""
+    rng = np.random.default_rng(0)
+    lists = [rng.choice(40, size=rng.integers(1, 6), replace=False).tolist() for _ in range(500)]
+    whole = cd.Baskets.from_lists(lists, items=range(40))
+    monkeypatch.setattr(experiments, "load", lambda name: whole)
+    for most in (30, 1000):
+        monkeypatch.setitem(paper.ASKED, "quick", most)
+        for trial in range(3):
+            task = Task("benchmark", "uk", "x", trial, "quick")
+            ids, sizes = benchmark.asked_baskets(task)
+            asked = benchmark.some_of(experiments.split(task)[1], task.asked, trial)
+            assert whole.subset(ids) == asked
+            assert sizes.tolist() == asked.sizes.tolist()
+    ids = [set(benchmark.asked_baskets(Task("benchmark", "uk", "x", trial, "quick"))[0]) for trial in range(2)]
+    assert ids[0] & ids[1]
+
+
+def test_a_model_that_is_not_there_for_all_is_left_out_of_the_mean(same_baskets):
     data = collected({}, data=("amazon/bath", "amazon/gear"), models=("popularity", "ease"))
     del data.results[Task("benchmark", "amazon/gear", "ease", 0, "quick")]
     (column,) = standings.summarise(data).values()
@@ -187,7 +240,7 @@ def test_models_learn_from_what_was_bought_alone(monkeypatch):
     assert all(part.offered is not None for part in experiments.split(task, choices=True))
 
 
-def test_beyond_is_a_part_of_the_benchmark():
+def test_beyond_is_a_part_of_the_benchmark(same_baskets):
     part, whole = (set(tasks_of(target, Protocol())) for target in ("beyond", "benchmark"))
     assert part < whole
     assert {task.method for task in part} == {name for name in BEYOND_MODELS if MODELS[name].available}
@@ -197,7 +250,7 @@ def test_beyond_is_a_part_of_the_benchmark():
     assert told[:4] == [f"Next item, {metric}, UK" for metric in ("MPR", "p@1", "p@10", "nDCG@10")]
 
 
-def test_the_ladder_says_what_each_ingredient_brings():
+def test_the_ladder_says_what_each_ingredient_brings(same_baskets):
     told = Protocol(quick=True, data=("uk",))
     values = {"lowrank-mle": 0.6, "lowrank-product": 0.4, "lowrank-nce": 0.7, "conditional": 0.9, "nonsymmetric": 0.8}
     results = {t: made_up(values.get(t.method, 0.6)) for t in tasks_of("ingredients", told)}
@@ -228,8 +281,9 @@ def variant(validation: float, test: float) -> dict:
     return {"validation": validation, "test": [test] * 20}
 
 
-def test_defaults_are_chosen_on_validation_baskets_of_other_data_sets():
+def test_defaults_are_chosen_on_validation_baskets_of_other_data_sets(monkeypatch):
     """UK alone likes a large alpha, the others a small one: UK is left with what the others choose."""
+    monkeypatch.setattr(benchmark, "asked_baskets", lambda task: (np.arange(20), np.full(20, 4)))
     results = {}
     for data, small, large in (("uk", 0.1, 0.5), ("groceries", 0.25, 0.1), ("belgian", 0.25, 0.1)):
         told = {"defaults": variant(0.2, 0.3), "alpha=0.1": variant(small, 0.4), "alpha=10": variant(large, 0.9)}

@@ -69,22 +69,22 @@ def test_improvements_are_differences_within_a_trial():
     for trial in range(3):
         for method, mpr in (("mle", 80.0 + trial), ("explicit", 83.0 + trial + 0.1 * trial)):
             task = Task("fit", "uk", method, trial)
-            results[task] = {"metrics": {"mpr": mpr}}
+            results[task] = {"metrics": {"mpr_paper": mpr}}
     collected = Collected(Protocol(), results)
-    gain = collected.improvement(Selection(("uk",), "explicit"), Selection(("uk",), "mle"), "mpr")
+    gain = collected.improvement(Selection(("uk",), "explicit"), Selection(("uk",), "mle"), "mpr_paper")
     assert gain.value == pytest.approx(3.1)
     assert gain.std == pytest.approx(0.1)
-    assert collected.mean(Selection(("uk",), "mle"), "mpr").std == pytest.approx(1.0)
+    assert collected.mean(Selection(("uk",), "mle"), "mpr_paper").std == pytest.approx(1.0)
 
 
 def test_a_mean_over_data_sets_deviates_as_its_trials_do():
     data = ("amazon/feeding", "amazon/apparel")
     results = {
-        Task("fit", name, "mle", trial): {"metrics": {"mpr": 60.0 + 10 * place + trial}}
+        Task("fit", name, "mle", trial): {"metrics": {"mpr_paper": 60.0 + 10 * place + trial}}
         for trial in range(2)
         for place, name in enumerate(data)
     }
-    mean = Collected(Protocol(), results).mean(Selection(data, "mle"), "mpr")
+    mean = Collected(Protocol(), results).mean(Selection(data, "mle"), "mpr_paper")
     assert mean.value == pytest.approx(65.5)
     assert mean.std == pytest.approx(np.std([0, 1], ddof=1))
 
@@ -100,8 +100,8 @@ def test_values_and_statistics():
 
 def test_sizes_are_pooled_and_in_order():
     rows = [
-        {"by_size": [{"group": "16-31", "n": 1, "mpr": 50.0}, {"group": "all", "n": 9, "mpr": 1.0}]},
-        {"by_size": [{"group": "4-7", "n": 5, "mpr": 70.0}, {"group": "16-31", "n": 3, "mpr": 90.0}]},
+        {"by_size": [{"group": "16-31", "n": 1, "mpr_paper": 50.0}, {"group": "all", "n": 9, "mpr_paper": 1.0}]},
+        {"by_size": [{"group": "4-7", "n": 5, "mpr_paper": 70.0}, {"group": "16-31", "n": 3, "mpr_paper": 90.0}]},
     ]
     assert by_size(rows) == {"4-7": (70.0, 5), "16-31": (80.0, 4)}
     assert list(by_size(rows)) == ["4-7", "16-31"]

@@ -70,7 +70,7 @@ def test_pairs_are_baskets_of_two_or_more(tiny):
     found = experiments.metrics_of(report)
     assert found["single_share"] == 0.5
     larger = cd.evaluate(model, baskets.subset(baskets.sizes >= 2), random_state=0)
-    assert found["metrics"]["mpr_pairs"] == pytest.approx(larger.by_size.rows[-1].mpr)
+    assert found["metrics"]["mpr_pairs"] == pytest.approx(larger.by_size.rows[-1].mpr_paper)
     scaled = experiments.scaled_results(model, baskets, baskets, report, 0)
     scores, others = report.samples["score"][2:], report.samples["random_score"][2:]
     assert scaled["auc_pairs"]["none"] == auc(scores, others)

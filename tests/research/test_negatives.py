@@ -31,7 +31,8 @@ def choices(n: int = 900) -> cd.Baskets:
 @pytest.fixture
 def small(monkeypatch) -> None:
     data = choices()
-    monkeypatch.setattr(experiments, "split", lambda task, **_: data.split(0.2, random_state=task.trial))
+    monkeypatch.setattr(experiments, "load", lambda name: data)
+    negatives.asked_ids.cache_clear()
     for key, settings in negatives.SETTINGS.items():
         n = {"n_components": 4} if key[0] == "lowrank" else {"n_components": 2, "n_skew": 2}
         monkeypatch.setitem(negatives.SETTINGS, key, {**settings, **n, "max_iter": 15})
@@ -50,6 +51,15 @@ def test_every_method_runs_and_the_chapter_is_written(small, tmp_path, monkeypat
     assert "nan" not in text.lower()
     assert "low rank, real negatives, over low rank, generated negatives: log-likelihood " in text
     assert json.loads((tmp_path / "negatives.json").read_text(encoding="utf-8"))["results"]["means"] == plain(means)
+
+
+def test_ids_are_those_of_the_choices_that_are_asked(small, monkeypatch):
+    monkeypatch.setattr(negatives, "MOST_ASKED", 50)
+    for trial in range(2):
+        task = Task(NEGATIVES, "yoochoose", "lift", trial)
+        _, test = experiments.split(task, choices=True)
+        assert choices().subset(negatives.asked_ids(task)) == test.subset(negatives.asked(test, trial))
+    negatives.asked_ids.cache_clear()
 
 
 def test_items_on_their_own_are_a_law(small):

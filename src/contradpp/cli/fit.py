@@ -261,7 +261,7 @@ def show_metrics(measured: Measured, *, seconds: dict[str, float] | None = None)
     names = ["MPR", *(f"top {k}" for k in KS), "nDCG", "log-likelihood", *(["seconds"] if seconds else [])]
     rows = []
     for name, report in measured.reports.items():
-        cells = [f"{report.mpr_fair:.1f}", *(f"{report.precision[k]:.1f} %" for k in KS), f"{report.ndcg:.3f}"]
+        cells = [f"{report.mpr:.1f}", *(f"{report.precision[k]:.1f} %" for k in KS), f"{report.ndcg:.3f}"]
         likely = f"{report.log_likelihood:.1f}{report.plus_minus()}"
         cells.append(likely if math.isfinite(report.log_likelihood) else "–")
         if seconds:

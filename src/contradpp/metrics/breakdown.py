@@ -29,7 +29,7 @@ class Row:
     group: str
     n: int
     mpr: float
-    mpr_fair: float
+    mpr_paper: float
     precision: dict[int, float]
     ndcg: float
 
@@ -48,10 +48,10 @@ class Breakdown:
 
     def __str__(self) -> str:
         ks = list(self.rows[0].precision)
-        head = ["", self.counted, "MPR", "fair", *[f"p@{k}" for k in ks], "nDCG"]
+        head = ["", self.counted, "MPR", *[f"p@{k}" for k in ks], "nDCG"]
         lines = [f"{self.title:<12}" + "".join(f"{name:>10}" for name in head[1:])]
         for row in self.rows:
-            values = [row.mpr, row.mpr_fair, *row.precision.values()]
+            values = [row.mpr, *row.precision.values()]
             shown = "".join(f"{value:>10.2f}" for value in values)
             lines.append(f"  {row.group:<10}{row.n:>10,}{shown}{row.ndcg:>10.4f}")
         return "\n".join(lines)
@@ -113,7 +113,7 @@ def _breakdown(
     e, weights = entries, 1.0 / entries.sizes
     columns = {
         "mpr": metrics.percentile_rank(e.better, e.equal, e.others),
-        "mpr_fair": metrics.percentile_rank(e.better, e.equal, e.others, fair=True),
+        "mpr_paper": metrics.percentile_rank(e.better, e.equal, e.others, lost=0.0),
         "ndcg": metrics.ndcg(e.better, e.equal),
         **{f"p{k}": 100.0 * metrics.hits(e.better, e.equal, k) for k in ks},
     }
@@ -125,14 +125,14 @@ def _breakdown(
         weight = totals[which].sum()
         mean = {column: float(s[which].sum() / weight) if weight else float("nan") for column, s in sums.items()}
         precision = {k: mean[f"p{k}"] for k in ks}
-        return Row(name, int(counts[which].sum()), mean["mpr"], mean["mpr_fair"], precision, mean["ndcg"])
+        return Row(name, int(counts[which].sum()), mean["mpr"], mean["mpr_paper"], precision, mean["ndcg"])
 
     rows = [row(name, np.arange(n) == g) for g, name in enumerate(names) if counts[g]]
     return Breakdown(title, counted, (*rows, row("all", np.ones(n, dtype=bool))))
 
 
 def plot_breakdowns(breakdowns: tuple[Breakdown, ...], path: str | os.PathLike[str] | None = None) -> Any:
-    """Bars of MPR (ties half) and of the last p@k, group by group, a panel per breakdown; written to `path` if given.
+    """Bars of MPR and of the last p@k, group by group, a panel per breakdown; written to `path` if given.
 
     The dashed line is the mean over all groups.
     """
@@ -146,7 +146,7 @@ def plot_breakdowns(breakdowns: tuple[Breakdown, ...], path: str | os.PathLike[s
         *groups, everything = table.rows
         k = list(everything.precision)[-1]
         for line, (name, color) in enumerate({"MPR": "#4477aa", f"p@{k}": "#ee6677"}.items()):
-            values = [row.mpr_fair if line == 0 else row.precision[k] for row in (*groups, everything)]
+            values = [row.mpr if line == 0 else row.precision[k] for row in (*groups, everything)]
             panel = axes[line, column]
             panel.bar([f"{row.group}\n{row.n:,}" for row in groups], values[:-1], color=color)
             panel.axhline(values[-1], color="0.3", linewidth=1, linestyle="--")

@@ -159,7 +159,7 @@ def _ranks(weigh: Weigh, chosen: Sets, offered: Sets, n_items: int) -> Array:
         np.bincount(entry, weights=how, minlength=len(owner))
         for how in (others > own, others == own, np.ones(len(own)))
     )
-    ranks = percentile_rank(better, equal, count + 1, fair=True)
+    ranks = percentile_rank(better, equal, count + 1)
     usable = count > 0
     sums, numbers = (
         np.bincount(owner, weights=w, minlength=chosen.count) for w in (np.where(usable, ranks, 0.0), usable)

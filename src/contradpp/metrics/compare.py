@@ -48,7 +48,7 @@ def compare(
     >>> table = cd.compare({"neighbours": cd.baselines.ItemKNN().fit(shop)}, shop, train=shop)
     >>> list(table.reports)
     ['Popularity', 'neighbours']
-    >>> round(table.difference("neighbours", "mpr_fair").value)
+    >>> round(table.difference("neighbours", "mpr").value)
     33
     """
     chosen = dict(models)

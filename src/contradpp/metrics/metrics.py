@@ -2,7 +2,7 @@
 
 Of the items outside A∖i, `better` beat the held-out item i and `equal` others tie with it. Where a metric needs an
 order among items that tie, it is the mean over all orders: a model that cannot tell items apart gets what a coin
-would, no more. Only `percentile_rank` without `fair`, the paper's, counts ties for the model.
+would, no more. Only "mpr_paper", the paper's MPR, counts ties for the model.
 
 Two items are alike where they occur in the same baskets, by the Jaccard index: a list of best sellers, which meet
 all the time, is less varied than one of items from different corners of the catalogue. Items that replace each
@@ -32,7 +32,7 @@ Samples = dict[str, Array]  # a metric's value for every test basket, NaN where 
 
 N_TOP = 10  # the length of the lists behind ndcg, coverage, diversity and personalization
 LABELS = {
-    "mpr": "MPR", "mpr_fair": "MPR, ties half", "ndcg": "nDCG@10", "auc": "AUC", "auc_paired": "AUC, paired",
+    "mpr": "MPR", "mpr_paper": "MPR, the paper's", "ndcg": "nDCG@10", "auc": "AUC", "auc_paired": "AUC, paired",
     "log_likelihood": "log-likelihood", "coverage": "coverage@10", "diversity": "diversity@10",
     "personalization": "personalization", "hit": "any hit", "alpha_ndcg": "α-nDCG", "categories_hit": "categories hit",
     "categories_found": "categories found", "distance_categories": "category dist.",
@@ -45,13 +45,12 @@ LABELS = {
 # -- Ranks ---------------------------------------------------------------------------------------------
 
 
-def percentile_rank(better: Counts, equal: Counts, others: Counts, *, fair: bool = False) -> Array:
-    """The paper's PR_{i,A∖i}: the percentage of the items outside A∖i, i itself among them, with p_i ≥ p_i'.
+def percentile_rank(better: Counts, equal: Counts, others: Counts, *, lost: float = 0.5) -> Array:
+    """Compute the percentage of the items outside A∖i, i itself among them, that do not beat i.
 
-    `others` is their number, M − |A∖i|. With `fair`, a tie with another item counts half.
+    `others` is their number, M − |A∖i|. A share `lost` of the ties beats i; with 0 it is the paper's PR_{i,A∖i}.
     """
-    beaten = others - better - (0.5 * equal if fair else 0)
-    return 100.0 * beaten / others
+    return 100.0 * (others - better - lost * equal) / others
 
 
 def hits(better: Counts, equal: Counts, k: int) -> Array:
@@ -133,7 +132,7 @@ def rank_samples(
     others = reference.n_items - part.sizes + 1
     samples = {
         "mpr": percentile_rank(better, equal, others),
-        "mpr_fair": percentile_rank(better, equal, others, fair=True),
+        "mpr_paper": percentile_rank(better, equal, others, lost=0.0),
         "ndcg": ndcg(better, equal),
         "diversity": intra_list(outcome.top, reference),
     }
@@ -191,7 +190,7 @@ def sample_means(samples: Samples, ks: Sequence[int]) -> dict[str, Any]:
     return {
         **{
             name: mean(samples[name])
-            for name in ("mpr", "mpr_fair", "ndcg", "diversity", "auc_paired", "log_likelihood")
+            for name in ("mpr", "mpr_paper", "ndcg", "diversity", "auc_paired", "log_likelihood")
         },
         "precision": {k: mean(samples[f"precision@{k}"]) for k in ks},
         "auc": auc(score, random_score) if len(score) else float("nan"),

@@ -113,9 +113,9 @@ class Report(Resampled):
 
     Attributes
     ----------
-    mpr, mpr_fair : float
-        Mean percentile rank of one item held out of each basket, drawn at random: the paper's, where ties count for
-        the model, and with ties counted half.
+    mpr, mpr_paper : float
+        Mean percentile rank of one item held out of each basket, drawn at random. Ties count half; in the paper's
+        definition they count for the model. The latter is for comparison with the paper, and no part of `metrics`.
     precision : dict of int to float
         The paper's leave-one-out p@k in percent. Items that tie are ranked in random order, in expectation.
     ndcg : float
@@ -142,7 +142,7 @@ class Report(Resampled):
     """
 
     mpr: float
-    mpr_fair: float
+    mpr_paper: float
     precision: dict[int, float]
     ndcg: float
     auc: float
@@ -168,7 +168,7 @@ class Report(Resampled):
         """Every metric by name; p@k as "precision@k"."""
         precision = {f"precision@{k}": value for k, value in self.precision.items()}
         return {
-            "mpr": self.mpr, "mpr_fair": self.mpr_fair, **precision, "ndcg": self.ndcg, "auc": self.auc,
+            "mpr": self.mpr, **precision, "ndcg": self.ndcg, "auc": self.auc,
             "auc_paired": self.auc_paired, "log_likelihood": self.log_likelihood, "coverage": self.coverage,
             "diversity": self.diversity, "personalization": self.personalization,
         }  # fmt: skip
@@ -188,6 +188,7 @@ class Report(Resampled):
         content: dict[str, Any] = plain(
             {
                 **{name: value for name, value in self.metrics.items() if "@" not in name},
+                "mpr_paper": self.mpr_paper,
                 "log_likelihood_error": self.log_likelihood_error,
                 "precision": self.precision,
                 **counts,

@@ -134,7 +134,7 @@ def measured(model: Any, validation: Baskets, metric: str, n_jobs: int | None, s
     report = evaluate(model, fits, (10,), 0, min_size=2, n_jobs=n_jobs)
     if metric == "log-likelihood":
         return float(report.log_likelihood)
-    values = {"mpr": report.mpr_fair, "p@10": report.precision[10], "ndcg": report.ndcg}
+    values = {"mpr": report.mpr, "p@10": report.precision[10], "ndcg": report.ndcg}
     return float(values[metric]) * fits.n_baskets / max(validation.n_baskets, 1)
 
 

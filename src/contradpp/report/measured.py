@@ -46,7 +46,7 @@ class Measured:
         It is better, or worse, than one if the intervals of both metrics say so.
         """
         baselines = [one for one in (BASELINE, NEIGHBOURS) if one in self.reports and one != name]
-        gains = {one: (self.gain(name, over=one), self.gain(name, "mpr_fair", over=one)) for one in baselines}
+        gains = {one: (self.gain(name, over=one), self.gain(name, "mpr", over=one)) for one in baselines}
         words: dict[str, list[str]] = {}
         for one, both in gains.items():
             clear = "Better than" if min(both)[0] > 0 else "Worse than" if max(high for _, high in both) < 0 else ""

@@ -70,7 +70,7 @@ def _tiles(subject: Subject) -> str:
     if measured is not None:
         ours, theirs = measured.reports[subject.name], measured.reports[BASELINE]
         top = (f"{ours.precision[K]:.1f} %", f"found in the first {K}", f"popularity: {theirs.precision[K]:.1f} %")
-        rank = (f"{ours.mpr_fair:.1f}", "mean percentile rank", f"popularity: {theirs.mpr_fair:.1f}")
+        rank = (f"{ours.mpr:.1f}", "mean percentile rank", f"popularity: {theirs.mpr:.1f}")
         tiles = [top, rank, *tiles]
     return tag("div", *(_tile(*one) for one in tiles), class_="tiles")
 
@@ -82,7 +82,7 @@ def _metrics(subject: Subject) -> str:
     verdict = tag("div", escape(measured.verdict(subject.name)), class_="verdict")
     heads = ["model", "MPR", *(f"top {k}" for k in KS), "nDCG", "AUC", "log-likelihood", "coverage"]
     rows = [
-        [name, f"{r.mpr_fair:.2f}", *(f"{r.precision[k]:.2f} %" for k in KS), f"{r.ndcg:.3f}",
+        [name, f"{r.mpr:.2f}", *(f"{r.precision[k]:.2f} %" for k in KS), f"{r.ndcg:.3f}",
          _figure(r.auc, 3), _figure(r.log_likelihood, 2) + r.plus_minus(), f"{r.coverage:.0%}"]
         for name, r in measured.reports.items()
     ]  # fmt: skip
@@ -100,7 +100,7 @@ def _breakdowns(measured: Measured, name: str) -> str:
     shown = {one: measured.reports[one] for one in (BASELINE, name)}
     figures: dict[str, tuple[Callable[[Row], float], str]] = {
         f"Top {K}": (lambda row: row.precision[K], " %"),
-        "MPR": (lambda row: row.mpr_fair, ""),
+        "MPR": (lambda row: row.mpr, ""),
     }
     panels = []
     for figure, (value, unit) in figures.items():

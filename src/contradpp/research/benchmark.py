@@ -136,10 +136,14 @@ def measure(task: Task, n_jobs: int | None) -> Result:
 
 def some_of(test: Baskets, most: int, seed: int) -> Baskets:
     """Test baskets of two or more items; of many, so many at random."""
-    asked = test.subset(test.sizes >= PAIRS)
-    if asked.n_baskets <= most:
-        return asked
-    return asked.subset(np.sort(stream(seed, 91).choice(asked.n_baskets, most, replace=False)))
+    return test.subset(experiments.some(test.sizes >= PAIRS, most, stream(seed, 91)))
+
+
+def asked_baskets(task: Task) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions in the data set of the baskets that are asked, and their sizes."""
+    ids, sizes = experiments.test_ids(task), experiments.load(task.data).sizes
+    ids = ids[experiments.some(sizes[ids] >= PAIRS, task.asked, stream(task.trial, 91))]
+    return ids, sizes[ids]
 
 
 def chosen(method: str, told: Settings, most: int) -> tuple[Any, Result]:
@@ -247,7 +251,7 @@ def next_item(question: Question) -> dict[str, Array]:
         "ndcg": metrics.ndcg(better, equal),
         "p10": 100.0 * metrics.hits(better, equal, 10),
         "p1": 100.0 * metrics.hits(better, equal, 1),
-        "mpr": metrics.percentile_rank(better, equal, others, fair=True),
+        "mpr": metrics.percentile_rank(better, equal, others),
     }
     return {name: question.spread(name, values) for name, values in found.items()}
 

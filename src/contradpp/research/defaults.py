@@ -22,7 +22,7 @@ from contradpp.research import benchmark, experiments
 from contradpp.research.contestants import Settings, groups_of
 from contradpp.research.experiments import Result
 from contradpp.research.paper import DEFAULTS, Task
-from contradpp.research.standings import drawn, lead
+from contradpp.research.standings import mean_lead
 from contradpp.research.tables import Chapter, Collected, Table
 
 AS_IT_IS = "defaults"
@@ -115,9 +115,9 @@ def _test_gain(results: dict[Task, Result], label: str, best: str) -> str:
     if best == AS_IT_IS:
         return ""
     (group,) = [one for one in groups_of(list(dict.fromkeys(task.data for task in results))) if one.label == label]
-    own = [result["variants"] for task, result in results.items() if task.data in group.data]
-    differences = [np.subtract(one[best]["test"], one[AS_IT_IS]["test"]) for one in own]
-    draws = [drawn(len(d), place) @ d / len(d) for place, d in enumerate(differences)]
-    value, low, high = lead(np.mean(draws, axis=0))
+    own = {task: result["variants"] for task, result in results.items() if task.data in group.data}
+    differences = [np.subtract(one[best]["test"], one[AS_IT_IS]["test"]) for one in own.values()]
+    ids = [benchmark.asked_baskets(task)[0] for task in own]
+    value, low, high = mean_lead([task.data for task in own], ids, differences)
     sure = "" if low > 0 or high < 0 else ", not clear of zero"
     return f", which on its test baskets gains {value:+.4f} [{low:+.4f}, {high:+.4f}]{sure}".replace("-", "−")

@@ -63,6 +63,21 @@ def split(task: Task, *, choices: bool = False) -> tuple[Baskets, Baskets]:
     return baskets.split(TEST_SHARE, random_state=task.trial)
 
 
+def test_ids(task: Task) -> NDArray[np.int64]:
+    """Return the positions in the data set of the test baskets of `split`, in their order."""
+    n = load(task.data).n_baskets
+    numbered = Baskets.trusted(
+        np.arange(n + 1), np.arange(n, dtype=np.int32), load(task.data).items
+    )  # a basket is its own number
+    return numbered.split(TEST_SHARE, random_state=task.trial)[1].indices.astype(np.int64)
+
+
+def some(wanted: NDArray[np.bool_], most: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the positions of what is wanted; of many, so many at random."""
+    places = np.flatnonzero(wanted)
+    return places if len(places) <= most else places[np.sort(rng.choice(len(places), most, replace=False))]
+
+
 def set_aside(task: Task, train: Baskets) -> tuple[Baskets, Baskets]:
     """What is trained on, and what decides when to stop and at which scale."""
     count = min(max(round(VALIDATION[task.settings] * train.n_baskets), 2), MOST_VALIDATION)
@@ -158,12 +173,12 @@ class _Limit(Callback):
 
 def metrics_of(report: Report) -> Result:
     """The metrics of an evaluation, those of larger baskets beside them."""
-    sizes = [{"group": row.group, "n": row.n, "mpr": row.mpr} for row in report.by_size.rows]
+    sizes = [{"group": row.group, "n": row.n, "mpr_paper": row.mpr_paper} for row in report.by_size.rows]
     larger = [row for row in report.by_size.rows if row.group not in ("1", "all")]
     n = sum(row.n for row in larger)
-    pairs = sum(row.n * row.mpr for row in larger) / n if n else None  # of baskets of two or more items
+    pairs = sum(row.n * row.mpr_paper for row in larger) / n if n else None  # of baskets of two or more items
     return {
-        "metrics": {**report.metrics, "mpr_pairs": pairs},
+        "metrics": {**report.metrics, "mpr_paper": report.mpr_paper, "mpr_pairs": pairs},
         "by_size": sizes,
         "single_share": 1.0 - n / max(report.by_size.rows[-1].n, 1),
         "n_test": report.n_baskets,

@@ -156,7 +156,7 @@ def ablation(found: Mapping[tuple[str, str], Sequence[Number | None]], levels: S
         )  # fmt: skip
     for panel, metric in zip(panels, metrics, strict=True):
         low, high = panel.get_ylim()
-        room = (2.0 if metric == "mpr" else 0.02) - (high - low)  # so that noise does not look like a trend
+        room = (2.0 if metric == "mpr_paper" else 0.02) - (high - low)  # so that noise does not look like a trend
         if room > 0:
             panel.set_ylim(low - room / 2, high + room / 2)
         panel.set_xticks(x, [f"{level:g}" for level in levels])

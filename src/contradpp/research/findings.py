@@ -35,17 +35,17 @@ def table_findings(collected: Collected, data: tuple[str, ...], printed: Printed
 
 
 def _popularity(collected: Collected, data: tuple[str, ...], printed: PrintedTable | None) -> Iterator[str]:
-    popularity = collected.mean(Selection(data, "popularity"), "mpr")
+    popularity = collected.mean(Selection(data, "popularity"), "mpr_paper")
     if popularity is None:
         return
     text = f"Popularity alone, which does not look at the basket, reaches MPR {number(popularity)}"
     if printed is not None:
-        gap = popularity.value - printed.lowrank["mpr"]
+        gap = popularity.value - printed.lowrank["mpr_paper"]
         text += f": {abs(gap):.2f} {'above' if gap > 0 else 'below'} the published LowRank"
-        ce = max(printed.absolute(m, "mpr") or 0.0 for m in ("explicit", "dynamic"))
+        ce = max(printed.absolute(m, "mpr_paper") or 0.0 for m in ("explicit", "dynamic"))
         if popularity.value >= ce:
             text += f" and at or above the published CE results ({ce:.2f})"
-    ours = {m: collected.mean(Selection(data, m, collected.protocol.settings), "mpr") for m in LABELS}
+    ours = {m: collected.mean(Selection(data, m, collected.protocol.settings), "mpr_paper") for m in LABELS}
     below = [LABELS[m] for m, value in ours.items() if m != "popularity" and value and value.value < popularity.value]
     if not below:
         yield f"{text}. All of our models with these settings are above it."
@@ -58,7 +58,7 @@ def _popularity(collected: Collected, data: tuple[str, ...], printed: PrintedTab
 def start_sentence(collected: Collected, data: tuple[str, ...]) -> str | None:
     """LowRank from the two starts, if both have been run."""
     ours, theirs = Selection(data, "mle", "default"), Selection(data, "mle", "paper")
-    metrics = ("mpr", "log_likelihood:likelihood")
+    metrics = ("mpr_paper", "log_likelihood:likelihood")
     (a, a_log), (b, b_log) = ([collected.mean(one, metric) for metric in metrics] for one in (ours, theirs))
     rounds = collected.mean(theirs, "rounds")
     if a is None or b is None or rounds is None:
@@ -77,12 +77,12 @@ def _against(collected: Collected, chosen: Selection, metric: str, printed: floa
     if ours is None or printed is None:
         return
     gap = ours.value - printed
-    label, what = LABELS[chosen.method], name_of(metric)
+    label, what = LABELS[chosen.method], "MPR" if metric == "mpr_paper" else name_of(metric)
     if gap < 0:
-        singles = _singles(collected, chosen, printed) if metric == "mpr" else ()
+        singles = _singles(collected, chosen, printed) if metric == "mpr_paper" else ()
         why = " ".join([*singles, *_training(collected, chosen)])
         yield f"{label}: {what} {number(ours)} does not reach the published {printed:.2f} ({_by(gap)}). {why}".strip()
-    elif metric == "mpr":
+    elif metric == "mpr_paper":
         yield f"{label}: {what} {number(ours)}, published {printed:.2f}: reached ({_by(gap)})."
 
 
@@ -143,22 +143,22 @@ def _auc(collected: Collected, chosen: Selection, printed: float | None) -> Iter
 def _gains(collected: Collected, data: tuple[str, ...], printed: PrintedTable) -> Iterator[str]:
     settings = collected.protocol.settings
     base = Selection(data, "mle", settings)
-    ours = collected.mean(base, "mpr")
+    ours = collected.mean(base, "mpr_paper")
     for method, gains in printed.improvement.items():
-        gain = collected.improvement(Selection(data, method, settings), base, "mpr")
-        if ours is None or gain is None or gain.value >= gains["mpr"].value:
+        gain = collected.improvement(Selection(data, method, settings), base, "mpr_paper")
+        if ours is None or gain is None or gain.value >= gains["mpr_paper"].value:
             continue
-        better = ours.value - printed.lowrank["mpr"]
+        better = ours.value - printed.lowrank["mpr_paper"]
         above = f": the LowRank that it is compared with is {better:.2f} points above the published one"
         yield (
             f"{LABELS[method]} gains {number(gain, sign=True)} MPR over LowRank, less than the published "
-            f"{number(gains['mpr'], sign=True)}{above if better > 0.1 else ''}."
+            f"{number(gains['mpr_paper'], sign=True)}{above if better > 0.1 else ''}."
         )
 
 
 def claim_popularity(collected: Collected, data: str) -> dict[str, str]:
     """Whether popularity alone reaches what the prototypes saw."""
-    value, expected = collected.mean(Selection((data,), "popularity"), "mpr"), POPULARITY_MPR.get(data)
+    value, expected = collected.mean(Selection((data,), "popularity"), "mpr_paper"), POPULARITY_MPR.get(data)
     if value is None or expected is None:
         return {}
     pairs: Number = collected.mean(Selection((data,), "popularity"), "mpr_pairs") or value
@@ -179,7 +179,7 @@ def claim_start(collected: Collected, data: tuple[str, ...], name: str) -> dict[
     sentence = start_sentence(collected, data)
     if sentence is None:
         return {}
-    gaps = collected.improvement(Selection(data, "mle", "default"), Selection(data, "mle", "paper"), "mpr")
+    gaps = collected.improvement(Selection(data, "mle", "default"), Selection(data, "mle", "paper"), "mpr_paper")
     verdict = "confirmed" if gaps is not None and gaps.value >= 1.0 else "not confirmed"
     return {f"3 start {name}": f"On {name}: {sentence} **{verdict.capitalize()}** (a gap of at least one point)."}
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +25,12 @@ from contradpp.learn.calibrate import calibrated
 from contradpp.learn.fit import rates
 from contradpp.learn.plan import TrainingData, Validation
 from contradpp.metrics.choices import evaluate_choices
-from contradpp.metrics.resampled import percentiles, resamples
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.research import experiments
 from contradpp.research.paper import CHOICE_LABELS, NEGATIVES, Task
+from contradpp.research.standings import mean_lead
 from contradpp.research.tables import Chapter, Collected, Selection, Table, name_of, number, side_of_zero
 
 Array = NDArray[np.float64]
@@ -38,7 +39,6 @@ MOST_ASKED = 10_000  # test choices of a trial, at random
 METRICS = ("log_likelihood", "log_likelihood_given_size", "exact", "exact_given_size", "mpr")
 KERNELS = {"lowrank": "LowRankDPP", "nonsymmetric": "NonsymmetricDPP"}
 OTHERS = ("frequency", "lift", "logistic")
-RESAMPLES = 1000
 PRIOR = 1.0  # the precision of an item's own log-odds in the logistic regression
 
 SETUP = (
@@ -57,10 +57,7 @@ def measure(task: Task, n_jobs: int | None) -> dict[str, Any]:
     """The metrics of a method, and those of every test choice, so that methods can be compared in pairs."""
     train, test = experiments.split(task, choices=True)
     part, held = train.split(VALIDATION, random_state=task.trial)
-    test = test.subset((test.refused.sizes > 0) & (test.sizes > 0))  # else there is nothing to rank
-    if test.n_baskets > MOST_ASKED:
-        some = stream(task.trial, 92).choice(test.n_baskets, MOST_ASKED, replace=False)
-        test = test.subset(np.sort(some))
+    test = test.subset(asked(test, task.trial))
     started = time.perf_counter()
     model = fitted(task.method, part, held, task.trial, n_jobs)
     seconds = time.perf_counter() - started
@@ -70,6 +67,17 @@ def measure(task: Task, n_jobs: int | None) -> dict[str, Any]:
         "metrics": {name: float(np.mean(values)) for name, values in by_basket.items()}, "by_basket": by_basket,
         "seconds": seconds, "rounds": getattr(model, "n_iter_", 0), "n_choices": train.n_baskets + test.n_baskets,
     }  # fmt: skip
+
+
+def asked(test: Baskets, seed: int) -> NDArray[np.int64]:
+    """Return the positions of the test choices that are asked: without a refusal there is nothing to rank."""
+    return experiments.some((test.refused.sizes > 0) & (test.sizes > 0), MOST_ASKED, stream(seed, 92))
+
+
+@lru_cache(maxsize=8)
+def asked_ids(task: Task) -> NDArray[np.int64]:
+    """Return the positions of the same choices in the data set."""
+    return experiments.test_ids(task)[asked(experiments.split(task, choices=True)[1], task.trial)]
 
 
 def fitted(method: str, part: Baskets, held: Baskets, seed: int, n_jobs: int | None) -> Any:
@@ -179,23 +187,12 @@ def _offers(baskets: Baskets) -> Sets:
 # -- The chapter -----------------------------------------------------------------------------------------
 
 
-class Gain(NamedTuple):
-    """A mean difference over the same test choices, with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-def gain(collected: Collected, ours: str, theirs: str, metric: str) -> Gain:
-    """What one method gains over another: the mean over trials, choices resampled within each."""
-    one, two = ({t.trial: r for t, r in collected.results.items() if t.method == method} for method in (ours, theirs))
-    differences = [np.subtract(one[t]["by_basket"][metric], two[t]["by_basket"][metric]) for t in one if t in two]
-    means = np.zeros(RESAMPLES)
-    for seed, difference in enumerate(differences):
-        draws = resamples(len(difference), RESAMPLES, seed=seed)
-        means += np.array([weights @ difference for weights in draws]) / len(difference) / len(differences)
-    return Gain(float(np.mean([part.mean() for part in differences])), *percentiles(means.tolist(), 0.95))
+def gain(collected: Collected, ours: str, theirs: str, metric: str) -> list[float]:
+    """What one method gains over another: the mean over trials, with the choices of all trials resampled."""
+    one, two = ({t.trial: (t, r) for t, r in collected.results.items() if t.method == name} for name in (ours, theirs))
+    both = [(task, result, two[trial][1]) for trial, (task, result) in one.items() if trial in two]
+    differences = [np.subtract(a["by_basket"][metric], b["by_basket"][metric]) for _, a, b in both]
+    return mean_lead([t.data for t, _, _ in both], [asked_ids(replace(t, method="")) for t, _, _ in both], differences)
 
 
 def chapter(collected: Collected) -> Chapter:
@@ -243,6 +240,6 @@ def _sentences(collected: Collected, measured: dict[str, dict[str, float]]) -> t
     return sentences, gains
 
 
-def _in_words(found: Gain, metric: str) -> str:
+def _in_words(found: list[float], metric: str) -> str:
     value, low, high = (number(one, metric, sign=True) for one in found)
     return f"{value} [{low}, {high}] ({side_of_zero(found)})"

@@ -271,7 +271,8 @@ def verdict(summary: Summary, tasks: Sequence[str] = tuple(TASKS)) -> str:
         words = [_best_of(rivals)[2] for rows in columns if (rivals := _rivals(rows, metric))]
         counts = [f"{words.count(word)} {word}" for word in ("ahead", "level", "behind") if word in words]
         if counts:
-            parts.append(f"{TASKS[task].title.lower()} {', '.join(counts)}")
+            title, label = TASKS[task].title.lower(), METRICS[metric].label
+            parts.append(f"{title}{'' if label in title else f' by {label}'}: {', '.join(counts)}")
     against = "ConditionalDPP against the best of the others that were run, in columns and by paired intervals"
     return f"{against}: {'; '.join(parts) or 'no others were run'}."
 

@@ -20,7 +20,7 @@ from contradpp.research.tables import (
     number,
 )  # fmt: skip
 
-RANKING = ("mpr", "mpr_fair", "mpr_pairs", "precision@1", "precision@5", "precision@10", "precision@20", "ndcg")
+RANKING = ("mpr_paper", "mpr", "mpr_pairs", "precision@1", "precision@5", "precision@10", "precision@20", "ndcg")
 LIKELIHOOD = (*(f"auc:{scale}" for scale in CALIBRATIONS), "auc_pairs:discrimination", "auc_paired",
               "log_likelihood:likelihood", "coverage", "seconds", "rounds")  # fmt: skip
 TITLES = {
@@ -38,7 +38,7 @@ def results_chapter(target: str, collected: Collected) -> Chapter:
     if printed is not None:
         tables.insert(0, improvement_table(collected, data, printed))
     if len(data) > 1:
-        tables += [registry_table(collected, data, metric) for metric in ("mpr", "auc:discrimination")]
+        tables += [registry_table(collected, data, metric) for metric in ("mpr_paper", "auc:discrimination")]
     claims = findings.claim_start(collected, data, name)
     if len(data) == 1:
         claims |= findings.claim_popularity(collected, data[0])
@@ -62,7 +62,8 @@ def setup(protocol: Protocol, printed: PrintedTable | None = None) -> str:
     return (
         f"80 % of the baskets for training, 20 % for the test; {trials}; the paper made "
         f"{paper.TRIALS}){'; mean ± standard deviation over trials' if several else ''}. α = 1, "
-        f"|A⁻|/|A⁺| = 0.5, contrast = 1 (the paper's φ_CE). Settings: {protocol.settings}.{where}"
+        f"|A⁻|/|A⁺| = 0.5, contrast = 1 (the paper's φ_CE). Settings: {protocol.settings}. In sentences and figures, "
+        f"MPR is the paper's, in which ties count for the model.{where}"
     )
 
 
@@ -115,7 +116,7 @@ def registry_table(collected: Collected, data: tuple[str, ...], metric: str) -> 
         columns = row_selections((name,), collected.protocol)
         values = (number(collected.mean(chosen, metric), metric) for chosen in columns.values())
         body.append((name.removeprefix("amazon/"), *values))
-    return Table(f"{name_of(metric)} by registry", ("registry", *columns), tuple(body))
+    return Table(f"By registry: {name_of(metric)}", ("registry", *columns), tuple(body))
 
 
 def plots(collected: Collected, data: tuple[str, ...], rows: dict[str, Selection], name: str) -> tuple[Plot, ...]:

@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.metrics.resampled import percentiles, resamples
+from contradpp.research import benchmark
 from contradpp.research.benchmark import METRICS
 from contradpp.research.contestants import INGREDIENTS, MODELS, OURS, Group, groups_of
 from contradpp.research.experiments import Result
+from contradpp.research.paper import Task
 from contradpp.research.tables import Collected
 
 Array = NDArray[np.float64]
@@ -32,9 +34,9 @@ def summarise(collected: Collected) -> Summary:
             "data": list(group.data),
             "trials": 1 + max(task.trial for task in collected.results if task.data in group.data),
             "asked": asked[group.data[0]],
-            **_column(group, complete),
+            **_column(group, tasks, complete),
         }
-        for group, complete in _complete(collected)
+        for group, tasks, complete in _complete(collected)
     }
     summary: Summary = rounded(columns)
     return summary
@@ -43,8 +45,8 @@ def summarise(collected: Collected) -> Summary:
 def gains(collected: Collected) -> Summary:
     """By column, ingredient and metric: what the model with it has more than the one without, with its interval."""
     found = {}
-    for group, complete in _complete(collected):
-        draws = _draws(_answered(complete))
+    for group, tasks, complete in _complete(collected):
+        draws = _draws(_answered(complete), tasks)
         found[group.label] = {
             one.pair: {
                 metric: lead(by_model[one.with_it] - by_model[one.without])
@@ -56,13 +58,15 @@ def gains(collected: Collected) -> Summary:
     return found
 
 
-def _complete(collected: Collected) -> Iterator[tuple[Group, dict[str, list[Result]]]]:
-    """Every column, and the results of the models that have one for all of its data sets and trials."""
+def _complete(collected: Collected) -> Iterator[tuple[Group, list[Task], dict[str, list[Result]]]]:
+    """Every column, a task for each data set and trial, and the results of the models that have one for all of them."""
+    tasks = {(task.data, task.trial): task for task in collected.results}
     found = {(task.data, task.method, task.trial): result for task, result in collected.results.items()}
     for group in groups_of(list(dict.fromkeys(data for data, _, _ in found))):
         keys = sorted({(data, trial) for data, _, trial in found if data in group.data})
         yield (
             group,
+            [tasks[key] for key in keys],
             {
                 model: [found[data, model, trial] for data, trial in keys]
                 for model in MODELS
@@ -76,10 +80,10 @@ def _answered(complete: Mapping[str, list[Result]]) -> dict[str, list[Result]]:
     return {model: results for model, results in complete.items() if not any("refused" in told for told in results)}
 
 
-def _column(group: Group, complete: Mapping[str, list[Result]]) -> Summary:
+def _column(group: Group, tasks: list[Task], complete: Mapping[str, list[Result]]) -> Summary:
     refused = {model: told["refused"] for model, results in complete.items() for told in results if "refused" in told}
     there = _answered(complete)
-    draws = _draws(there)
+    draws = _draws(there, tasks)
     profiles = [told["profile"] for told in there.get("popularity", [])]
     profile = {name: float(np.mean([one[name] for one in profiles])) for name in profiles[0]} if profiles else {}
     return {
@@ -90,26 +94,32 @@ def _column(group: Group, complete: Mapping[str, list[Result]]) -> Summary:
     }
 
 
-def _draws(there: Mapping[str, list[Result]]) -> dict[str, dict[str, Array]]:
+def _draws(there: Mapping[str, list[Result]], tasks: Sequence[Task]) -> dict[str, dict[str, Array]]:
     """By metric and model, the mean (first) and those of resampled baskets: the same baskets for every model."""
     draws: dict[str, dict[str, Array]] = {metric: {} for metric in METRICS}
-    for place in range(max(map(len, there.values()), default=0)):
-        weights: dict[int, Array] = {}
+    ids, sizes = zip(*map(benchmark.asked_baskets, tasks), strict=True)
+    for place, W in enumerate(weights([task.data for task in tasks], ids)):
         for model, results in there.items():
             for metric, values in results[place]["by_basket"].items():
-                sample = np.array(values, dtype=np.float64)  # None is NaN
-                if len(sample) not in weights:
-                    weights[len(sample)] = drawn(len(sample), seed=place)
+                sample = np.full(W.shape[1], np.nan)
+                halved = slice(None) if len(values) == len(sample) else sizes[place] >= benchmark.HALVED_FROM
+                sample[halved] = np.array(values, dtype=np.float64)  # None is NaN
                 present = ~np.isnan(sample)
-                W = weights[len(sample)]
                 means = (W @ np.nan_to_num(sample)) / (W @ present.astype(np.float64))
                 draws[metric][model] = draws[metric].get(model, 0.0) + means / len(results)
     return draws
 
 
-def drawn(n: int, seed: int) -> Array:
-    """Ones, and how often each basket is drawn in every resample (1 + RESAMPLES, n)."""
-    return np.vstack([np.ones(n), *resamples(n, RESAMPLES, seed)])
+def weights(data: Sequence[str], ids: Sequence[NDArray[np.int64]]) -> Iterator[Array]:
+    """For the test baskets of each split, ones, and how often each is drawn in every resample (1 + RESAMPLES, n).
+
+    Test sets of two seeds overlap: a basket, known by its position in the data set, is drawn alike in both.
+    """
+    for name, own in zip(data, ids, strict=True):
+        union = np.unique(np.concatenate([other for one, other in zip(data, ids, strict=True) if one == name]))
+        draws = resamples(len(union), RESAMPLES, seed=data.index(name))
+        places = np.searchsorted(union, own)
+        yield np.vstack([np.ones(len(own)), *(one[places] for one in draws)])
 
 
 def _row(model: str, results: list[Result], draws: dict[str, dict[str, Array]]) -> Summary:
@@ -146,6 +156,12 @@ def interval(draws: Array) -> tuple[float, float]:
 def lead(draws: Array) -> list[float]:
     """A difference and its interval."""
     return [float(draws[0]), *interval(draws)]
+
+
+def mean_lead(data: Sequence[str], ids: Sequence[NDArray[np.int64]], differences: Sequence[Array]) -> list[float]:
+    """The mean over splits of differences of their test baskets, and its interval."""
+    draws = [W @ d / W.sum(axis=1) for W, d in zip(weights(data, ids), differences, strict=True)]
+    return lead(np.mean(draws, axis=0))
 
 
 def rounded(value: Any) -> Any:

@@ -138,7 +138,7 @@ def ablation(target: str, collected: Collected) -> Chapter:
     found = {}
     for method in paper.ABLATED:
         at = [Selection(data, method, settings, **{which: level}) for level in levels]  # type: ignore[arg-type]
-        for metric in ("mpr", "auc:likelihood", "auc:discrimination"):
+        for metric in ("mpr_paper", "auc:likelihood", "auc:discrimination"):
             found[method, metric] = [collected.mean(chosen, metric) for chosen in at]
     head = (symbol, *(f"{LABELS[method]}: {name_of(metric)}" for method, metric in found))
     rows = tuple(
@@ -146,7 +146,7 @@ def ablation(target: str, collected: Collected) -> Chapter:
         for i, level in enumerate(levels)
     )
     ranges = (
-        _range(LABELS[method], symbol, levels, found[method, "mpr"], found[method, "auc:discrimination"])
+        _range(LABELS[method], symbol, levels, found[method, "mpr_paper"], found[method, "auc:discrimination"])
         for method in paper.ABLATED
     )
     return Chapter(

@@ -15,10 +15,10 @@ from contradpp.research.paper import ALPHA, RATIO, Number, Protocol, Task
 MISSING = "–"
 CALIBRATIONS = ("none", "likelihood", "discrimination")
 NAMES = {
-    "mpr_pairs": "MPR, 2+ items", "auc:none": "AUC, as trained", "auc:likelihood": "AUC, calibrate='likelihood'",
-    "auc:discrimination": "AUC, calibrate='discrimination'", "auc_paired": "paired AUC",
-    "auc_pairs:discrimination": "AUC, discrimination, 2+ items", "log_likelihood:likelihood": "log-likelihood",
-    "p1": "p@1", "p10": "p@10", "seconds": "seconds", "rounds": "rounds",
+    "mpr_pairs": "MPR, the paper's, 2+ items", "auc:none": "AUC, as trained",
+    "auc:likelihood": "AUC, calibrate='likelihood'", "auc:discrimination": "AUC, calibrate='discrimination'",
+    "auc_paired": "paired AUC", "auc_pairs:discrimination": "AUC, discrimination, 2+ items",
+    "log_likelihood:likelihood": "log-likelihood", "p1": "p@1", "p10": "p@10", "seconds": "seconds", "rounds": "rounds",
 }  # fmt: skip
 
 
@@ -101,9 +101,9 @@ def by_size(results: Sequence[Result]) -> dict[str, tuple[float, int]]:
     totals: dict[str, list[float]] = {}
     for result in results:
         for row in result["by_size"]:
-            if row["group"] != "all" and row["mpr"] is not None:
+            if row["group"] != "all" and row["mpr_paper"] is not None:
                 total = totals.setdefault(row["group"], [0.0, 0.0])
-                total[0] += row["n"] * row["mpr"]
+                total[0] += row["n"] * row["mpr_paper"]
                 total[1] += row["n"]
     ordered = sorted(totals, key=lambda group: int(group.rstrip("+").split("-")[0]))
     return {group: (totals[group][0] / totals[group][1], int(totals[group][1])) for group in ordered}
