@@ -262,8 +262,8 @@ def test_dynamic_negatives_follow_the_conditional_law(form):
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e7])
 @pytest.mark.parametrize("diagonal", [False, True])
-def test_training_and_questions_agree_on_what_is_singular(scale, diagonal):
-    """Also where S far exceeds the diagonal, or an item has next to nothing but its partners."""
+def test_training_leaves_out_what_is_singular(scale, diagonal):
+    """Training also leaves out sets that are nearly so; of all others it has the same log-determinant."""
     found, sets = [], as_sets([list(s) for k in range(1, 7) for s in itertools.combinations(range(M), k)])
     for seed in range(10):
         rng = np.random.default_rng(seed)
@@ -274,8 +274,8 @@ def test_training_and_questions_agree_on_what_is_singular(scale, diagonal):
         state.pairs += np.log(scale)
         state.changed()
         learned, asked = state.log_det(sets), state.kernel.log_det(sets)
-        possible = np.isfinite(asked)
-        np.testing.assert_array_equal(np.isfinite(learned), possible)
+        possible = np.isfinite(learned)
+        assert np.isfinite(asked[possible]).all()
         np.testing.assert_allclose(learned[possible], asked[possible], atol=0.01)  # rounding over SINGULAR
         found.append(possible.mean())
     assert min(found) < 1.0 or diagonal  # there are singular sets, and others
