@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contradpp.serve import schemas
-from contradpp.serve.catalogue import Search
+from contradpp.serve.served import Search
 
 
 def names_of(live, **query) -> list[str]:
