@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 
-from contradpp.serve.service import BUCKETS, SHARED
+from contradpp.serve.options import SHARED
+from contradpp.serve.service import BUCKETS
 
 LINE = re.compile(r'^[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? [0-9.e+-]+$')
 WORKER = """

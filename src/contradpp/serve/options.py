@@ -12,6 +12,9 @@ from contradpp.errors import ParameterError
 
 ENVIRONMENT = "CONTRADPP_SERVE"  # how the parent tells its workers; the token travels apart from it
 TOKEN = "CONTRADPP_TOKEN"
+# Set before a worker starts, it makes prometheus-client keep its counts in files that every worker can read. Those of
+# workers that have ended stay, so that a sum never falls.
+SHARED = "PROMETHEUS_MULTIPROC_DIR"
 
 
 def _most(default: float, what: str) -> Any:

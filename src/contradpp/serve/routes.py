@@ -308,9 +308,7 @@ def _known(service: Service, served: Served, asked: schemas.BasketsRequest) -> l
     return [served.resolve(basket) for basket in asked.all]
 
 
-def _among(
-    served: Served, asked: schemas.RecommendRequest | schemas.SlateRequest | schemas.CompleteRequest
-) -> dict[str, Any]:
+def _among(served: Served, asked: schemas.SuggestRequest | schemas.CompleteRequest) -> dict[str, Any]:
     """Return which items may be suggested."""
     candidates = None if asked.candidates is None else served.resolve(asked.candidates).items
     return {"candidates": candidates, "exclude": served.resolve(asked.exclude or []).items}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import Response
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, create_model, model_validator
 
 import contradpp
 from contradpp.errors import ContradppError
@@ -102,25 +102,26 @@ class BasketsRequest(Request):
         return [self.basket] if "basket" in self.model_fields_set else self.baskets
 
 
-class RecommendRequest(BasketsRequest):
-    """Suggest the next items of these baskets."""
+class SuggestRequest(BasketsRequest):
+    """Suggest items for these baskets."""
 
     n: Count = of(BaseDPP.recommend, "N", limit="suggestions", ge=1)
     exclude: list[Item] | None = of(BaseDPP.recommend, "exclude", limit="listed_items")
     candidates: list[Item] | None = of(BaseDPP.recommend, "candidates", limit="listed_items")
-    rank_by: Literal["probability", "lift"] | Share = of(BaseDPP.recommend, "rank_by")
     why: bool = Field(default=False, strict=True, description="Say which items of the basket speak for each one.")
 
 
-class SlateRequest(BasketsRequest):
+class RecommendRequest(SuggestRequest):
+    """Suggest the next items of these baskets."""
+
+    rank_by: Literal["probability", "lift"] | Share = of(BaseDPP.recommend, "rank_by")
+
+
+class SlateRequest(SuggestRequest):
     """Suggest items that go with these baskets and are unlike each other."""
 
-    n: Count = of(BaseDPP.slate, "N", limit="suggestions", ge=1)
     diversity: Share | None = of(BaseDPP.slate, "diversity")
     at_most: Most | dict[str, Most] | None = of(BaseDPP.slate, "at_most")
-    exclude: list[Item] | None = of(BaseDPP.slate, "exclude", limit="listed_items")
-    candidates: list[Item] | None = of(BaseDPP.slate, "candidates", limit="listed_items")
-    why: bool = Field(default=False, strict=True, description="Say which items of the basket speak for each one.")
 
 
 class RerankRequest(Request):
@@ -225,136 +226,72 @@ class NewItemsRequest(Request):
 
 # -- Answers -------------------------------------------------------------------------------------
 
+Id = str | int
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 LogProbability = Annotated[float | None, Field(description="null: the set is impossible.")]
-Unknown = Annotated[list[str | int], Field(description="Items that the model does not know; left out.")]
+Unknown = Annotated[list[Id], Field(description="Items that the model does not know; left out.")]
 Problem = Annotated[str | None, Field(description="Why there is no answer, or not a whole one.")]
+Version = Annotated[str, Field(description="Which model answered: the `version` of /v1/model.")]
 
 
-class Reason(BaseModel):
-    """An item of the basket, and how much it speaks for a suggestion, in nats."""
-
-    item: str | int
-    name: str
-    nats: float
+def answer(name: str, about: str, /, **fields: Any) -> Any:
+    """Return the type of an answer with these fields; one that has a default is a pair of type and default."""
+    told: dict[str, Any] = {field: kind if isinstance(kind, tuple) else (kind, ...) for field, kind in fields.items()}
+    return create_model(name, __doc__=about, **told)
 
 
-class NamedItem(BaseModel):
-    """An item, what people call it, and P(next = item | basket), or P(item in Y) where there is no basket."""
-
-    item: str | int
-    name: str
-    probability: Probability
-
-
-class Suggestion(NamedItem):
-    """An item with its probability and, if that was asked for, its reasons."""
-
-    because: list[Reason] | None = Field(default=None, description="With `why`: what speaks for it, the most first.")
-    popular: bool | None = Field(default=None, description="With `why`: whether it is among the items that sell most.")
-
-
-class Suggestions(BaseModel):
-    """Suggestions for one basket, best first."""
-
-    unknown: Unknown
-    problem: Problem = None
-    suggestions: list[Suggestion]
-
-
-class RecommendAnswer(BaseModel):
-    """An entry per basket."""
-
-    model: str = Field(description="Which model answered: the `version` of /v1/model.")
-    results: list[Suggestions]
-
-
-class Chosen(BaseModel):
-    """An item of a slate with the score that was sent."""
-
-    item: str | int
-    position: int = Field(ge=0, description="Where it stood among the candidates.")
-    score: float
-
-
-class RerankAnswer(BaseModel):
-    """The slate in its order; `problem` says why it is shorter than k, if it is."""
-
-    model: str
-    unknown: Unknown
-    problem: Problem = None
-    slate: list[Chosen]
-
-
-class CompleteAnswer(Suggestions):
-    """The additions in the order in which they were chosen, and log P of the whole set."""
-
-    model: str
-    log_probability: LogProbability
-
-
-class Score(BaseModel):
-    """log P of one basket's known items."""
-
-    unknown: Unknown
-    problem: Problem = None
-    log_probability: LogProbability
-
-
-class ScoreAnswer(BaseModel):
-    """An entry per basket."""
-
-    model: str
-    results: list[Score]
-
-
-class SampleAnswer(BaseModel):
-    """The sets that were drawn, the given items first in each."""
-
-    model: str
-    unknown: Unknown
-    problem: Problem = None
-    results: list[list[NamedItem]]
-
-
-class FeedbackAnswer(BaseModel):
-    """The event is on the disk."""
-
-    stored: Literal[True] = True
-    unknown: Unknown
-
-
-class ItemsAnswer(BaseModel):
-    """Items that match a query: first those that start with it, then those that contain it."""
-
-    items: list[NamedItem]
-    more: bool = Field(description="Whether there are more than were asked for.")
-
-
-class NewItemsAnswer(BaseModel):
-    """The model that is served with the new items in it."""
-
-    model: str = Field(description="Its version.")
-    added: int
-    n_items: int
-
-
-class Point(BaseModel):
-    """An item's place on the map; `weight` is P(item in Y), or what that would be if items ignored each other."""
-
-    item: str | int
-    name: str
-    x: float
-    y: float
-    weight: float
-
-
-class MapAnswer(BaseModel):
-    """The catalogue in two dimensions, x and y within −1..1."""
-
-    model: str
-    points: list[Point]
-    unknown: Unknown
+NamedItem: Any = answer(
+    "NamedItem", "An item, what people call it, and P(item in Y).", item=Id, name=str, probability=Probability
+)
+Reason: Any = answer(
+    "Reason", "An item of the basket, and how much it speaks for a suggestion.", item=Id, name=str, nats=float
+)
+Suggestion: Any = answer(
+    "Suggestion",
+    "An item and P(next = item | basket); with `why` what speaks for it, the most first, and whether it sells most.",
+    item=Id, name=str, probability=Probability, because=(list[Reason] | None, None), popular=(bool | None, None),
+)  # fmt: skip
+Suggestions: Any = answer(
+    "Suggestions", "For one basket, best first.", unknown=Unknown, problem=Problem, suggestions=list[Suggestion]
+)
+RecommendAnswer: Any = answer("RecommendAnswer", "An entry per basket.", model=Version, results=list[Suggestions])
+Chosen: Any = answer(
+    "Chosen", "An item, its place among the candidates, and its score.", item=Id, position=int, score=float
+)
+RerankAnswer: Any = answer(
+    "RerankAnswer",
+    "The slate in its order; `problem` says why it is shorter than k, if it is.",
+    model=Version, unknown=Unknown, problem=Problem, slate=list[Chosen],
+)  # fmt: skip
+CompleteAnswer: Any = answer(
+    "CompleteAnswer",
+    "The additions in the order in which they were chosen, and log P of the whole set.",
+    model=Version, unknown=Unknown, problem=Problem, suggestions=list[Suggestion], log_probability=LogProbability,
+)  # fmt: skip
+Score: Any = answer(
+    "Score", "log P of a basket's known items.", unknown=Unknown, problem=Problem, log_probability=LogProbability
+)
+ScoreAnswer: Any = answer("ScoreAnswer", "An entry per basket.", model=Version, results=list[Score])
+SampleAnswer: Any = answer(
+    "SampleAnswer",
+    "The sets that were drawn, the given items first in each.",
+    model=Version, unknown=Unknown, problem=Problem, results=list[list[NamedItem]],
+)  # fmt: skip
+FeedbackAnswer: Any = answer("FeedbackAnswer", "It is on the disk.", stored=Literal[True], unknown=Unknown)
+ItemsAnswer: Any = answer("ItemsAnswer", "Items, and whether there are more.", items=list[NamedItem], more=bool)
+NewItemsAnswer: Any = answer(
+    "NewItemsAnswer", "The model with the new items in it.", model=Version, added=int, n_items=int
+)
+Point: Any = answer(
+    "Point", "A place, x and y within −1..1, and P(item in Y).", item=Id, name=str, x=float, y=float, weight=float
+)
+MapAnswer: Any = answer(
+    "MapAnswer", "The catalogue in two dimensions.", model=Version, points=list[Point], unknown=Unknown
+)
+ReloadAnswer: Any = answer("ReloadAnswer", "The model that is served now.", version=str, changed=bool)
+Ready: Any = answer("Ready", "Whether there is a model to ask.", ready=bool)
+Error: Any = answer("Error", "A word for programs, and a sentence for people.", code=str, message=str)
+ErrorAnswer: Any = answer("ErrorAnswer", "Every answer with a status of 400 or more.", error=Error)
 
 
 class ReloadState(BaseModel):
@@ -383,19 +320,6 @@ class ModelAnswer(BaseModel):
     token_required: bool = Field(description="Whether feedback, new items and reload ask for a token.")
 
 
-class ReloadAnswer(BaseModel):
-    """The model that is served after the reload."""
-
-    version: str
-    changed: bool
-
-
-class Ready(BaseModel):
-    """Whether there is a model to ask."""
-
-    ready: bool
-
-
 # -- Errors and JSON -----------------------------------------------------------------------------
 
 CODES = {
@@ -403,19 +327,6 @@ CODES = {
     408: "too_slow", 413: "too_large", 415: "not_json", 422: "invalid", 499: "gone", 500: "internal",
     503: "unavailable", 504: "timeout", 507: "storage",
 }  # fmt: skip
-
-
-class Error(BaseModel):
-    """What was wrong: a word for programs, a sentence for people."""
-
-    code: str
-    message: str
-
-
-class ErrorAnswer(BaseModel):
-    """Every answer with a status of 400 or more."""
-
-    error: Error
 
 
 class Refused(ContradppError):

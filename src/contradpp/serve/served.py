@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import math
+import os
 import threading
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,14 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import contradpp
+from contradpp._threads import blas_threads
 from contradpp.atlas import N_LANDMARKS, Atlas
 from contradpp.data.vocabulary import Lookup, Vocabulary
 from contradpp.dpp.sample import chain_steps
-from contradpp.errors import RankError
-from contradpp.models.base import BaseDPP
+from contradpp.errors import ModelFileError, RankError
+from contradpp.models.base import BaseDPP, load
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.explain import Explanation
 from contradpp.models.queries import allowed_codes
+
+log = logging.getLogger("contradpp.serve")
 
 # Multiply-adds of a matrix product in the time that it takes to factorise, or to draw, a set: so many times size³.
 FACTORISED, DRAWN, DRAWN_NONSYMMETRIC, CHAINED = 10.0, 10.0, 1000.0, 10.0
@@ -221,6 +228,30 @@ class Served:
     @cached_property
     def _atlas(self) -> Atlas:
         return Atlas(self.model, np.argsort(-self.probabilities, kind="stable")[:N_LANDMARKS])
+
+
+def open_model(path: str, n_jobs: int, version: str | None = None) -> Served:
+    """Open the model of a file, ready to answer on so many threads."""
+    version = version or digest(path)
+    started = time.perf_counter()
+    log.info("loading model %s, %s bytes", version, f"{os.path.getsize(path):,}")
+    with blas_threads(n_jobs):
+        model = load(path)
+        model.n_jobs = n_jobs  # whatever the file says: its author does not know this machine
+        served = Served(model, version)
+        served.recommend([[served.items[0]]], 1)  # compiles or loads the kernels before the first request needs them
+    seconds = time.perf_counter() - started
+    log.info("serving model %s: %s items, ready in %.1f s", version, f"{len(served.items):,}", seconds)
+    return served
+
+
+def digest(path: str) -> str:
+    """Return what tells the contents of a model file from others; `ModelFileError` if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise ModelFileError(f"cannot read the model file {path}: {error.strerror or error}") from error
 
 
 def _ask_for_each(ask: Callable[[Any], tuple[Any, Any]], baskets: Sequence[list[Hashable]]) -> list[Ranked]:

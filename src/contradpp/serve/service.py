@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import hmac
 import logging
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,12 +20,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_fastapi_instrumentator import Instrumentator
 from prometheus_fastapi_instrumentator.metrics import Info
 
-from contradpp._threads import blas_threads, resolve_n_jobs
+from contradpp._threads import resolve_n_jobs
 from contradpp.errors import ContradppError, ModelFileError
 from contradpp.models.base import BaseDPP, load
 from contradpp.serve.options import ServiceSettings
 from contradpp.serve.schemas import Refused, ReloadState
-from contradpp.serve.served import Ranked, Served
+from contradpp.serve.served import Ranked, Served, digest, open_model
 
 log = logging.getLogger("contradpp.serve")
 T = TypeVar("T")
@@ -110,9 +108,6 @@ class Service:
 
 # -- Metrics ---------------------------------------------------------------------------------------
 
-# Set before a worker starts, it makes prometheus-client keep its counts in files that every worker can read. Those of
-# workers that have ended stay, so that a sum never falls.
-SHARED = "PROMETHEUS_MULTIPROC_DIR"
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 EVENTS = {
     "feedback_accepted": "Accepted sets that were kept.",
@@ -228,7 +223,7 @@ class Reloader:
 
     def _take(self, path: str) -> bool:
         """Serve the model of this file; return whether it is another one than before."""
-        version = _digest(path)
+        version = digest(path)
         before = self.served
         if before is not None and before.version == version:
             return False
@@ -250,7 +245,7 @@ class Reloader:
         if self._spare is None or self.served is None:
             return
         try:
-            if not os.path.exists(self._spare) or _digest(self._spare) != self.served.version:
+            if not os.path.exists(self._spare) or digest(self._spare) != self.served.version:
                 self.served.model.save(self._spare)
         except (ContradppError, OSError) as error:
             log.warning("the last good model could not be kept for new workers: %s", error)
@@ -261,10 +256,10 @@ class Reloader:
         If someone else has written the file meanwhile, `ModelFileError` says so, and nothing was changed.
         """
         with self._one_at_a_time:
-            before = _digest(self._path)
+            before = digest(self._path)
             model = load(self._path)
             work(model)
-            if _digest(self._path) != before:
+            if digest(self._path) != before:
                 raise ModelFileError("the model file was written by someone else just now: try again")
             model.save(self._path)
         self.reload()
@@ -291,29 +286,6 @@ class Reloader:
         except OSError:
             return None
         return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def open_model(path: str, n_jobs: int, version: str | None = None) -> Served:
-    """Open the model of a file, ready to answer on so many threads."""
-    version = version or _digest(path)
-    started = time.perf_counter()
-    log.info("loading model %s, %s bytes", version, f"{os.path.getsize(path):,}")
-    with blas_threads(n_jobs):
-        model = load(path)
-        model.n_jobs = n_jobs  # whatever the file says: its author does not know this machine
-        served = Served(model, version)
-        served.recommend([[served.items[0]]], 1)  # compiles or loads the kernels before the first request needs them
-    seconds = time.perf_counter() - started
-    log.info("serving model %s: %s items, ready in %.1f s", version, f"{len(served.items):,}", seconds)
-    return served
-
-
-def _digest(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    except OSError as error:
-        raise ModelFileError(f"cannot read the model file {path}: {error.strerror or error}") from error
 
 
 # -- Threads and batches ---------------------------------------------------------------------------
