@@ -69,10 +69,10 @@ def layout(squared_distances: Array, *, seed: int = 0) -> Array:
         return np.stack([np.linspace(-1, 1, n) if n > 1 else np.zeros(n), np.zeros(n)], axis=1)
     from sklearn.manifold import TSNE
 
+    perplexity = min(PERPLEXITY, (n - 1) / 3)
     tsne = TSNE(
-        metric="precomputed", init="random", method="exact", perplexity=min(PERPLEXITY, (n - 1) / 3), max_iter=STEPS,
-        random_state=seed,
-    )  # fmt: skip
+        metric="precomputed", init="random", method="exact", perplexity=perplexity, max_iter=STEPS, random_state=seed
+    )
     Y = tsne.fit_transform(np.sqrt(squared_distances)).astype(np.float64)
     linear = (Y - Y.min(axis=0)) / np.maximum(np.ptp(Y, axis=0), 1e-12)
     ranks = np.argsort(np.argsort(Y, axis=0, kind="stable"), axis=0) / (n - 1)

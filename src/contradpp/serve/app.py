@@ -149,12 +149,12 @@ def bound(node: Any, limits: Limits) -> None:
 # -- Middleware ------------------------------------------------------------------------------------
 
 # The page is ours alone: nothing is loaded from elsewhere, nothing inline runs, nobody frames it.
+POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 SECURITY = [
-    (
-        b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
+    (b"content-security-policy", POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -212,15 +212,18 @@ class RequestMiddleware:
             _check_origin(scope)
             async with asyncio.timeout(self._limits.timeout):
                 body = await self._body(scope, receive)
+                # One request begins in every round of the event loop. Small work is done in the loop itself: if all
+                # that have arrived began at once, who asks whether the process lives would wait for all of them.
                 if scope["path"] != ALIVE:
-                    await self._wait_for_turn()
+                    async with self._turn:
+                        await asyncio.sleep(0)
                 await self._app(scope, _replay(body, receive), outgoing)
         except Refused as error:
             await outgoing.refuse(scope, error.status, str(error), error.headers)
         except TimeoutError:
             status, what = (408, "the body did not arrive") if body is None else (504, "there was no answer")
-            late = f"{what} within {self._limits.timeout:g} seconds"
-            await outgoing.refuse(scope, status, late, {"connection": "close"})
+            what += f" within {self._limits.timeout:g} seconds"
+            await outgoing.refuse(scope, status, what, {"connection": "close"})
         except ConnectionError:
             await outgoing.refuse(scope, 499, "the client left before there was an answer")  # for log and metrics
         except asyncio.CancelledError:  # the server has waited for this one as long as it may
@@ -230,15 +233,6 @@ class RequestMiddleware:
             await outgoing.refuse(scope, 500, "something went wrong here; the server's log says what")
         finally:
             self._note(scope, body or b"", outgoing, time.perf_counter() - started)
-
-    async def _wait_for_turn(self) -> None:
-        """Let one request begin in every round of the event loop.
-
-        Small work is done in the loop itself: if all that have arrived began at once, who asks whether the process
-        lives would wait for all of them.
-        """
-        async with self._turn:
-            await asyncio.sleep(0)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """Read the whole body; `Refused` if it is, or says it will be, too long."""
@@ -343,10 +337,7 @@ def _too_long(most: int) -> Refused:
 
 # -- Pages ---------------------------------------------------------------------------------------
 
-KINDS = {
-    ".css": "text/css; charset=utf-8", ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
-}  # fmt: skip
+KINDS = {"css": "text/css", "html": "text/html", "js": "text/javascript", "svg": "image/svg+xml"}
 ASSETS = ("app.js", "api.js", "search.js", "map.js", "theme.js", "docs.js", "style.css", "favicon.svg")
 PAGES = {"/": "index.html", "/docs": "docs.html"} | {f"/{name}": name for name in ASSETS}
 
@@ -358,7 +349,7 @@ class Asset:
         folder = files("contradpp.serve") / "static"
         self._body = (folder / name).read_bytes().replace(b"  <!-- head -->\n", (folder / "head.html").read_bytes())
         self._tag = f'"{hashlib.sha256(self._body).hexdigest()[:16]}"'
-        self._kind = KINDS[name[name.rindex(".") :]]
+        self._kind = KINDS[name.split(".")[-1]]
 
     async def __call__(self, request: Request) -> Response:
         """Answer with the file, or with the news that the browser's copy is still right."""

@@ -51,9 +51,7 @@ async def check_token(
     service.check_token(token.credentials if token else None)
 
 
-PROTECTED: dict[str, Any] = {
-    "dependencies": [Depends(check_token)], "responses": ERRORS | {401: RESPONSES[401], 507: RESPONSES[507]}
-}  # fmt: skip
+PROTECTED: dict[str, Any] = {"dependencies": [Depends(check_token)], "responses": RESPONSES}
 
 
 # -- Baskets -------------------------------------------------------------------------------------

@@ -259,10 +259,8 @@ Chosen: Any = answer(
     "Chosen", "An item, its place among the candidates, and its score.", item=Id, position=int, score=float
 )
 RerankAnswer: Any = answer(
-    "RerankAnswer",
-    "The slate in its order; `problem` says why it is shorter than k, if it is.",
-    model=Version, unknown=Unknown, problem=Problem, slate=list[Chosen],
-)  # fmt: skip
+    "RerankAnswer", "The slate in its order.", model=Version, unknown=Unknown, problem=Problem, slate=list[Chosen]
+)
 CompleteAnswer: Any = answer(
     "CompleteAnswer",
     "The additions in the order in which they were chosen, and log P of the whole set.",
@@ -272,11 +270,10 @@ Score: Any = answer(
     "Score", "log P of a basket's known items.", unknown=Unknown, problem=Problem, log_probability=LogProbability
 )
 ScoreAnswer: Any = answer("ScoreAnswer", "An entry per basket.", model=Version, results=list[Score])
+Sets = list[list[NamedItem]]
 SampleAnswer: Any = answer(
-    "SampleAnswer",
-    "The sets that were drawn, the given items first in each.",
-    model=Version, unknown=Unknown, problem=Problem, results=list[list[NamedItem]],
-)  # fmt: skip
+    "SampleAnswer", "Sets, the given items first.", model=Version, unknown=Unknown, problem=Problem, results=Sets
+)
 FeedbackAnswer: Any = answer("FeedbackAnswer", "It is on the disk.", stored=Literal[True], unknown=Unknown)
 ItemsAnswer: Any = answer("ItemsAnswer", "Items, and whether there are more.", items=list[NamedItem], more=bool)
 NewItemsAnswer: Any = answer(
@@ -295,11 +292,11 @@ ErrorAnswer: Any = answer("ErrorAnswer", "Every answer with a status of 400 or m
 
 
 class ReloadState(BaseModel):
-    """What became of the model file so far."""
+    """How often a new model took over, how often the file was of no use, and why the present one is, if it is."""
 
-    reloads: int = Field(default=0, description="How often a new model took over since the start.")
+    reloads: int = 0
     failures: int = 0
-    error: str | None = Field(default=None, description="Why the present file is not served, but the one before it.")
+    error: str | None = None
 
 
 class ModelAnswer(BaseModel):

@@ -169,18 +169,8 @@ class Metrics:
 class Reloader:
     """The model that is served: loads it, watches its file, and swaps in a new one without dropping a request.
 
-    `served` is replaced by one assignment: a request that has taken it goes on with the model it took.
-
-    Parameters
-    ----------
-    path : str
-    n_jobs : int
-        Threads of a model call.
-    metrics : Metrics
-    spare : str, optional
-        A file for the last good model, for a worker that starts when the model file is bad.
-    served : Served, optional
-        The model of the file, if it is open already.
+    `served` is replaced by one assignment: a request that has taken it goes on with the model it took. `spare` is a
+    file for the last good model, for a worker that starts when the model file is bad.
     """
 
     def __init__(
