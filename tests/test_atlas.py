@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.atlas import NEVER, Atlas, affinities, clusters, layout, pair_ratios
+from contradpp.atlas import NEVER, Atlas, clusters, layout, pair_ratios
 
 
 @pytest.fixture
@@ -31,14 +31,6 @@ def test_groups_are_kept_together_and_coloured_alike(groups):
 
 def test_the_map_of_a_model_is_always_the_same(groups):
     np.testing.assert_array_equal(layout(groups[1]), layout(groups[1]))
-
-
-def test_affinities_have_the_perplexity_that_was_asked_for():
-    points = np.random.default_rng(1).normal(size=(40, 3))
-    squares = ((points[:, None] - points) ** 2).sum(axis=2)
-    P = affinities(squares, 8.0)
-    assert P.sum() == pytest.approx(1.0, abs=1e-6)
-    np.testing.assert_allclose(P, P.T)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5])

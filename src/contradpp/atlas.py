@@ -1,8 +1,4 @@
-"""A map of the items of a model, for the report and the service: items that act on each other lie side by side.
-
-t-SNE by hand rather than scikit-learn's: it is thirty lines for the few hundred items that a map can show, needs no
-extra, and so report and service have the same map everywhere.
-"""
+"""A map of the items of a model, for the report and the service: items that act on each other lie side by side."""
 
 from __future__ import annotations
 
@@ -10,9 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import fcluster, linkage
 
-from contradpp._random import stream
 from contradpp.data.baskets import Baskets
 
 Array = NDArray[np.float64]
@@ -21,11 +15,11 @@ Codes = NDArray[np.int64]
 N_LANDMARKS = 300  # the most common items, which are laid out; the rest of any catalogue is put among them
 NEVER = -20.0  # log of the ratio at which two items count as never together
 PERPLEXITY = 12.0
-STEPS, EXAGGERATED = 400, 100  # of the descent, and how many of the first pull neighbours together harder
+STEPS = 400  # of t-SNE's descent: more change little for a few hundred items
 
 
 class Atlas:
-    """Where items lie, both coordinates from −1 to 1: landmarks, a few hundred codes, and others when asked for."""
+    """The places of items, both coordinates from −1 to 1: of some landmarks, and of other items when asked for."""
 
     def __init__(self, model: Any, landmarks: Codes) -> None:
         self.landmarks = landmarks
@@ -35,7 +29,7 @@ class Atlas:
         self._row = {code: row for row, code in enumerate(landmarks.tolist())}
 
     def places_of(self, codes: list[int]) -> Array:
-        """Where these items are (n, 2); one that is no landmark is amid those that it acts on."""
+        """Return the places of these items (n, 2); one that is no landmark is amid those that it acts on."""
         places = np.zeros((len(codes), 2))
         rows = np.array([self._row.get(code, -1) for code in codes], dtype=np.int64)
         known = rows >= 0
@@ -48,12 +42,13 @@ class Atlas:
 
 
 def pair_ratios(model: Any, rows: Codes, columns: Codes) -> Array:
-    """log P({i,j}) P(∅) / (P({i}) P({j})) for items i of the rows and j of the columns; 0 for i = j.
+    """Return log P({i,j}) P(∅) / (P({i}) P({j})) for items i of the rows and j of the columns; 0 for i = j.
 
     It is log det L_{ij} − log L_ii − log L_jj: 0 for items that ignore each other, below it for those that push each
     other out, above it for those that attract, which only a nonsymmetric kernel can express.
     """
-    first, second = np.repeat(rows, len(columns)), np.tile(columns, len(rows))
+    first = np.repeat(rows, len(columns))
+    second = np.tile(columns, len(rows))
     differ = first != second
     doubles = model.log_det(_sets(np.stack([first[differ], second[differ]], axis=1).ravel(), 2, model))
     singles = model.log_det(_sets(rows, 1, model))[:, None] + model.log_det(_sets(columns, 1, model))
@@ -65,55 +60,33 @@ def pair_ratios(model: Any, rows: Codes, columns: Codes) -> Array:
 
 
 def layout(squared_distances: Array, *, seed: int = 0) -> Array:
-    """Points in the plane (n, 2), neighbours near each other, by t-SNE (van der Maaten and Hinton 2008).
+    """Lay points out in the plane (n, 2), neighbors near each other, by t-SNE (van der Maaten and Hinton 2008).
 
     Places are fitted into −1..1, a third by rank, so that a far-off group does not squeeze the rest together.
     """
     n = len(squared_distances)
     if n < 4:
         return np.stack([np.linspace(-1, 1, n) if n > 1 else np.zeros(n), np.zeros(n)], axis=1)
-    P = affinities(squared_distances, min(PERPLEXITY, (n - 1) / 3))
-    Y = 1e-2 * stream(seed, 0).normal(size=(n, 2))
-    velocity, gains = np.zeros_like(Y), np.ones_like(Y)
-    for step in range(STEPS):
-        early = step < EXAGGERATED
-        squares = np.sum(Y**2, axis=1)
-        near = 1.0 / (1.0 + np.maximum(squares[:, None] + squares - 2 * Y @ Y.T, 0.0))
-        np.fill_diagonal(near, 0.0)
-        pull = ((4.0 if early else 1.0) * P - near / near.sum()) * near
-        gradient = 4.0 * (pull.sum(axis=1)[:, None] * Y - pull @ Y)
-        gains = np.where(np.sign(gradient) == np.sign(velocity), 0.8 * gains, gains + 0.2).clip(0.01)
-        velocity = (0.5 if early else 0.8) * velocity - max(n / 12, 10.0) * gains * gradient
-        Y = Y + velocity
-        Y = Y - Y.mean(axis=0)
+    from sklearn.manifold import TSNE
+
+    perplexity = min(PERPLEXITY, (n - 1) / 3)
+    tsne = TSNE(
+        metric="precomputed", init="random", method="exact", perplexity=perplexity, max_iter=STEPS, random_state=seed
+    )
+    Y = tsne.fit_transform(np.sqrt(squared_distances)).astype(np.float64)
     linear = (Y - Y.min(axis=0)) / np.maximum(np.ptp(Y, axis=0), 1e-12)
     ranks = np.argsort(np.argsort(Y, axis=0, kind="stable"), axis=0) / (n - 1)
     places: Array = 2 * (0.7 * linear + 0.3 * ranks) - 1
     return places
 
 
-def affinities(squared_distances: Array, perplexity: float) -> Array:
-    """The symmetric p_ij whose rows, before symmetrising, have this perplexity, found by bisection."""
-    n = len(squared_distances)
-    D = np.where(np.eye(n, dtype=bool), np.inf, squared_distances)
-    D -= D.min(axis=1, keepdims=True)
-    low, high = np.full((n, 1), 0.0), np.full((n, 1), 1e6)
-    for _ in range(60):
-        beta = 0.5 * (low + high)
-        weights = np.exp(-beta * D)
-        rows = weights / weights.sum(axis=1, keepdims=True)
-        entropy = -np.sum(rows * np.log(np.maximum(rows, 1e-300)), axis=1, keepdims=True)
-        flat = entropy > np.log(perplexity)
-        low, high = np.where(flat, beta, low), np.where(flat, high, beta)
-    symmetric: Array = np.maximum((rows + rows.T) / (2 * n), 1e-12)
-    return symmetric
-
-
 def clusters(points: Array, k: int) -> Codes:
-    """The cluster of each point, at most k of them, by Ward's method; the largest cluster is 0."""
+    """Return the cluster of each point, at most k of them, by Ward's method; the largest cluster is 0."""
     if len(points) < 2:
         return np.zeros(len(points), dtype=np.int64)
-    labels = fcluster(linkage(points, "ward"), k, criterion="maxclust") - 1
+    from sklearn.cluster import AgglomerativeClustering
+
+    labels = AgglomerativeClustering(min(k, len(points))).fit_predict(points)
     rank = np.argsort(np.argsort(-np.bincount(labels), kind="stable"))
     found: Codes = rank[labels]
     return found

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 import contradpp as cd
+from contradpp.atlas import pair_ratios
+from contradpp.cli import demo
+from contradpp.errors import MissingExtraError
 from contradpp.metrics.report import Report
 from contradpp.models.neighbours import SHRINKAGES
 from contradpp.report.measured import BASELINE, examples, measure, neighbours
-from contradpp.report.page import Subject, render
+from contradpp.report.page import (
+    Subject,
+    complements,
+    curve,
+    heat_legend,
+    heat_map,
+    popular,
+    render,
+    short,
+    substitutes,
+    survey,
+    ticks,
+)  # fmt: skip
 
 NASTY = '</script><img src="http://example.org/x">'
 
@@ -77,6 +93,15 @@ def test_the_script_gets_its_items(subject):
 
 def test_it_is_the_same_every_time(subject):
     assert render(subject) == render(subject)
+
+
+def test_without_the_extra_the_message_names_it_and_the_demo_goes_on(subject, monkeypatch, tmp_path, capfd):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingExtraError, match=r"contradpp\[report\]"):
+        render(subject)
+    assert not demo.write_page(tmp_path / "report.html", subject)
+    assert "contradpp[report]" in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_without_measurement_or_history(subject):
@@ -145,6 +170,97 @@ def test_without_a_basket_to_ask_about_there_is_nothing_to_measure(subject):
     single = cd.Baskets.from_lists([["tea"]], items=subject.model.items_)
     assert measure({"ours": subject.model}, subject.train, single) is None
     assert examples(subject.model, single) == []
+
+
+# -- Items -------------------------------------------------------------------------------------------
+
+
+def test_substitutes_are_the_similar_items(model):
+    items, likeness = model.similar_items(2, N=3)
+    found = substitutes(pair_ratios(model, np.arange(7), np.arange(7)), 2, 3)
+    assert [item for item, _ in found] == items.tolist()
+    np.testing.assert_allclose([strength for _, strength in found], likeness)
+
+
+def test_complements_are_ordered_by_what_they_gain(model):
+    usual = model.predict_next([])
+    found = complements(model, 1, 3, usual=usual)
+    gains = model.predict_next([1]) - usual
+    assert [item for item, _ in found] == np.argsort(-gains)[:3].tolist()
+    assert found[0][1] == pytest.approx(model.predict_next([1])[found[0][0]] / usual[found[0][0]])
+
+
+def test_a_model_that_knows_complements_is_asked(model, monkeypatch):
+    monkeypatch.setattr(type(model), "complements", lambda *_, **__: (np.array([5, 3]), np.ones(2)), raising=False)
+    found = complements(model, 1, 2, usual=model.predict_next([]))
+    assert [item for item, _ in found] == [5, 3]
+
+
+def test_a_conditional_model_of_a_symmetric_kernel_has_a_page_too():
+    train = cd.Baskets.from_lists([["tea", "milk"], ["tea", "milk", "sugar"], ["pasta", "sauce"]] * 30)
+    model = cd.ConditionalDPP(cd.LowRankDPP(3, max_iter=2), random_state=0, n_jobs=1).fit(train)
+    assert "What was learned from" in render(Subject(model, "c", "shop", train, None, [], 1.0))
+
+
+def test_popular_items_occur():
+    shop = cd.Baskets.from_lists([["b"], ["a", "b"]], items=["a", "b", "never"])
+    assert popular(shop, 5).tolist() == [1, 0]
+
+
+def test_what_was_rarely_together_is_no_complement():
+    """Lemons and hair colour, sold together twice, stood first."""
+    rng = np.random.default_rng(0)
+    lists = [["tea", "milk"]] * 40 + [["lemons", "hair colour"]] * 2
+    lists += [[str(item)] for item in rng.choice(["tea", "milk", "lemons", "bread"], size=60)]
+    train = cd.Baskets.from_lists(lists)
+    found = survey(cd.NonsymmetricDPP(2, 3, random_state=0).fit(train), train)
+    by_name = dict(zip(found.names, found.complements, strict=True))
+    assert by_name["lemons"] == []
+    assert [(name, n) for name, _, n in by_name["tea"]][:1] == [("milk", 40)]
+    assert ", in 40" in json.dumps(found.entries)
+
+
+def test_what_is_kept_apart_is_sold_often():
+    """The directions of rare items are chance: they stood among the first."""
+    rng = np.random.default_rng(0)
+    lists = [[f"often {i}" for i in rng.choice(8, 3, replace=False)] for _ in range(200)]
+    train = cd.Baskets.from_lists(lists + [[f"seldom {i}"] for i in range(40)])
+    model = cd.LowRankDPP.from_factors(rng.normal(size=(train.n_items, 4)), items=train.items)
+    found = survey(model, train, n=8)
+    assert all(near for near in found.substitutes)
+    assert {name for near in found.substitutes for name, _ in near} <= {f"often {i}" for i in range(8)}
+
+
+# -- Charts ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-6.7, -6.5), (0, 23.7), (3, 97), (1, 2)])
+def test_ticks_are_few_round_and_inside(low, high):
+    found = ticks(low, high)
+    assert 2 <= len(found) <= 9
+    assert all(low - 1e-9 <= t <= high + 1e-9 for t in found)
+    assert ticks(2.0, 2.0) == [2.0]
+
+
+def test_text_is_cut():
+    assert [short("abcdef", 4), short("abc", 4)] == ["abc…", "abc"]
+
+
+def test_the_best_round_is_marked_and_nan_is_left_out():
+    history = [{"iteration": i, "validation": v} for i, v in ((1, -3.0), (2, -1.0), (3, float("nan")), (4, -2.0))]
+    drawn = curve(history, "validation")
+    assert [number for *_, number, _ in drawn["points"]] == [1, 2, 4]
+    assert drawn["points"][drawn["best"]][2] == 2
+    assert curve(history[2:3], "validation") is None
+    assert len(curve(history[:1], "validation")["points"]) == 1
+
+
+def test_the_heat_map_has_a_cell_a_pair_and_two_sides():
+    ratios = np.log(np.array([[1.0, 0.5, 3.0], [0.5, 1.0, 1.0], [3.0, 1.0, 1.0]]))
+    cells = heat_map(ratios, ["tea", "milk", "<b>"])["cells"]
+    assert [cell["color"][0] for cell in cells] == ["apart", "together", "together"]
+    assert cells[0]["words"] == "milk + tea: 0.50"
+    assert [len(heat_legend(attracts=attracts)) for attracts in (True, False)] == [5, 3]
 
 
 # -- In a browser --------------------------------------------------------------------------------

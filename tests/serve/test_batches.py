@@ -7,16 +7,15 @@ import asyncio
 import numpy as np
 import pytest
 
-from contradpp.serve.counters import Counters
-from contradpp.serve.gate import Refused
 from contradpp.serve.options import Limits, ServiceSettings
+from contradpp.serve.schemas import Refused
 from contradpp.serve.service import MOST_TOGETHER, Service
 
 
 @pytest.fixture
 def service(tmp_path, shop_model):
     shop_model.save(tmp_path / "model")
-    made = Service(ServiceSettings(model=str(tmp_path / "model"), limits=Limits(pending=60)), Counters([]))
+    made = Service(ServiceSettings(model=str(tmp_path / "model"), limits=Limits(pending=60)))
     made.reloader.reload()
     yield made
     made.close()

@@ -118,7 +118,7 @@ def test_one_process_opens_the_model_once_and_before_it_listens(tmp_path, shop_m
 
         asyncio.run(first_moments())
 
-    for place in ("server", "reloader"):
+    for place in ("server", "service", "served"):
         monkeypatch.setattr(f"contradpp.serve.{place}.load", noted)
     monkeypatch.setattr("uvicorn.run", start)
     monkeypatch.setattr(os, "environ", dict(os.environ))

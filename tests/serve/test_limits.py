@@ -40,7 +40,7 @@ def refused(response, status: int) -> str:
         ("/v1/recommend", {"baskt": []}),
         ("/v1/complete", {"n": 501}),
         ("/v1/complete", {"size": 10**9}),
-        ("/v1/complete", {"variety": 1.01}),
+        ("/v1/complete", {"n": -1}),
         ("/v1/sample", {"n_samples": 101}),
         ("/v1/sample", {"seed": -1}),
         ("/v1/feedback", {"outcome": "liked", "items": ["limes"]}),
@@ -58,7 +58,7 @@ def test_a_request_that_is_wrong_or_asks_too_much_is_refused_with_a_reason(live,
     [
         (b"{", 422),
         (b'{"basket": [], "n": NaN}', 422),
-        (b'{"variety": Infinity}', 422),
+        (b'{"basket": [], "rank_by": Infinity}', 422),
         (b"\xff\xfe\x00", 400),
         (b'{"basket": [' + b"9" * 5000 + b"]}", 400),
         (b"[" * 100_000, 400),
@@ -163,7 +163,7 @@ def test_the_token_is_neither_shown_nor_written_into_the_settings_variable():
 
 
 def test_settings_survive_the_way_to_a_worker(monkeypatch):
-    settings = ServiceSettings(model="m", token="sesame", limits=Limits(batch=3), feedback="f", n_jobs=2)
+    settings = ServiceSettings(model="m", token="sesame", limits=Limits(batch=3), feedback="f", hosts=("a.x", "*.b"))
     for name, value in settings.to_environment().items():
         monkeypatch.setenv(name, value)
     assert ServiceSettings.from_environment() == settings
@@ -175,9 +175,12 @@ def test_a_token_that_no_header_can_carry_is_refused(token):
         ServiceSettings(model="m", token=token)
 
 
-def test_limits_must_be_positive():
+def test_limits_and_names_that_cannot_be_are_refused():
     with pytest.raises(ParameterError, match="batch"):
         Limits(batch=0)
+    for name in ("a*", "*a", "a.*.b"):
+        with pytest.raises(ParameterError, match="host name"):
+            ServiceSettings(model="m", hosts=(name,))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,6 @@ from serve.live import other_shop, running
 sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need Playwright (extra dev)")
 expect = sync_api.expect
 expect.set_options(timeout=30_000)  # milliseconds: a busy machine takes its time
-
-# Set to a folder to keep pictures of the page from a test run.
-PICTURES = os.environ.get("CONTRADPP_SCREENSHOTS")
 
 
 @pytest.fixture
@@ -56,12 +52,6 @@ def chips(page) -> list[str]:
 def by_chance(items, shares) -> list[str]:
     """The items of a slate, the likeliest first, as the page shows them."""
     return [str(items[place]) for place in np.argsort(-shares, kind="stable")]
-
-
-def picture(page, name: str) -> None:
-    """Keep a picture, if someone wants to look."""
-    if PICTURES:
-        page.screenshot(path=f"{PICTURES}/page-{name}.png", full_page=True)
 
 
 def suggested(page) -> list[str]:
@@ -175,13 +165,11 @@ def test_the_variety_control_changes_the_suggestions(live, visit, shop_model):
     alike, _ = shop_model.recommend(["spaghetti"], N=10)
     expect(page.locator(".suggestion-name")).to_have_text(alike.tolist())
     expect(slider).to_have_attribute("aria-valuetext", "the likeliest items")
-    picture(page, "variety-0")
     page.keyboard.press("End")
     varied = by_chance(*shop_model.slate(["spaghetti"], N=10, diversity=1.0))
     expect(page.locator(".suggestion-name")).to_have_text(varied)
     expect(slider).to_have_attribute("aria-valuetext", "variety only")
     assert varied != alike.tolist()
-    picture(page, "variety-100")
     with page.expect_request("**/v1/slate") as asked:
         page.keyboard.press("ArrowLeft")
     # Beyond the model's own, what is left of relevance falls by powers of ten: a linear scale does nothing for long.
@@ -283,7 +271,6 @@ def test_it_fits_the_screen_and_the_colours_asked_for(live, visit, width, scheme
         "all => all.filter(one => one.getBoundingClientRect().height < 24).map(one => one.textContent)"
     )
     assert small == []
-    picture(page, f"{width}-{scheme}")
     light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(246, 244, 239)"
     assert light is (scheme == "light")
 

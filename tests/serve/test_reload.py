@@ -11,7 +11,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.errors import ModelFileError
-from contradpp.serve.reloader import Reloader
+from contradpp.serve.service import Metrics, Reloader
 from serve.live import other_shop
 
 
@@ -121,9 +121,9 @@ def test_a_server_that_starts_without_a_model_says_so_and_recovers(
 
 
 def test_a_reloader_without_a_file(tmp_path):
-    reloader = Reloader(str(tmp_path / "none"), n_jobs=1, tell=lambda _: None)
+    reloader = Reloader(str(tmp_path / "none"), n_jobs=1, metrics=Metrics())
     with pytest.raises(ModelFileError):
         reloader.reload()
     reloader.reload_if_changed()
-    assert reloader.failures == 1
+    assert reloader.state.failures == 1
     assert reloader.served is None

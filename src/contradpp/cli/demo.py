@@ -22,12 +22,14 @@ from contradpp.cli.output import (
     listed,
     paragraph,
     save_model,
+    say,
     show_json,
     show_table,
     write_text,
 )
 from contradpp.cli.serve import serve
 from contradpp.dpp.ahead import DEMO, compile_ahead
+from contradpp.errors import MissingExtraError
 from contradpp.report.measured import Measured, examples, measure
 from contradpp.report.page import Subject, render
 
@@ -54,7 +56,7 @@ class Demo(NamedTuple):
     seconds: dict[str, float]
     measured: Measured
     path: Path
-    page: Path
+    page: Path | None
 
 
 @click.command()
@@ -81,10 +83,12 @@ def demo(ctx: click.Context, /, n_baskets: int, random_state: int, folder: Path,
         measured = measure(models, train, test)
     if measured is None:
         raise click.ClickException("there is no held-out basket of two items: generate more --baskets")
-    found = Demo(models, seconds, measured, path, page)
     save_model(models[BEST], path)
+    shown = examples(models[BEST], test, seed=random_state)
+    subject = Subject(models[BEST], BEST, "grocer", train, measured, shown, seconds[BEST])
     with busy("Drawing the report ..."):
-        write_page(found, train, test, random_state)
+        drawn = write_page(page, subject)
+    found = Demo(models, seconds, measured, path, page if drawn else None)
     total = time.perf_counter() - started
     if as_json:
         show_json(findings(found, total))
@@ -108,10 +112,14 @@ def learn(train: cd.Baskets, seed: int) -> tuple[dict[str, Any], dict[str, float
     return models, seconds
 
 
-def write_page(found: Demo, train: cd.Baskets, test: cd.Baskets, seed: int) -> None:
-    """The report about the best model."""
-    model, shown = found.models[BEST], examples(found.models[BEST], test, seed=seed)
-    write_text(found.page, render(Subject(model, BEST, "grocer", train, found.measured, shown, found.seconds[BEST])))
+def write_page(path: Path, subject: Subject) -> bool:
+    """Write the report; without the extra that it needs, say so and return False."""
+    try:
+        write_text(path, render(subject))
+    except MissingExtraError as error:
+        say(f"No report: {error}")
+        return False
+    return True
 
 
 def findings(found: Demo, total: float) -> dict[str, Any]:
@@ -124,7 +132,7 @@ def findings(found: Demo, total: float) -> dict[str, Any]:
             for basket in BASKETS
         ],
         "model": str(found.path),
-        "report": str(found.page),
+        "report": None if found.page is None else str(found.page),
     }
 
 

@@ -10,25 +10,41 @@
   const map = document.querySelector("svg.map");
   if (!source || !map) return;
 
-  // Names stand where there was room by an estimate of their width: in the reader's font, those that touch go.
+  const items = JSON.parse(source.textContent);
+  const panel = document.querySelector(".panel");
+  const dots = [...map.querySelectorAll(".item")];
   const names = [...map.querySelectorAll(".name")];
+
+  // Names stand beside their dots, the most popular first, each at the first of four places that is free, else nowhere.
+  // The first few may cover other dots, so that what everyone looks for is there.
+  const ALWAYS_NAMED = 15;
+  const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  const circles = dots.map((dot) => ["cx", "cy", "r"].map((key) => Number(dot.getAttribute(key))));
+  const covered = circles.map(([x, y, r]) => ({ left: x - 0.6 * r, right: x + 0.6 * r, top: y - 0.6 * r, bottom: y + 0.6 * r }));
   const settle = () => {
-    const frame = map.getBoundingClientRect();
-    const kept = [];
     names.forEach((name) => { name.style.display = ""; });
-    names.map((name) => [name, name.getBoundingClientRect()]).forEach(([name, box]) => {
-      const inside = box.left >= frame.left && box.right <= frame.right && box.top >= frame.top && box.bottom <= frame.bottom;
-      const meets = (other) => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom;
-      if (inside && !kept.some(meets)) kept.push(box);
-      else name.style.display = "none";
+    const sizes = names.map((name) => name.getBBox());
+    const { width, height } = map.viewBox.baseVal;
+    const taken = [];
+    names.forEach((name, rank) => {
+      const [x, y, r] = circles[rank];
+      const { width: wide, height: high } = sizes[rank];
+      const others = rank < ALWAYS_NAMED ? taken : [...taken, ...covered.filter((_, number) => number !== rank)];
+      const places = [[x + r + 3, y], [x - r - 3 - wide, y], [x - wide / 2, y - r - 2 - high / 2], [x - wide / 2, y + r + 2 + high / 2]];
+      const place = places.find(([left, middle]) => {
+        const box = { left: left - 2, right: left + wide + 2, top: middle - high / 2, bottom: middle + high / 2 };
+        const free = box.left > 0 && box.right < width && box.top > 0 && box.bottom < height && !others.some((other) => meet(box, other));
+        if (free) taken.push(box);
+        return free;
+      });
+      if (place) {
+        name.setAttribute("x", place[0]);
+        name.setAttribute("y", place[1] + 0.3 * high);
+      } else name.style.display = "none";
     });
   };
   settle();
   addEventListener("resize", settle);
-
-  const items = JSON.parse(source.textContent);
-  const panel = document.querySelector(".panel");
-  const dots = new Map([...map.querySelectorAll(".item")].map((dot) => [Number(dot.dataset.item), dot]));
 
   const line = (name, strength) => {
     const entry = document.createElement("li");

@@ -1,52 +1,54 @@
-"""The application: the service's parts put together with its pages, for `contradpp serve` or any ASGI server."""
+"""The application: the service's parts put together with its pages, for `contradpp serve` or any ASGI server.
+
+A request passes the metrics, then limits on body and time, then the checks of the names that it was sent to and from.
+What is refused, there or behind it, is answered in one shape, with no traceback and nothing of the request in it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
+from urllib.parse import urlsplit
 
 from contradpp import __version__
 from contradpp._threads import blas_threads
 from contradpp.errors import ContradppError, MissingExtraError, ModelFileError
 
 try:
-    from fastapi import APIRouter, FastAPI, Request, Response
+    from fastapi import FastAPI, Request, Response
     from fastapi.exceptions import RequestValidationError
-    from prometheus_client import REGISTRY as _  # noqa: F401
+    from prometheus_fastapi_instrumentator import Instrumentator as _  # noqa: F401
     from starlette.exceptions import HTTPException
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ImportError as error:
     raise MissingExtraError("the service needs FastAPI and uvicorn: pip install 'contradpp[serve]'") from error
 
-from contradpp.serve.counters import Counters
-from contradpp.serve.gate import Gate, Refused, refusal
-from contradpp.serve.options import Limits, ServiceSettings
+from contradpp.serve.options import Limits, ServiceSettings, is_address
 from contradpp.serve.routes import router
+from contradpp.serve.schemas import Refused, refusal
 from contradpp.serve.served import Served
 from contradpp.serve.server import set_up_logs
 from contradpp.serve.service import Service
 
 log = logging.getLogger("contradpp.serve")
+access = logging.getLogger("contradpp.access")
 
 # Seconds for which a thread may keep the interpreter while others wait: the event loop asks for it several times in a
 # request, and with Python's own 5 ms it waits so long each time for every thread that is at work.
 SWITCH = 5e-4
 
-KINDS = {
-    ".css": "text/css; charset=utf-8", ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
-}  # fmt: skip
-ASSETS = ("app.js", "api.js", "search.js", "map.js", "theme.js", "docs.js", "style.css", "favicon.svg")
-PAGES = {"/": "index.html", "/docs": "docs.html"} | {f"/{name}": name for name in ASSETS}
-
 
 def create_app(settings: ServiceSettings, served: Served | None = None) -> FastAPI:
-    """The ASGI application that serves one model file.
+    """Make the ASGI application that serves one model file.
 
     Parameters
     ----------
@@ -60,8 +62,7 @@ def create_app(settings: ServiceSettings, served: Served | None = None) -> FastA
     >>> "/v1/recommend" in app.openapi()["paths"]
     True
     """
-    counters = Counters([*(route.path for route in router.routes), *PAGES, "/openapi.json"])  # type: ignore[attr-defined]
-    service = Service(settings, counters, served)
+    service = Service(settings, served)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Limits]]:
@@ -83,16 +84,20 @@ def create_app(settings: ServiceSettings, served: Served | None = None) -> FastA
     )  # fmt: skip
     app.state.service = service
     app.include_router(router)
-    app.include_router(page_router())
+    for path, name in PAGES.items():
+        app.add_route(path, Asset(name).__call__, methods=["GET"], include_in_schema=False)
     for kind in (ContradppError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, answer_error)
     describe_limits(app, settings.limits)
-    app.add_middleware(Gate, settings=settings, counters=counters)
+    # The last one that is added comes first.
+    app.add_middleware(HostMiddleware, allowed_hosts=["localhost", *settings.hosts], www_redirect=False)
+    app.add_middleware(RequestMiddleware, settings=settings)
+    service.metrics.instrument(app)
     return app
 
 
 def app_from_environment(served: Served | None = None) -> FastAPI:
-    """The application of a worker process, told by its parent through the environment."""
+    """Make the application of a worker process, told by its parent through the environment."""
     settings = ServiceSettings.from_environment()
     set_up_logs(access=settings.access_log)
     sys.setswitchinterval(SWITCH)
@@ -100,7 +105,7 @@ def app_from_environment(served: Served | None = None) -> FastAPI:
 
 
 async def answer_error(_: Request, error: Exception) -> Response:
-    """Every error in our shape; what the model itself refuses (a size beyond its rank, ...) is the request's fault."""
+    """Answer any error in our shape; what the model refuses (a size beyond its rank, ...) is the request's fault."""
     if isinstance(error, Refused):
         return refusal(error.status, str(error), error.headers)
     if isinstance(error, HTTPException):
@@ -111,7 +116,230 @@ async def answer_error(_: Request, error: Exception) -> Response:
     return refusal(422, str(error))
 
 
+def describe_limits(app: FastAPI, limits: Limits) -> None:
+    """Let `app.openapi()` tell what the server allows, so that clients need not find out."""
+    plain = app.openapi
+
+    def described() -> dict[str, Any]:
+        document = plain()
+        bound(document, limits)
+        return document
+
+    app.openapi = described  # type: ignore[method-assign]
+
+
+def bound(node: Any, limits: Limits) -> None:
+    """Write the limits that the schemas of a document name into them."""
+    if isinstance(node, list):
+        for entry in node:
+            bound(entry, limits)
+    if not isinstance(node, dict):
+        return
+    if isinstance(node.get("limit"), str):
+        most = getattr(limits, node.pop("limit"))
+        for one in (node, *node.get("anyOf", ())):
+            if one.get("type") == "integer":
+                one["maximum"] = most
+            elif one.get("type") == "array":
+                one["maxItems"] = most
+    for entry in node.values():
+        bound(entry, limits)
+
+
+# -- Middleware ------------------------------------------------------------------------------------
+
+# The page is ours alone: nothing is loaded from elsewhere, nothing inline runs, nobody frames it.
+POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SECURITY = [
+    (b"content-security-policy", POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+]
+_LOGGED_BODY = 4000
+# Read and thrown away of a body that is too long: a connection closed on a sender loses it the answer that says why.
+_DISCARDED = 8_000_000
+ALIVE = "/healthz"  # whether the process lives may be asked by anyone, under any name, and is answered at once
+
+
+class HostMiddleware(TrustedHostMiddleware):
+    """Starlette's check of the Host header against names that were made to point here (DNS rebinding).
+
+    IP addresses and requests without a name pass, and so does the question whether the process lives.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        host = dict(scope.get("headers", ())).get(b"host", b"").decode("latin-1")
+        if scope["type"] != "http" or scope["path"] == ALIVE or not host or is_address(_host_name(host)):
+            await self.app(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
+def _host_name(host: str) -> str:
+    """Return a Host header without its port."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+class RequestMiddleware:
+    """ASGI middleware that reads the body within limits, gives the app its time, and logs the request."""
+
+    def __init__(self, app: ASGIApp, settings: ServiceSettings) -> None:
+        self._app = app
+        self._limits = settings.limits
+        self._log_bodies = settings.log_bodies
+        self._turn = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request; websockets and the like go past."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        outgoing = _Outgoing(send, started)
+        body: bytes | None = None
+        try:
+            _check_origin(scope)
+            async with asyncio.timeout(self._limits.timeout):
+                body = await self._body(scope, receive)
+                # One request begins in every round of the event loop. Small work is done in the loop itself: if all
+                # that have arrived began at once, who asks whether the process lives would wait for all of them.
+                if scope["path"] != ALIVE:
+                    async with self._turn:
+                        await asyncio.sleep(0)
+                await self._app(scope, _replay(body, receive), outgoing)
+        except Refused as error:
+            await outgoing.refuse(scope, error.status, str(error), error.headers)
+        except TimeoutError:
+            status, what = (408, "the body did not arrive") if body is None else (504, "there was no answer")
+            what += f" within {self._limits.timeout:g} seconds"
+            await outgoing.refuse(scope, status, what, {"connection": "close"})
+        except ConnectionError:
+            await outgoing.refuse(scope, 499, "the client left before there was an answer")  # for log and metrics
+        except asyncio.CancelledError:  # the server has waited for this one as long as it may
+            await outgoing.refuse(scope, 503, "the server is being shut down", {"connection": "close"})
+        except Exception:
+            log.exception("a request failed")
+            await outgoing.refuse(scope, 500, "something went wrong here; the server's log says what")
+        finally:
+            self._note(scope, body or b"", outgoing, time.perf_counter() - started)
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """Read the whole body; `Refused` if it is, or says it will be, too long."""
+        most = self._limits.body_bytes
+        headers = dict(scope["headers"])
+        told = headers.get(b"content-length", b"")
+        if told.isdigit() and int(told[:20]) > most + _DISCARDED:
+            raise _too_long(most)
+        if scope["method"] in ("GET", "HEAD") and not told and b"transfer-encoding" not in headers:
+            return b""
+        body = bytearray()
+        length, more = 0, True
+        while more and length <= most + _DISCARDED:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionResetError
+            piece = message.get("body", b"")
+            length += len(piece)
+            if length <= most:
+                body += piece
+            more = message.get("more_body", False)
+        if length > most:
+            raise _too_long(most)
+        kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+        if body and kind != b"application/json":
+            raise Refused(415, "the body must be JSON: send it with Content-Type: application/json")
+        return bytes(body)
+
+    def _note(self, scope: Scope, body: bytes, outgoing: _Outgoing, seconds: float) -> None:
+        """Write a line of the access log."""
+        if not access.isEnabledFor(logging.INFO):
+            return
+        client = scope.get("client")
+        entry = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "method": scope["method"],
+            "path": scope["path"][:200], "status": outgoing.status, "ms": round(1000 * seconds, 3),
+            "bytes_in": len(body), "bytes_out": outgoing.sent, "client": client[0] if client else None,
+        }  # fmt: skip
+        if self._log_bodies:
+            entry["query"] = scope.get("query_string", b"").decode("latin-1")[:_LOGGED_BODY]
+            entry["body"] = body[:_LOGGED_BODY].decode("utf-8", "replace")
+        access.info("%s", json.dumps(entry))
+
+
+class _Outgoing:
+    """The way out: adds headers to the answer and remembers its status, its length and when it began."""
+
+    def __init__(self, send: Send, started: float) -> None:
+        self._send = send
+        self._started = started
+        self.status = 0
+        self.seconds = 0.0
+        self.sent = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.seconds = time.perf_counter() - self._started
+            timing = b"app;dur=%.3f" % (1000 * self.seconds)
+            message = {**message, "headers": [*message["headers"], *SECURITY, (b"server-timing", timing)]}
+        else:
+            self.sent += len(message.get("body", b""))
+        await self._send(message)
+
+    async def refuse(self, scope: Scope, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        """Answer with an error, unless an answer has begun."""
+        if not self.status:
+            await refusal(status, message, headers)(scope, _nothing, self)
+
+
+def _check_origin(scope: Scope) -> None:
+    """Refuse what a form or script of another site has sent through its visitor's browser."""
+    headers = dict(scope["headers"])
+    origin = headers.get(b"origin")
+    if origin is None or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+        return
+    if origin.lower().partition(b"://")[2] != headers.get(b"host", b"").lower():
+        raise Refused(403, "this was sent by a page of another site")
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body in one message, then whatever comes on the line."""
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}
+
+
+def _too_long(most: int) -> Refused:
+    return Refused(413, f"the body is longer than {most:,} bytes", connection="close")
+
+
 # -- Pages ---------------------------------------------------------------------------------------
+
+KINDS = {"css": "text/css", "html": "text/html", "js": "text/javascript", "svg": "image/svg+xml"}
+ASSETS = ("app.js", "api.js", "search.js", "map.js", "theme.js", "docs.js", "style.css", "favicon.svg")
+PAGES = {"/": "index.html", "/docs": "docs.html"} | {f"/{name}": name for name in ASSETS}
 
 
 class Asset:
@@ -121,62 +349,11 @@ class Asset:
         folder = files("contradpp.serve") / "static"
         self._body = (folder / name).read_bytes().replace(b"  <!-- head -->\n", (folder / "head.html").read_bytes())
         self._tag = f'"{hashlib.sha256(self._body).hexdigest()[:16]}"'
-        self._kind = KINDS[name[name.rindex(".") :]]
+        self._kind = KINDS[name.split(".")[-1]]
 
     async def __call__(self, request: Request) -> Response:
-        """The file, or the news that the browser's copy is still right."""
+        """Answer with the file, or with the news that the browser's copy is still right."""
         headers = {"ETag": self._tag, "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == self._tag:
             return Response(status_code=304, headers=headers)
         return Response(self._body, headers=headers, media_type=self._kind)
-
-
-def page_router() -> APIRouter:
-    """Routes to all assets; they are not part of the described interface."""
-    pages = APIRouter()
-    for path, name in PAGES.items():
-        pages.add_route(path, Asset(name).__call__, methods=["GET"], include_in_schema=False)
-    return pages
-
-
-# -- The OpenAPI document ------------------------------------------------------------------------
-
-# Where the document says what each limit is: the fields of requests, and parameters of paths.
-FIELDS = {
-    "RecommendRequest": {
-        "n": "suggestions", "basket": "basket_items", "baskets": "batch", "exclude": "listed_items",
-    },
-    "SlateRequest": {"n": "suggestions", "basket": "basket_items", "baskets": "batch", "exclude": "listed_items"},
-    "RerankRequest": {"k": "suggestions", "candidates": "listed_items", "given": "basket_items"},
-    "CompleteRequest": {"n": "suggestions", "basket": "basket_items", "exclude": "listed_items"},
-    "ScoreRequest": {"basket": "basket_items", "baskets": "batch"},
-    "SampleRequest": {"n_samples": "samples", "given": "basket_items"},
-    "FeedbackRequest": {"basket": "basket_items", "items": "basket_items", "taken": "basket_items"},
-}  # fmt: skip
-PARAMETERS = {"/v1/items": {"limit": "suggestions"}, "/v1/map": {"limit": "map_items", "items": "map_items"}}
-
-
-def describe_limits(app: FastAPI, limits: Limits) -> None:
-    """Let `app.openapi()` tell what the server allows, so that clients need not find out."""
-    plain = app.openapi
-
-    def described() -> dict[str, Any]:
-        document = plain()
-        for schema, fields in FIELDS.items():
-            for name, limit in fields.items():
-                _bound(document["components"]["schemas"][schema]["properties"][name], getattr(limits, limit))
-        for path, names in PARAMETERS.items():
-            for parameter in document["paths"][path]["get"]["parameters"]:
-                if parameter["name"] in names:
-                    _bound(parameter["schema"], getattr(limits, names[parameter["name"]]))
-        return document
-
-    app.openapi = described  # type: ignore[method-assign]
-
-
-def _bound(schema: dict[str, Any], most: int) -> None:
-    for one in (schema, *schema.get("anyOf", ())):
-        if one.get("type") == "integer":
-            one["maximum"] = most
-        elif one.get("type") == "array":
-            one["maxItems"] = most

@@ -12,6 +12,9 @@ from contradpp.errors import ParameterError
 
 ENVIRONMENT = "CONTRADPP_SERVE"  # how the parent tells its workers; the token travels apart from it
 TOKEN = "CONTRADPP_TOKEN"
+# Set before a worker starts, it makes prometheus-client keep its counts in files that every worker can read. Those of
+# workers that have ended stay, so that a sum never falls.
+SHARED = "PROMETHEUS_MULTIPROC_DIR"
 
 
 def _most(default: float, what: str) -> Any:
@@ -56,8 +59,8 @@ class ServiceSettings:
     feedback_bytes: int = 64_000_000
     """Length from which the log is set aside as PATH.1, PATH.2, ... and a new one is begun."""
     hosts: tuple[str, ...] = ()
-    """Names that the server answers to besides localhost and any IP address, "*" for all: a page of another site
-    whose name was made to point here is refused."""
+    """Names that the server answers to besides localhost and any IP address, "*.shop.example" for all below one, "*"
+    for all: a page of another site whose name was made to point here is refused."""
     limits: Limits = field(default_factory=Limits)
     watch_seconds: float = 1.0
     """How often the model file is looked at for a change; 0 for never."""
@@ -73,6 +76,9 @@ class ServiceSettings:
     def __post_init__(self) -> None:
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
             raise ParameterError("the token must be printable ASCII, and not empty")
+        for name in self.hosts:
+            if "*" in name[1:] or (name.startswith("*") and name != "*" and not name.startswith("*.")):
+                raise ParameterError(f"a host name may begin with '*.' and has no other '*', got {name!r}")
         if self.feedback_bytes < 1:
             raise ParameterError(f"feedback_bytes must be positive, got {self.feedback_bytes}")
 

@@ -1,30 +1,83 @@
-"""What requests and answers look like, version 1: the types behind `/openapi.json`."""
+"""The shapes of requests, answers and errors, version 1: the types behind `/openapi.json`.
+
+A field that is a parameter of a model's method has that parameter's default and description.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, model_validator
+from fastapi import Response
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, create_model, model_validator
 
+import contradpp
+from contradpp.errors import ContradppError
+from contradpp.models.base import BaseDPP
 from contradpp.serve.options import Limits
+
+
+def of(method: Callable[..., Any], name: str, *, limit: str | None = None, **more: Any) -> Any:
+    """Return the field of a request that is a parameter of this method.
+
+    Parameters
+    ----------
+    method : function
+        Its signature has the default, and its docstring the description: the first sentence about the parameter.
+    name : str
+    limit : str, optional
+        The limit of the server that bounds the field: its value, or its length.
+    **more
+        Bounds of the value, or words for a default or a description that HTTP has otherwise.
+    """
+    default = inspect.signature(method).parameters[name].default
+    if default is not inspect.Parameter.empty and "default_factory" not in more:
+        more.setdefault("default", default)
+    about = re.search(rf"^(?:\w+, )*{name}\b.* : .*\n((?:    .*\n?)+)", inspect.getdoc(method) or "", re.MULTILINE)
+    if about is not None:
+        more.setdefault("description", re.split(r"(?<=\.) ", " ".join(about[1].split()))[0])
+    return bounded(limit, **more) if limit else Field(**more)
+
+
+def bounded(limit: str, **more: Any) -> Any:
+    """Return a field whose value or length is bounded by a limit of the server."""
+    return Field(json_schema_extra={"limit": limit}, **more)
+
+
+def check_limits(asked: BaseModel, limits: Limits) -> None:
+    """Raise `Refused` if a field of a request is beyond its limit."""
+    for name, field in type(asked).model_fields.items():
+        if isinstance(field.json_schema_extra, dict):
+            value = getattr(asked, name)
+            most = getattr(limits, str(field.json_schema_extra["limit"]))
+            if isinstance(value, int):
+                check_at_most(name, value, most)
+            else:
+                check_at_most(f"the length of {name}", len(value or ()), most)
+
+
+def check_at_most(what: str, value: int, most: int) -> None:
+    """Raise `Refused` if a value is beyond a limit."""
+    if value > most:
+        raise Refused(422, f"{what} is {value:,}, more than the {most:,} that this server allows")
+
+
+# -- Requests ------------------------------------------------------------------------------------
 
 Item = StrictStr | StrictInt
 Basket = Annotated[list[Item], Field(description="Ids or names; duplicates are ignored.", examples=[["tea", "milk"]])]
 Count = Annotated[int, Field(strict=True)]
-Why = Annotated[bool, Field(strict=True, description="Say which items of the basket speak for each suggestion.")]
+Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Most = Annotated[int, Field(strict=True, ge=0)]
 
 
 class Request(BaseModel):
     """A request: a field that is not in its schema is an error, so that a misspelt one is noticed."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class Answer(BaseModel):
-    """An answer."""
-
-
-# -- Requests ------------------------------------------------------------------------------------
 
 
 class BasketsRequest(Request):
@@ -34,8 +87,8 @@ class BasketsRequest(Request):
         extra="forbid", json_schema_extra={"oneOf": [{"required": ["basket"]}, {"required": ["baskets"]}]}
     )
 
-    basket: Basket = Field(default_factory=list, description="One basket ...")
-    baskets: list[Basket] = Field(default_factory=list, description="... or many.")
+    basket: Basket = bounded("basket_items", default_factory=list, description="One basket ...")
+    baskets: list[Basket] = bounded("batch", default_factory=list, description="... or many.")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -49,53 +102,47 @@ class BasketsRequest(Request):
         return [self.basket] if "basket" in self.model_fields_set else self.baskets
 
 
-class RecommendRequest(BasketsRequest):
-    """What goes with these baskets?"""
+class SuggestRequest(BasketsRequest):
+    """Suggest items for these baskets."""
 
-    n: Count = Field(default=10, ge=1, description="How many suggestions for each basket.")
-    exclude: list[Item] = Field(default_factory=list, description="Never suggest these.")
-    candidates: list[Item] | None = Field(default=None, description="Suggest only from these.")
-    rank_by: Literal["probability", "lift"] | Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = Field(
-        default="probability",
-        description="lift: what the basket makes likelier than it is anyway; a number: how much popularity is damped.",
-    )
-    why: Why = False
+    n: Count = of(BaseDPP.recommend, "N", limit="suggestions", ge=1)
+    exclude: list[Item] | None = of(BaseDPP.recommend, "exclude", limit="listed_items")
+    candidates: list[Item] | None = of(BaseDPP.recommend, "candidates", limit="listed_items")
+    why: bool = Field(default=False, strict=True, description="Say which items of the basket speak for each one.")
 
 
-Diversity = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
-Most = Annotated[int, Field(strict=True, ge=0)]
+class RecommendRequest(SuggestRequest):
+    """Suggest the next items of these baskets."""
+
+    rank_by: Literal["probability", "lift"] | Share = of(BaseDPP.recommend, "rank_by")
 
 
-class SlateRequest(BasketsRequest):
-    """What goes with these baskets, without more of the same?"""
+class SlateRequest(SuggestRequest):
+    """Suggest items that go with these baskets and are unlike each other."""
 
-    n: Count = Field(default=10, ge=1, description="How many items for each basket.")
-    diversity: Diversity | None = Field(
-        default=None, description="0: relevance only. 1: variety only. null: what the model has learned, or 0.3."
-    )
-    at_most: Most | dict[str, Most] | None = Field(default=None, description="Items of each category, or of some.")
-    exclude: list[Item] = Field(default_factory=list, description="Never suggest these.")
-    candidates: list[Item] | None = Field(default=None, description="Suggest only from these.")
-    why: Why = False
+    diversity: Share | None = of(BaseDPP.slate, "diversity")
+    at_most: Most | dict[str, Most] | None = of(BaseDPP.slate, "at_most")
 
 
 class RerankRequest(Request):
     """Choose and order k of these candidates of any recommender, relevant and unlike each other."""
 
-    candidates: list[Item] = Field(description="Items; those that the model does not know are unlike everything.")
-    scores: list[Annotated[float, Field(ge=-1e100, le=1e100)]] = Field(description="One for each, higher is better.")
-    k: Count = Field(default=10, ge=1, description="How many to choose.")
-    diversity: Diversity = Field(default=0.5, description="0: relevance only. 1: variety only.")
-    vectors: list[list[float]] | None = Field(
-        default=None, description="What is alike, a vector for each candidate; left out: the model says it."
+    candidates: list[Item] = bounded("listed_items", description="Those that the model does not know repel nothing.")
+    scores: list[Annotated[float, Field(ge=-1e100, le=1e100)]] = of(contradpp.rerank, "scores")
+    k: Count = of(contradpp.rerank, "k", limit="suggestions", ge=1)
+    diversity: Share = of(contradpp.rerank, "diversity", description="0: relevance only. 1: variety only.")
+    vectors: list[list[float]] | None = of(
+        contradpp.rerank, "vectors", description="What is alike, a vector for each candidate; else the model says it."
     )
-    categories: list[str | None] | None = Field(default=None, description="One for each candidate.")
-    at_most: Most | dict[str, Most] | None = Field(default=None, description="Items of each category, or of some.")
-    at_least: dict[str, Most] | None = Field(default=None, description="Items of some categories.")
-    window: Count | None = Field(default=None, ge=1, description="Places in a row that hold a category at most once.")
-    given: Basket = Field(default_factory=list, description="On screen already: they repel, and are not chosen.")
-    method: Literal["dpp", "mmr", "msd", "window"] = "dpp"
-    scale: Literal["rank", "linear", "log", "raw"] = Field(default="rank", description="What scores mean.")
+    categories: list[str | None] | None = of(
+        contradpp.rerank, "categories", description="One for each candidate, or none."
+    )
+    at_most: Most | dict[str, Most] | None = of(contradpp.rerank, "at_most")
+    at_least: dict[str, Most] | None = of(contradpp.rerank, "at_least")
+    window: Count | None = of(contradpp.rerank, "window", ge=1)
+    given: Basket = of(contradpp.rerank, "given", limit="basket_items", default_factory=list)
+    method: Literal["dpp", "mmr", "msd", "window"] = of(contradpp.rerank, "method")
+    scale: Literal["rank", "linear", "log", "raw"] = of(contradpp.rerank, "scale")
 
     @model_validator(mode="after")
     def _one_for_each(self) -> Self:
@@ -107,30 +154,27 @@ class RerankRequest(Request):
 
 
 class CompleteRequest(Request):
-    """Which items would make this basket a good set?"""
+    """Add items to a basket so that it becomes a good set."""
 
-    basket: Basket = Field(default_factory=list)
-    size: Count | None = Field(default=None, ge=0, description="Size of the whole set; left out: the basket and `n`.")
-    n: Count = Field(default=10, ge=0, description="How many items to add, unless `size` says it.")
-    variety: float = Field(
-        default=0.5, ge=0.0, le=1.0, allow_inf_nan=False,
-        description="0: more like this, every addition by how well it goes with the basket. 0.5: the greedy most "
-        "likely set. 1: what is least like the earlier additions.",
-    )  # fmt: skip
-    exclude: list[Item] = Field(default_factory=list, description="Never add these.")
-    candidates: list[Item] | None = Field(default=None, description="Add only these.")
+    basket: Basket = bounded("basket_items", default_factory=list)
+    size: Count | None = of(
+        BaseDPP.complete, "size", ge=0, default=None, description="Of the whole set; left out: the basket and `n`."
+    )
+    n: Count = bounded("suggestions", default=10, ge=0, description="How many items to add, unless `size` says it.")
+    exclude: list[Item] | None = of(BaseDPP.complete, "exclude", limit="listed_items")
+    candidates: list[Item] | None = of(BaseDPP.complete, "candidates", limit="listed_items")
 
 
 class ScoreRequest(BasketsRequest):
-    """How probable are these baskets?"""
+    """Ask for the log probability of these baskets."""
 
 
 class SampleRequest(Request):
     """Draw sets from the model."""
 
-    n_samples: Count = Field(default=1, ge=1, description="How many sets.")
-    size: Count | None = Field(default=None, ge=0, description="Only sets of this size; it counts the given items.")
-    given: Basket = Field(default_factory=list, description="Items that every set contains.")
+    n_samples: Count = of(BaseDPP.sample, "n_samples", limit="samples", ge=1, description="How many sets.")
+    size: Count | None = of(BaseDPP.sample, "size", ge=0)
+    given: Basket = of(BaseDPP.sample, "given", limit="basket_items", default_factory=list)
     seed: Count | None = Field(default=None, ge=0, lt=2**63, description="For the same sets again.")
 
 
@@ -138,10 +182,12 @@ class FeedbackRequest(Request):
     """Someone took, or turned down, `items` for a basket; or was shown them, and took some or none."""
 
     outcome: Literal["accepted", "rejected", "shown"]
-    items: Annotated[list[Item], Field(min_length=1)]
-    basket: Basket = Field(default_factory=list)
-    taken: list[Item] | None = Field(default=None, description="With `shown`: what of the items was taken.")
-    positions: list[Annotated[Count, Field(ge=0)]] | None = Field(
+    items: list[Item] = bounded("basket_items", min_length=1)
+    basket: Basket = bounded("basket_items", default_factory=list)
+    taken: list[Item] | None = bounded(
+        "basket_items", default=None, description="With `shown`: what of the items was taken."
+    )
+    positions: list[Most] | None = Field(
         default=None, description="With `shown`: the place of each item; 0, 1, 2, ... if left out."
     )
     id: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
@@ -161,7 +207,7 @@ class FeedbackRequest(Request):
 
 
 class NewItem(Request):
-    """An item that never sold, and what it is like."""
+    """An item that never sold, and its features."""
 
     item: Item
     features: dict[str, StrictStr | StrictBool | float | None] | list[float] | None = Field(
@@ -175,149 +221,85 @@ class NewItem(Request):
 class NewItemsRequest(Request):
     """Add items that the model does not know."""
 
-    items: Annotated[list[NewItem], Field(min_length=1)]
+    items: list[NewItem] = bounded("listed_items", min_length=1)
 
 
 # -- Answers -------------------------------------------------------------------------------------
 
-
-class Reason(Answer):
-    """An item of the basket, and how much it speaks for a suggestion, in nats."""
-
-    item: str | int
-    name: str
-    nats: float
-
-
-class Suggestion(Answer):
-    """An item, what people call it, and P(next = item | basket)."""
-
-    item: str | int
-    name: str
-    probability: float = Field(ge=0.0, le=1.0)
-    because: list[Reason] | None = Field(default=None, description="With `why`: what speaks for it, the most first.")
-    popular: bool | None = Field(default=None, description="With `why`: whether it is among the items that sell most.")
+Id = str | int
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+LogProbability = Annotated[float | None, Field(description="null: the set is impossible.")]
+Unknown = Annotated[list[Id], Field(description="Items that the model does not know; left out.")]
+Problem = Annotated[str | None, Field(description="Why there is no answer, or not a whole one.")]
+Version = Annotated[str, Field(description="Which model answered: the `version` of /v1/model.")]
 
 
-class BasketAnswer(Answer):
-    """What every answer about one basket says."""
-
-    unknown: list[str | int] = Field(description="Items of the basket that the model does not know; left out.")
-    problem: str | None = Field(default=None, description="Why there is no answer, or not a whole one.")
-
-
-class Suggestions(BasketAnswer):
-    """Suggestions for one basket, best first."""
-
-    suggestions: list[Suggestion]
+def answer(name: str, about: str, /, **fields: Any) -> Any:
+    """Return the type of an answer with these fields; one that has a default is a pair of type and default."""
+    told: dict[str, Any] = {field: kind if isinstance(kind, tuple) else (kind, ...) for field, kind in fields.items()}
+    return create_model(name, __doc__=about, **told)
 
 
-class RecommendAnswer(Answer):
-    """An entry per basket."""
-
-    model: str = Field(description="Which model answered: the `version` of /v1/model.")
-    results: list[Suggestions]
-
-
-class Chosen(Answer):
-    """An item of a slate with the score that was sent."""
-
-    item: str | int
-    position: int = Field(ge=0, description="Where it stood among the candidates.")
-    score: float
-
-
-class RerankAnswer(BasketAnswer):
-    """The slate in its order; `problem` says why it is shorter than k, if it is."""
-
-    model: str
-    slate: list[Chosen]
-
-
-class CompleteAnswer(Suggestions):
-    """The additions in the order in which they were chosen, and log P of the whole set."""
-
-    model: str
-    log_probability: float | None = Field(description="null: the set is impossible.")
-
-
-class Score(BasketAnswer):
-    """log P of one basket's known items."""
-
-    log_probability: float | None = Field(description="null: the set is impossible.")
-
-
-class ScoreAnswer(Answer):
-    """An entry per basket."""
-
-    model: str
-    results: list[Score]
-
-
-class NamedItem(Answer):
-    """An item, what people call it, and P(item in Y)."""
-
-    item: str | int
-    name: str
-    probability: float = Field(ge=0.0, le=1.0)
-
-
-class SampleAnswer(BasketAnswer):
-    """The sets that were drawn, the given items first in each."""
-
-    model: str
-    results: list[list[NamedItem]]
+NamedItem: Any = answer(
+    "NamedItem", "An item, what people call it, and P(item in Y).", item=Id, name=str, probability=Probability
+)
+Reason: Any = answer(
+    "Reason", "An item of the basket, and how much it speaks for a suggestion.", item=Id, name=str, nats=float
+)
+Suggestion: Any = answer(
+    "Suggestion",
+    "An item and P(next = item | basket); with `why` what speaks for it, the most first, and whether it sells most.",
+    item=Id, name=str, probability=Probability, because=(list[Reason] | None, None), popular=(bool | None, None),
+)  # fmt: skip
+Suggestions: Any = answer(
+    "Suggestions", "For one basket, best first.", unknown=Unknown, problem=Problem, suggestions=list[Suggestion]
+)
+RecommendAnswer: Any = answer("RecommendAnswer", "An entry per basket.", model=Version, results=list[Suggestions])
+Chosen: Any = answer(
+    "Chosen", "An item, its place among the candidates, and its score.", item=Id, position=int, score=float
+)
+RerankAnswer: Any = answer(
+    "RerankAnswer", "The slate in its order.", model=Version, unknown=Unknown, problem=Problem, slate=list[Chosen]
+)
+CompleteAnswer: Any = answer(
+    "CompleteAnswer",
+    "The additions in the order in which they were chosen, and log P of the whole set.",
+    model=Version, unknown=Unknown, problem=Problem, suggestions=list[Suggestion], log_probability=LogProbability,
+)  # fmt: skip
+Score: Any = answer(
+    "Score", "log P of a basket's known items.", unknown=Unknown, problem=Problem, log_probability=LogProbability
+)
+ScoreAnswer: Any = answer("ScoreAnswer", "An entry per basket.", model=Version, results=list[Score])
+Sets = list[list[NamedItem]]
+SampleAnswer: Any = answer(
+    "SampleAnswer", "Sets, the given items first.", model=Version, unknown=Unknown, problem=Problem, results=Sets
+)
+FeedbackAnswer: Any = answer("FeedbackAnswer", "It is on the disk.", stored=Literal[True], unknown=Unknown)
+ItemsAnswer: Any = answer("ItemsAnswer", "Items, and whether there are more.", items=list[NamedItem], more=bool)
+NewItemsAnswer: Any = answer(
+    "NewItemsAnswer", "The model with the new items in it.", model=Version, added=int, n_items=int
+)
+Point: Any = answer(
+    "Point", "A place, x and y within −1..1, and P(item in Y).", item=Id, name=str, x=float, y=float, weight=float
+)
+MapAnswer: Any = answer(
+    "MapAnswer", "The catalogue in two dimensions.", model=Version, points=list[Point], unknown=Unknown
+)
+ReloadAnswer: Any = answer("ReloadAnswer", "The model that is served now.", version=str, changed=bool)
+Ready: Any = answer("Ready", "Whether there is a model to ask.", ready=bool)
+Error: Any = answer("Error", "A word for programs, and a sentence for people.", code=str, message=str)
+ErrorAnswer: Any = answer("ErrorAnswer", "Every answer with a status of 400 or more.", error=Error)
 
 
-class FeedbackAnswer(Answer):
-    """The event is on the disk."""
+class ReloadState(BaseModel):
+    """How often a new model took over, how often the file was of no use, and why the present one is, if it is."""
 
-    stored: Literal[True] = True
-    unknown: list[str | int]
-
-
-class ItemsAnswer(Answer):
-    """Items that match a query: first those that start with it, then those that contain it."""
-
-    items: list[NamedItem]
-    more: bool = Field(description="Whether there are more than were asked for.")
+    reloads: int = 0
+    failures: int = 0
+    error: str | None = None
 
 
-class NewItemsAnswer(Answer):
-    """The model that is served with the new items in it."""
-
-    model: str = Field(description="Its version.")
-    added: int
-    n_items: int
-
-
-class Point(Answer):
-    """An item's place on the map; `weight` is P(item in Y), or what that would be if items ignored each other."""
-
-    item: str | int
-    name: str
-    x: float
-    y: float
-    weight: float
-
-
-class MapAnswer(Answer):
-    """The catalogue in two dimensions, x and y within −1..1."""
-
-    model: str
-    points: list[Point]
-    unknown: list[str | int]
-
-
-class ReloadState(Answer):
-    """The last look at the model file."""
-
-    reloads: int = Field(description="How often a new model took over since the start.")
-    failures: int
-    error: str | None = Field(description="Why the file that is there now is not served; the model before it is.")
-
-
-class ModelAnswer(Answer):
+class ModelAnswer(BaseModel):
     """The model that is served."""
 
     api: Literal["v1"] = "v1"
@@ -335,27 +317,40 @@ class ModelAnswer(Answer):
     token_required: bool = Field(description="Whether feedback, new items and reload ask for a token.")
 
 
-class ReloadAnswer(Answer):
-    """The model that is served after the reload."""
+# -- Errors and JSON -----------------------------------------------------------------------------
 
-    version: str
-    changed: bool
-
-
-class Ready(Answer):
-    """Whether there is a model to ask."""
-
-    ready: bool
+CODES = {
+    400: "bad_request", 401: "unauthorized", 403: "foreign_site", 404: "not_found", 405: "method_not_allowed",
+    408: "too_slow", 413: "too_large", 415: "not_json", 422: "invalid", 499: "gone", 500: "internal",
+    503: "unavailable", 504: "timeout", 507: "storage",
+}  # fmt: skip
 
 
-class Problem(Answer):
-    """What was wrong: a word for programs, a sentence for people."""
+class Refused(ContradppError):
+    """A request that is not answered, with the status that says why."""
 
-    code: str
-    message: str
+    def __init__(self, status: int, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-class ErrorAnswer(Answer):
-    """Every answer with a status of 400 or more."""
+def refusal(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    """Return the answer to a request that is refused."""
+    return as_json({"error": {"code": CODES.get(status, "error"), "message": message}}, status, headers)
 
-    error: Problem
+
+def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return an answer as JSON in ASCII: half a surrogate pair, which UTF-8 cannot hold, goes through too."""
+    return Response(_dumped(content), status, headers, media_type="application/json")
+
+
+def as_json_of_many(facts: dict[str, Any], name: str, entries: Iterable[Any]) -> Response:
+    """As `as_json`, of facts and a long list: entry by entry, so that a thread that writes it lets others go on."""
+    listed = ",".join(map(_dumped, entries))
+    body = f'{_dumped(facts)[:-1]}{"," if facts else ""}"{name}":[{listed}]}}'
+    return Response(body, media_type="application/json")
+
+
+def _dumped(content: Any) -> str:
+    return json.dumps(content, allow_nan=False, separators=(",", ":"))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import math
+import os
 import threading
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cached_property
@@ -14,20 +19,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 import contradpp
+from contradpp._threads import blas_threads
 from contradpp.atlas import N_LANDMARKS, Atlas
-from contradpp.data.vocabulary import Vocabulary
+from contradpp.data.vocabulary import Lookup, Vocabulary
 from contradpp.dpp.sample import chain_steps
-from contradpp.errors import RankError
-from contradpp.models.base import BaseDPP
+from contradpp.errors import ModelFileError, RankError
+from contradpp.models.base import BaseDPP, load
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.explain import Explanation
 from contradpp.models.queries import allowed_codes
-from contradpp.serve.catalogue import Ids, Search
+
+log = logging.getLogger("contradpp.serve")
 
 # Multiply-adds of a matrix product in the time that it takes to factorise, or to draw, a set: so many times size³.
 FACTORISED, DRAWN, DRAWN_NONSYMMETRIC, CHAINED = 10.0, 10.0, 1000.0, 10.0
-# And in the time in which the voices judge one item, and in which they hear one item of the basket about it.
-JUDGED, HEARD = 3000.0, 300.0
+# And in the time in which the experts score one item, and in which they score it by one item of the basket.
+SCORED, SCORED_BY = 3000.0, 300.0
+
+
+class Known(NamedTuple):
+    """The items of a request that the model knows, as it holds them, without duplicates, and the others."""
+
+    items: list[Hashable]
+    unknown: list[str | int]
 
 
 class Ranked(NamedTuple):
@@ -36,14 +50,6 @@ class Ranked(NamedTuple):
     items: list[Hashable]
     probabilities: list[float]
     problem: str | None = None
-
-
-class Reranked(NamedTuple):
-    """Positions among the candidates with the scores that were sent, and why there are fewer than asked."""
-
-    positions: list[int]
-    scores: list[float]
-    problem: str | None
 
 
 class Served:
@@ -56,17 +62,32 @@ class Served:
         self.items: Vocabulary = model.items_
         with ThreadPoolExecutor(1) as pool:
             counting = pool.submit(model.marginals)  # compiled for the most part, so that words are sorted meanwhile
-            self.ids = Ids(self.items, model.item_shares())
-            labels = [self._labels(item) for item in self.items]
+            lookup = Lookup(self.items, model.item_shares())
+            _ = lookup.named  # made now, before someone waits for it
+            labels = [list(dict.fromkeys([self.items.name(item), str(item)])) for item in self.items]
             self.probabilities = np.clip(counting.result(), 0.0, 1.0)  # P(i ∈ Y)
+        self.find = lookup.find
         self.search = Search(labels, self.probabilities)
         self._drawing = threading.Lock()
 
-    def _labels(self, item: Hashable) -> list[str]:
-        return list(dict.fromkeys([self.items.name(item), str(item)]))
+    def resolve(self, asked: Iterable[str | int]) -> Known:
+        """Find items as the vocabulary holds them; "17" finds 17 where there is no "17", and the other way round."""
+        found: dict[Hashable, None] = {}
+        unknown: dict[str | int, None] = {}
+        for name in asked:
+            item = self.find(name)
+            if item is None:
+                unknown[name] = None
+            else:
+                found[item] = None
+        return Known(list(found), list(unknown))
+
+    def public(self, item: Hashable) -> str | int:
+        """Return the id that JSON shows for an item."""
+        return item if type(item) is str or type(item) is int else str(item)
 
     def weight(self, item: Hashable) -> float:
-        """How common an item is."""
+        """Return P(item ∈ Y)."""
         return float(self.probabilities[self.items.code(item)])
 
     @property
@@ -74,37 +95,38 @@ class Served:
         """The mean size of the model's sets."""
         return float(self.probabilities.sum())
 
-    # -- About how many multiply-adds questions take -----------------------------------------------
+    # -- Costs: about how many multiply-adds it takes -----------------------------------------------
 
     def ranking_cost(self, baskets: Iterable[list[Hashable]], *, additions: int = 0, rankings: int = 1) -> float:
-        """Of ranking all items for these baskets, so many times, and of choosing so many that go together."""
+        """Estimate ranking all items for these baskets, so many times, and choosing so many that go together."""
         sizes = [len(basket) + additions for basket in baskets]
         passes = sum(sizes) + len(sizes) + additions
         cost = passes * float(self.model.item_factors_.size) + self.scoring_cost(sizes)
-        return cost + rankings * self._hearing_cost(sizes)
+        return cost + rankings * self._experts_cost(sizes)
 
-    def _hearing_cost(self, sizes: Sequence[int]) -> float:
-        """Of what voices besides the kernel say of all items, given baskets of these sizes."""
+    def _experts_cost(self, sizes: Sequence[int]) -> float:
+        """Estimate scoring all items by experts besides the kernel, given baskets of these sizes."""
         if not isinstance(self.model, ConditionalDPP):
             return 0.0
-        return len(self.items) * (JUDGED * len(sizes) + HEARD * sum(sizes))
+        return len(self.items) * (SCORED * len(sizes) + SCORED_BY * sum(sizes))
 
     def explaining_cost(self, baskets: Iterable[list[Hashable]], n: int) -> float:
-        """Of saying why n items are suggested for each of these baskets."""
+        """Estimate saying why n items are suggested for each of these baskets."""
         if not isinstance(self.model, ConditionalDPP):
             return 0.0
-        cost, by_features = 0.0, self.model.newcomers_ is not None
+        by_features = self.model.newcomers_ is not None
+        cost = 0.0
         for size in map(len, baskets):
-            cost += self._hearing_cost([size]) * (1.0 + 0.1 * n + size * by_features)
+            cost += self._experts_cost([size]) * (1.0 + 0.1 * n + size * by_features)
             cost += FACTORISED * size * float(size + n) ** 2
         return cost
 
     def scoring_cost(self, sizes: Iterable[int]) -> float:
-        """Of log P of sets of these sizes."""
+        """Estimate log P of sets of these sizes."""
         return FACTORISED * sum(float(size) ** 3 for size in sizes)
 
     def sampling_cost(self, n: int, size: int | None) -> float:
-        """Of drawing n sets, of this size or of any."""
+        """Estimate drawing n sets, of this size or of any."""
         k = float(self.expected_size if size is None else size)
         if not self.model.law_is_cheap_:
             return n * chain_steps(k) * (CHAINED * (k + 1) ** 3 + k * self.model.n_components)
@@ -112,108 +134,92 @@ class Served:
         step = DRAWN if kernel.symmetric and not kernel.has_diagonal else DRAWN_NONSYMMETRIC
         return step * n * k**3 + float(len(kernel.skew.connected)) ** 3
 
-    # -- Questions ---------------------------------------------------------------------------------
+    # -- What is asked of the model ------------------------------------------------------------------
 
-    def recommend(
-        self,
-        baskets: Sequence[list[Hashable]],
-        n: int,
-        *,
-        candidates: list[Hashable] | None = None,
-        exclude: Sequence[Hashable] = (),
-        rank_by: str | float = "probability",
-    ) -> list[Ranked]:
-        """The n best next items of every basket; a basket that nothing can join has a problem instead."""
-        told: dict[str, Any] = {"candidates": candidates, "exclude": exclude, "rank_by": rank_by}
+    def recommend(self, baskets: Sequence[list[Hashable]], n: int, **told: Any) -> list[Ranked]:
+        """Return the n best next items of every basket; a basket that nothing can join has a problem instead."""
         return _ask_for_each(lambda asked: self.model.recommend(asked, N=n, **told), baskets)
-
-    def reasons(self, basket: list[Hashable], items: Sequence[Hashable]) -> list[Explanation]:
-        """Why these items are suggested for a basket; nothing from a model that does not know."""
-        if not isinstance(self.model, ConditionalDPP):
-            return []
-        return self.model.explain_each(basket, items)
 
     def slate(self, baskets: Sequence[list[Hashable]], n: int, **told: Any) -> list[Ranked]:
         """As `recommend`, for slates; one that is shorter than n has a problem, too."""
         found = _ask_for_each(lambda asked: self.model.slate(asked, N=n, **told), baskets)
         return [
-            one._replace(problem=one.problem or (f"only {len(one.items)} items can be chosen" if short else None))
+            one._replace(problem=one.problem or f"only {len(one.items)} items can be chosen")
+            if len(one.items) < n
+            else one
             for one in found
-            for short in [len(one.items) < n]
         ]
 
-    def rerank(self, candidates: Sequence[str | int], scores: list[float], **told: Any) -> Reranked:
-        """Candidates of anyone, by the user's vectors or, without them, by this model; items it lacks repel nothing."""
-        kernel = self.model if told.get("vectors") is None else None
+    def reasons(self, basket: list[Hashable], items: Sequence[Hashable]) -> list[Explanation]:
+        """Return why these items are suggested for a basket; nothing from a model that does not know."""
+        if not isinstance(self.model, ConditionalDPP):
+            return []
+        return self.model.explain_each(basket, items)
+
+    def rerank(self, candidates: Sequence[str | int], scores: list[float], **told: Any) -> tuple[Any, Any, Any]:
+        """Rerank anyone's candidates as `contradpp.rerank` does: by the user's vectors, or else by this model."""
+        kernel = self.model if told["vectors"] is None else None
         items: list[Hashable] = list(candidates)
         if kernel is not None:
             items = [self._as_known(name) for name in candidates]
             told["given"] = [self._as_known(name) for name in told["given"]]
-        _, values, info = contradpp.rerank(
+        found: tuple[Any, Any, Any] = contradpp.rerank(
             items, scores, kernel=kernel, **told, unknown="ignore", n_jobs=1, return_info=True
         )
-        return Reranked(info.positions.tolist(), values.tolist(), info.reason)
+        return found
 
     def _as_known(self, name: str | int) -> Hashable:
-        found = self.ids.find(name)
+        found = self.find(name)
         return name if found is None else found
 
     def complete(
-        self, basket: list[Hashable], n: int, *, variety: float, exclude: Collection[Hashable],
-        candidates: Collection[Hashable] | None = None,
-    ) -> Ranked:  # fmt: skip
-        """Add n items to a basket A, each the i that maximises (1 − t) log P(i | A) + t log [P(i | A ∪ S) / P(i | A)].
+        self, basket: list[Hashable], n: int, *, candidates: list[Hashable] | None, exclude: list[Hashable]
+    ) -> Ranked:
+        """Add n items to a basket as `model.complete` does, or as many as it can, and say why they are fewer."""
+        free = allowed_codes(self.items, candidates, exclude)
+        free[self.items.codes(basket)] = False
+        most = min(n, int(free.sum()))
+        problem = None
 
-        t is the variety and S the items added so far: the first term is how well i goes with the basket, the second
-        how little of that the earlier additions have taken. t = 0 ranks by the basket alone, however alike the
-        additions are; t = ½ is the greedy most likely set, as `model.complete` finds it; t = 1 looks for what is new,
-        and at relevance only between equals. An item that would make the set impossible is never added.
-        """
-        variety = min(variety, 1.0 - 1e-9)  # so that relevance decides between equals
-        added: list[Hashable] = []
-        relevance: list[float] = []
+        def add(additions: int) -> list[Hashable]:
+            size = len(basket) + additions
+            return self.model.complete(basket, size, candidates=candidates, exclude=exclude)[len(basket) :]
+
+        def cannot_add(additions: int) -> bool:
+            try:
+                add(additions)
+            except RankError:
+                return True
+            return False
+
         try:
-            growing = self.model.grow(basket)
-            now = given_basket = growing.probabilities()
-            allowed = (given_basket > 0) & allowed_codes(self.items, candidates, exclude)
-            with np.errstate(divide="ignore"):
-                log_relevance = np.log(given_basket)
-            while len(added) < n:
-                allowed &= now > 0
-                choices = np.flatnonzero(allowed)
-                if not len(choices):
-                    return Ranked(added, relevance, f"only {len(added)} items can be added to this basket")
-                worth = (1.0 - 2.0 * variety) * log_relevance[choices] + variety * np.log(now[choices])
-                best = int(choices[np.argmax(worth)])
-                allowed[best] = False
-                try:
-                    growing.add(self.items[best])
-                except RankError:  # the chosen ones span it: its probability was only rounding
-                    continue
-                added.append(self.items[best])
-                relevance.append(float(given_basket[best]))
-                if len(added) < n:
-                    now = growing.probabilities()
+            added = add(most)
         except RankError as error:
-            return Ranked(added, relevance, str(error))
-        return Ranked(added, relevance)
+            problem = str(error)
+            # A small set is the beginning of a larger one: the largest is found by bisection.
+            possible = bisect_left(range(most), True, key=cannot_add) - 1
+            added = add(possible) if possible > 0 else []
+        if len(added) < n and (added or problem is None):
+            problem = f"only {len(added)} items can be added to this basket"
+        probabilities = self.model.predict_next(basket)[self.items.codes(added)].tolist() if added else []
+        return Ranked(added, probabilities, problem)
 
     def scores(self, baskets: Sequence[list[Hashable]]) -> list[float | None]:
-        """log P of every basket, None where it is −inf."""
+        """Return log P of every basket, None where it is −inf."""
         if not baskets:
             return []
         logs = self.model.score_samples(list(baskets)).tolist()
         return [value if math.isfinite(value) else None for value in logs]
 
     def sample(self, n: int, *, size: int | None, given: list[Hashable], seed: int | None) -> list[list[Hashable]]:
-        """Sets drawn from the model: exactly, or by a Markov chain if it has too many items with partners."""
+        """Draw sets from the model: exactly, or by a Markov chain if it has too many items with partners."""
         method = "exact" if self.model.law_is_cheap_ else "chain"
         return list(self.model.sample(n, size=size, given=given, random_state=seed, method=method))
 
     # -- The map -----------------------------------------------------------------------------------
 
     def places(self, asked: Iterable[int], limit: int) -> tuple[list[int], NDArray[np.float64]]:
-        """The weightiest items and the asked ones, at most `limit` in all, with their places on the map."""
+        """Return the weightiest items and the asked ones, at most `limit` in all, with their places on the map."""
         with self._drawing:  # the first to ask draws the map
             atlas = self._atlas
         codes = list(dict.fromkeys([*asked, *atlas.landmarks[:limit].tolist()]))[:limit]
@@ -222,6 +228,30 @@ class Served:
     @cached_property
     def _atlas(self) -> Atlas:
         return Atlas(self.model, np.argsort(-self.probabilities, kind="stable")[:N_LANDMARKS])
+
+
+def open_model(path: str, n_jobs: int, version: str | None = None) -> Served:
+    """Open the model of a file, ready to answer on so many threads."""
+    version = version or digest(path)
+    started = time.perf_counter()
+    log.info("loading model %s, %s bytes", version, f"{os.path.getsize(path):,}")
+    with blas_threads(n_jobs):
+        model = load(path)
+        model.n_jobs = n_jobs  # whatever the file says: its author does not know this machine
+        served = Served(model, version)
+        served.recommend([[served.items[0]]], 1)  # compiles or loads the kernels before the first request needs them
+    seconds = time.perf_counter() - started
+    log.info("serving model %s: %s items, ready in %.1f s", version, f"{len(served.items):,}", seconds)
+    return served
+
+
+def digest(path: str) -> str:
+    """Return what tells the contents of a model file from others; `ModelFileError` if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise ModelFileError(f"cannot read the model file {path}: {error.strerror or error}") from error
 
 
 def _ask_for_each(ask: Callable[[Any], tuple[Any, Any]], baskets: Sequence[list[Hashable]]) -> list[Ranked]:
@@ -245,3 +275,59 @@ def _ranked(items: list[Hashable], shares: list[float]) -> Ranked:
     while last and items[last - 1] is None:  # a batch pads its short rows
         last -= 1
     return Ranked(items[:last], [min(share, 1.0) for share in shares[:last]])
+
+
+# -- Search ----------------------------------------------------------------------------------------
+
+
+class Hits(NamedTuple):
+    """The codes of the items found, and whether there were more."""
+
+    codes: list[int]
+    more: bool
+
+
+class Search:
+    """Finds items by the start of what they are called, then by any part of it; the weightier ones first."""
+
+    def __init__(self, labels: Sequence[Sequence[str]], weights: NDArray[np.float64]) -> None:
+        self._rank = np.empty(len(weights), dtype=np.int64)
+        self._by_weight = np.argsort(-weights, kind="stable")
+        self._rank[self._by_weight] = np.arange(len(weights))
+        folded = [[_fold(label) for label in called] for called in labels]
+        starts = sorted((label, code) for code, called in enumerate(folded) for label in called)
+        self._labels = [label for label, _ in starts]
+        self._codes = np.array([code for _, code in starts], dtype=np.int64)
+        # All names in one text, the weightiest first: a search is one scan that stops when it has enough.
+        ordered = ["\n".join(folded[code]) for code in self._by_weight.tolist()]
+        self._text = "\n".join(["", *ordered, ""])
+        self._starts = np.cumsum([1, *(len(label) + 1 for label in ordered)])[:-1]
+
+    def find(self, query: str, limit: int) -> Hits:
+        """Return at most `limit` items that match; an empty query matches all."""
+        wanted = _fold(query)
+        if not wanted:
+            return Hits(self._by_weight[:limit].tolist(), len(self._by_weight) > limit)
+        first = bisect_left(self._labels, wanted)
+        last = bisect_right(self._labels, wanted + "\U0010ffff")  # which sorts after every text that goes on
+        starting = np.unique(self._rank[self._codes[first:last]])[: limit + 1]
+        found = dict.fromkeys(self._by_weight[starting].tolist())
+        for code in self._containing(wanted) if len(found) <= limit else ():
+            found.setdefault(code)
+            if len(found) > limit:
+                break
+        codes = list(found)
+        return Hits(codes[:limit], len(codes) > limit)
+
+    def _containing(self, wanted: str) -> Iterator[int]:
+        """Yield the items whose names contain the text, weightiest first."""
+        position = self._text.find(wanted)
+        while position >= 0:
+            place = bisect_right(self._starts, position) - 1
+            yield int(self._by_weight[place])
+            after = int(self._starts[place + 1]) if place + 1 < len(self._starts) else len(self._text)
+            position = self._text.find(wanted, after)
+
+
+def _fold(text: str) -> str:
+    return " ".join(text.casefold().split())

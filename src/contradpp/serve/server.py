@@ -18,15 +18,13 @@ from typing import Any
 
 from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.models.base import load
-from contradpp.serve.options import Limits, ServiceSettings, beyond_loopback
-from contradpp.serve.reloader import open_model
+from contradpp.serve.options import SHARED, Limits, ServiceSettings, beyond_loopback
+from contradpp.serve.served import open_model
 
 try:
     import uvicorn
     from uvicorn.importer import import_from_string
     from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    from contradpp.serve.counters import SHARED
 except ImportError as error:
     raise MissingExtraError("the service needs FastAPI and uvicorn: pip install 'contradpp[serve]'") from error
 

@@ -1,25 +1,30 @@
-"""What all routes of one worker share: the model, the counters, the feedback log, a few threads, and batches."""
+"""What all routes of one worker share: the model, the metrics, the feedback log, a few threads, and batches."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import hmac
 import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
+from fastapi import FastAPI, Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_fastapi_instrumentator import Instrumentator
+from prometheus_fastapi_instrumentator.metrics import Info
+
 from contradpp._threads import resolve_n_jobs
-from contradpp.serve.counters import Counters
-from contradpp.serve.gate import Refused
+from contradpp.errors import ContradppError, ModelFileError
+from contradpp.models.base import BaseDPP, load
 from contradpp.serve.options import ServiceSettings
-from contradpp.serve.reloader import Reloader
-from contradpp.serve.served import Ranked, Served
+from contradpp.serve.schemas import Refused, ReloadState
+from contradpp.serve.served import Ranked, Served, digest, open_model
 
 log = logging.getLogger("contradpp.serve")
 T = TypeVar("T")
@@ -30,48 +35,21 @@ INLINE = 3e7
 MOST_TOGETHER = 8
 
 
-class Lane:
-    """A few threads, and at most so many works that wait or run; the next one is refused with 503.
-
-    Work whose request is given up before its turn is dropped.
-    """
-
-    def __init__(self, threads: int, name: str, most: int) -> None:
-        self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._most = most
-        self._pending = 0
-        self._counting = threading.Lock()
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Do some work in one of the threads."""
-        with self._counting:
-            if self._pending >= self._most:
-                raise Refused(503, "too many requests are waiting", retry_after="1")
-            self._pending += 1
-        future = self.pool.submit(work)
-        future.add_done_callback(self._done)  # also when nobody waits for it any more
-        return await asyncio.wrap_future(future)
-
-    def _done(self, _: Future[T]) -> None:
-        with self._counting:
-            self._pending -= 1
-
-
 class Service:
     """The parts of a worker, and how work is done on them."""
 
-    def __init__(self, settings: ServiceSettings, counters: Counters, served: Served | None = None) -> None:
+    def __init__(self, settings: ServiceSettings, served: Served | None = None) -> None:
         self.settings = settings
         self.limits = settings.limits
-        self.counters = counters
+        self.metrics = Metrics()
         spare = settings.shared_dir and os.path.join(settings.shared_dir, "last-good.safetensors")
         self.reloader = Reloader(
-            settings.model, n_jobs=settings.n_jobs, tell=counters.event, spare=spare, served=served
+            settings.model, n_jobs=settings.n_jobs, metrics=self.metrics, spare=spare, served=served
         )
-        # Three lanes, so that a slow sample holds up neither suggestions nor feedback.
-        self.quick = Lane(max(2, resolve_n_jobs(None)), "contradpp-serve", self.limits.pending)
-        self.slow = Lane(1, "contradpp-slow", self.limits.pending)
-        self._writer = Lane(1, "contradpp-feedback", self.limits.pending)
+        # Three pools, so that a slow sample holds up neither suggestions nor feedback.
+        self.quick = BoundedPool(max(2, resolve_n_jobs(None)), "contradpp-serve", self.limits.pending)
+        self.slow = BoundedPool(1, "contradpp-slow", self.limits.pending)
+        self._writer = BoundedPool(1, "contradpp-feedback", self.limits.pending)
         self.batches = Batches(self)
 
     @property
@@ -96,14 +74,6 @@ class Service:
         """Do some work that takes so many multiply-adds: here if it is small, else in a thread."""
         return work() if cost <= INLINE else await self.quick.run(work)
 
-    def check_token(self, given: str | None) -> None:
-        """Refuse a request whose token is not ours, in a time that does not depend on how wrong it is."""
-        token = self.settings.token
-        if token is None:
-            return
-        if given is None or not hmac.compare_digest(given.encode("utf-8", "replace"), token.encode()):
-            raise Refused(401, "this needs the server's token: Authorization: Bearer ...", www_authenticate="Bearer")
-
     async def store(self, outcome: str, write: Callable[..., None]) -> None:
         """Append an event to the feedback log, durably, by a function of the log's path and of facts to note."""
         path = self.settings.feedback
@@ -114,17 +84,219 @@ class Service:
         try:
             await self._writer.run(lambda: write(path, **facts))
         except OSError as error:
-            self.counters.event("feedback_failed")
+            self.metrics.count("feedback_failed")
             log.error("feedback could not be stored: %s", error)
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise Refused(507 if full else 503, "the feedback could not be stored; nothing was kept") from error
-        self.counters.event(f"feedback_{outcome}")
+        self.metrics.count(f"feedback_{outcome}")
 
     def close(self) -> None:
         """End the threads; what they have begun, such as a write to the log, they finish."""
         self._writer.pool.shutdown(wait=True, cancel_futures=False)
-        for lane in (self.quick, self.slow):
-            lane.pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self.quick, self.slow):
+            pool.pool.shutdown(wait=False, cancel_futures=True)
+
+
+# -- Metrics ---------------------------------------------------------------------------------------
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+EVENTS = {
+    "feedback_accepted": "Accepted sets that were kept.",
+    "feedback_rejected": "Rejected sets that were kept.",
+    "feedback_shown": "Impressions that were kept.",
+    "feedback_failed": "Sets that could not be kept.",
+    "model_reloads": "How often a new model took over.",
+    "model_reload_failures": "How often the model file could not be used.",
+}
+STATE = {
+    "model_ready": "Whether there is a model.",
+    "model_items": "How many items it has.",
+    "model_file_bad": "Whether the model file cannot be used.",
+}
+
+
+class Metrics:
+    """Counters and latencies for Prometheus, of all workers of one server; the state is that of the last to look."""
+
+    def __init__(self) -> None:
+        self.registry = mine = CollectorRegistry()
+        self._requests = Counter(
+            "contradpp_requests", "Requests by path and status.", ["path", "status"], registry=mine
+        )
+        words = "Time from a request's arrival to the start of its answer."
+        self._seconds = Histogram("contradpp_request_seconds", words, ["path"], buckets=BUCKETS, registry=mine)
+        self._events = {name: Counter(f"contradpp_{name}", what, registry=mine) for name, what in EVENTS.items()}
+        self._state = {
+            name: Gauge(f"contradpp_{name}", what, registry=mine, multiprocess_mode="mostrecent")
+            for name, what in STATE.items()
+        }
+
+    def instrument(self, app: FastAPI) -> None:
+        """Count the requests of an application, and show all counts at /metrics."""
+        instrumentator = Instrumentator(should_group_status_codes=False, registry=self.registry)
+        instrumentator.add(self._request).instrument(app)
+        instrumentator.expose(
+            app, tags=["operation"], response_class=Response, responses={200: {"content": {"text/plain": {}}}}
+        )
+
+    def _request(self, info: Info) -> None:
+        path = "other" if info.modified_handler == "none" else info.modified_handler
+        self._requests.labels(path, info.modified_status).inc()
+        self._seconds.labels(path).observe(info.modified_duration_without_streaming)
+
+    def count(self, event: str) -> None:
+        """Count one of EVENTS."""
+        self._events[event].inc()
+
+    def set(self, **state: float) -> None:
+        """Set some of STATE."""
+        for name, value in state.items():
+            self._state[name].set(value)
+
+
+# -- The model file --------------------------------------------------------------------------------
+
+
+class Reloader:
+    """The model that is served: loads it, watches its file, and swaps in a new one without dropping a request.
+
+    `served` is replaced by one assignment: a request that has taken it goes on with the model it took. `spare` is a
+    file for the last good model, for a worker that starts when the model file is bad.
+    """
+
+    def __init__(
+        self, path: str, *, n_jobs: int, metrics: Metrics, spare: str | None = None, served: Served | None = None
+    ) -> None:
+        self._path = path
+        self._spare = spare
+        self._metrics = metrics
+        self._n_jobs = n_jobs
+        self._seen: tuple[int, int, int] | None = None
+        self._one_at_a_time = threading.Lock()
+        self.served = served
+        self.state = ReloadState()
+
+    def reload(self) -> bool:
+        """Load the file as it is now, and return whether another model is served afterwards.
+
+        A file that cannot be used raises `ModelFileError`, and the model before it stays.
+        """
+        with self._one_at_a_time:
+            self._seen = self._stamp()
+            try:
+                changed = self._take(self._path)
+                self._keep_spare()
+                self.state.error = None
+            except (ContradppError, OSError, MemoryError) as error:
+                self.state.failures += 1
+                # The path is for the log; `error` is shown to whoever asks for /v1/model.
+                self.state.error = str(error).replace(self._path, os.path.basename(self._path))
+                if self.served is None and self._spare is not None:
+                    with suppress(ContradppError, OSError):
+                        self._take(self._spare)
+                self._metrics.count("model_reload_failures")
+                kept = "no model is served" if self.served is None else f"model {self.served.version} stays"
+                log.error("cannot load the model: %s; %s", error, kept)
+                raise ModelFileError(self.state.error) from error
+            finally:
+                self._show()
+            return changed
+
+    def _take(self, path: str) -> bool:
+        """Serve the model of this file; return whether it is another one than before."""
+        version = digest(path)
+        before = self.served
+        if before is not None and before.version == version:
+            return False
+        self.served = open_model(path, self._n_jobs, version)
+        if before is not None:
+            self.state.reloads += 1
+            self._metrics.count("model_reloads")
+        return True
+
+    def _show(self) -> None:
+        served = self.served
+        n_items = 0 if served is None else len(served.items)
+        self._metrics.set(
+            model_ready=served is not None, model_items=n_items, model_file_bad=self.state.error is not None
+        )
+
+    def _keep_spare(self) -> None:
+        """Write the present model where another worker finds it, unless one has done so."""
+        if self._spare is None or self.served is None:
+            return
+        try:
+            if not os.path.exists(self._spare) or digest(self._spare) != self.served.version:
+                self.served.model.save(self._spare)
+        except (ContradppError, OSError) as error:
+            log.warning("the last good model could not be kept for new workers: %s", error)
+
+    def change(self, work: Callable[[BaseDPP], None]) -> None:
+        """Do something to the model in its file, and serve what comes of it; the model that is served stays as it is.
+
+        If someone else has written the file meanwhile, `ModelFileError` says so, and nothing was changed.
+        """
+        with self._one_at_a_time:
+            before = digest(self._path)
+            model = load(self._path)
+            work(model)
+            if digest(self._path) != before:
+                raise ModelFileError("the model file was written by someone else just now: try again")
+            model.save(self._path)
+        self.reload()
+
+    def reload_if_changed(self) -> None:
+        """Load the file if it is not the one that was last tried; a failure is noted, not raised."""
+        if self._stamp() not in (self._seen, None):
+            with suppress(ModelFileError):
+                self.reload()
+
+    async def watch(self, seconds: float) -> None:
+        """Look at the file again and again until cancelled."""
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await asyncio.to_thread(self.reload_if_changed)
+            except Exception:
+                log.exception("watching the model file failed; the present model stays")
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        """Return what changes when the file is replaced or written to."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+# -- Threads and batches ---------------------------------------------------------------------------
+
+
+class BoundedPool:
+    """A few threads, and at most so many works that wait or run; the next one is refused with 503.
+
+    Work whose request is given up before its turn is dropped.
+    """
+
+    def __init__(self, threads: int, name: str, most: int) -> None:
+        self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._most = most
+        self._pending = 0
+        self._counting = threading.Lock()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do some work in one of the threads."""
+        with self._counting:
+            if self._pending >= self._most:
+                raise Refused(503, "too many requests are waiting", retry_after="1")
+            self._pending += 1
+        future = self.pool.submit(work)
+        future.add_done_callback(self._done)  # also when nobody waits for it any more
+        return await asyncio.wrap_future(future)
+
+    def _done(self, _: Future[T]) -> None:
+        with self._counting:
+            self._pending -= 1
 
 
 class _Waiting(NamedTuple):
