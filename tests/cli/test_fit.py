@@ -404,7 +404,7 @@ def test_what_only_the_symmetric_model_has_asks_for_it(call, orders, tmp_path, w
 
 
 def test_the_likelihood_of_a_large_catalogue_needs_the_symmetric_model(call, orders, tmp_path, monkeypatch):
-    monkeypatch.setattr("contradpp.cli.run.MOST_TO_INVERT", 3)
+    monkeypatch.setattr("contradpp.cli.fit.MOST_TO_INVERT", 3)
     found = chosen_model(call, orders, "-o", tmp_path / "m", "--objective", "mle")
     assert found["value"] == "lowrank"
     assert "more than 3 items" in found["why"]

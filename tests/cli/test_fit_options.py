@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import json
 
 import click
 import pytest
 
 import contradpp as cd
-from contradpp.cli.fit import fit
-from contradpp.cli.fit_options import KNOBS, MODELS
-from contradpp.cli.inputs import OLD_WORDS
+from contradpp.cli.fit import KNOBS, MODELS, fit
 from contradpp.errors import ParameterError
 from contradpp.learn.params import BOTH, TABLE
 
@@ -77,31 +74,3 @@ def test_defaults_are_those_of_the_models():
 
 def arguments(model: str) -> set[str]:
     return set(inspect.signature(MODELS[model]).parameters)
-
-
-def test_old_words_still_work_and_are_not_shown(call, orders, tmp_path):
-    words = ("--rank=3", "--skew", 2, "--seed", 7, "--jobs", 1, "--max-iter", 1)
-    shown = call("fit", orders, "-o", tmp_path / "m", *words, "--json")
-    found = json.loads(shown.out)["parameters"]
-    expected = {"n_components": 3, "n_skew": 2, "random_state": 7, "n_jobs": 1}
-    assert {name: found[name] for name in expected} == expected
-    helped = call("fit", "--help").out
-    assert not any(f"--{word}" in helped for word in OLD_WORDS)
-    old = f'data = "{orders}"\noutput = "{tmp_path / "o"}"\nrank = 3\nskew = 2\nseed = 7\njobs = 1\nmax-iter = 1\n'
-    (tmp_path / "old.toml").write_text(old)
-    assert call("fit", "--config", tmp_path / "old.toml").code == 0
-    assert (tmp_path / "o").read_bytes() == (tmp_path / "m").read_bytes()
-
-
-@pytest.mark.parametrize(
-    "words",
-    [["evaluate", "--seed", "--jobs"], ["tune", "--seed", "--jobs"], ["sample", "--seed"], ["serve", "--threads"],
-     ["demo", "--seed"], ["reproduce", "--jobs"]],
-    ids=lambda words: words[0],
-)  # fmt: skip
-def test_old_words_of_other_commands(call, words):
-    command, *old = words
-    shown = call(command, *(part for word in old for part in (word, "x")))
-    assert shown.code == 2
-    assert f"--{OLD_WORDS[old[0].strip('-')]}" in shown.err
-    assert "No such option" not in shown.err

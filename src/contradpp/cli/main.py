@@ -11,7 +11,6 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from contradpp import __version__
-from contradpp.cli.inputs import current_word
 from contradpp.cli.output import explain, notes, say, see_also
 
 # A command's name, and its line in the overview. A module of `contradpp.cli` of that name defines it, or one of these.
@@ -83,7 +82,7 @@ class Commands(click.Group):
 @click.group(
     cls=Commands,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": current_word},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="contradpp")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere.")
