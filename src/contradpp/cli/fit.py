@@ -139,7 +139,7 @@ def _knobs(*names: str) -> dict[str, dict[str, Any]]:
 
 
 def _of_row(row: Parameter) -> dict[str, Any]:
-    own = {"help": _help_of(row)}
+    own: dict[str, Any] = {"help": _help_of(row)}
     if row.flag or row.name in OWN_DEFAULTS:
         own["default"] = OWN_DEFAULTS.get(row.name)
     if row.low is None:

@@ -15,7 +15,7 @@ from contradpp.cli.output import explain, notes, say, see_also
 
 # A command's name, and its line in the overview. A module of `contradpp.cli` of that name defines it, or one of these.
 MODULES = {"recommend": "ask", "complete": "ask", "sample": "ask", "slate": "ask", "completion": "main",
-           "benchmark": "reproduce", "card": "info"}  # fmt: skip
+           "benchmark": "reproduce", "card": "info", "compare": "evaluate", "tune": "evaluate"}  # fmt: skip
 SECTIONS = {
     "Start here": {
         "demo": "learn a small made-up shop, compare models, see suggestions",
@@ -29,6 +29,7 @@ SECTIONS = {
         "complete": "fill a basket up to a size",
         "sample": "draw baskets from a model",
         "evaluate": "measure a model on held-out baskets",
+        "compare": "say which model suggests best on baskets of yours",
         "tune": "search for the settings that suit the data",
         "info": "say what a model file holds",
         "card": "write a model card, as model hubs show it",
