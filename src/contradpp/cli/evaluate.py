@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.util import find_spec
@@ -16,10 +16,10 @@ import numpy as np
 
 import contradpp as cd
 from contradpp._threads import blas_threads
-from contradpp.cli.doctor import free_memory
 from contradpp.cli.inputs import (
     FILE,
     baskets_from,
+    free_memory,
     hold_out,
     layout_options,
     model_argument,
@@ -124,7 +124,7 @@ class Contender(NamedTuple):
     label: str
     words: str
     make: Callable[..., Any]
-    grid: tuple[dict[str, Any], ...] = ()
+    grid: Sequence[dict[str, Any]] = ()
     context: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
@@ -240,11 +240,9 @@ def divided(baskets: cd.Baskets, share: float, seed: int) -> tuple[cd.Baskets, c
 
 def contenders(n_items: int, seed: int, n_jobs: int | None) -> dict[str, Contender]:
     """Return the models that can learn from a catalogue of this size here, the simplest first."""
-    own = {"random_state": seed, "n_jobs": n_jobs}
-    nearest = (
-        *({"shrinkage": value} for value in SHRINKAGES),
-        *({"weights": "bm25", "B": b} for b in (0.1, 0.25, 0.75)),
-    )
+    own: dict[str, Any] = {"random_state": seed, "n_jobs": n_jobs}
+    nearest: list[dict[str, Any]] = [{"shrinkage": value} for value in SHRINKAGES]
+    nearest += [{"weights": "bm25", "B": value} for value in (0.1, 0.25, 0.75)]
     found = {
         "popularity": Contender("Popularity", "what sells most", cd.baselines.Popularity),
         "itemknn": Contender("ItemKNN", "what was bought together", cd.baselines.ItemKNN, nearest),
@@ -260,7 +258,7 @@ def contenders(n_items: int, seed: int, n_jobs: int | None) -> dict[str, Contend
     }
     if find_spec("implicit") is not None:
         grid = ((64, 10.0, 1.0), (64, 100.0, 10.0), (128, 30.0, 10.0), (64, 300.0, 30.0))
-        settings = tuple({"factors": k, "regularization": r, "alpha": a} for k, r, a in grid)
+        settings = [{"factors": k, "regularization": r, "alpha": a} for k, r, a in grid]
         # Its threads are its own: those of the matrix library would fight with them.
         found["als"] = Contender(
             "implicit ALS",
@@ -281,14 +279,14 @@ def regression(n_items: int, n_jobs: int | None) -> Contender:
             "EASE",
             "a regression of each item on all others",
             cd.baselines.EASE,
-            tuple({"regularization": value} for value in (50.0, 200.0, 500.0)),
+            [{"regularization": value} for value in (50.0, 200.0, 500.0)],
         )
     near = partial(cd.baselines.RidgeNeighbours, n_jobs=n_jobs)
     return Contender(
         "RidgeNeighbours",
         "a regression of each item on the nearest",
         near,
-        tuple({"ridge": value} for value in (20.0, 50.0, 200.0)),
+        [{"ridge": value} for value in (20.0, 50.0, 200.0)],
     )
 
 

@@ -127,6 +127,15 @@ def hold_out(baskets: Baskets, share: float, seed: int) -> tuple[Baskets, Basket
     return baskets.split(n_test, random_state=seed)
 
 
+def free_memory(meminfo: Path = Path("/proc/meminfo")) -> float | None:
+    """Return the bytes of memory that a program can still have, None if the system does not say."""
+    try:
+        lines = dict(line.split(":", 1) for line in meminfo.read_text(encoding="ascii").splitlines())
+        return float(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
 def queries(source: str, words: Words) -> Iterator[list[Any]]:
     """The baskets of a file in any format, or of the lines of standard input for "-"."""
     if source != "-":
