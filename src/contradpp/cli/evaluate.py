@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -114,24 +114,31 @@ def baskets_for(loaded: BaseDPP, model: str, data: str, **layout: Any) -> cd.Bas
 # -- Several models side by side -----------------------------------------------------------------------------
 
 COMPARED = ("popularity", "itemknn", "regression", "als", "kernel", "conditional")  # the simplest first
+GOES_BY = {
+    "Popularity": "what sells most",
+    "ItemKNN": "what was bought together",
+    "EASE": "a regression of each item on all others",
+    "RidgeNeighbours": "a regression of each item on the nearest",
+    "implicit ALS": "factors of items, and of baskets that hold them",
+    "NonsymmetricDPP": "a kernel: items that attract and repel",
+    "ConditionalDPP": "neighbours, regressions and a kernel, weighed: what `fit` learns",
+}
+OF_KERNEL = {"NonsymmetricDPP": {"model": "nonsymmetric"}, "ConditionalDPP": {}}  # options of `fit`
 FEWEST_BASKETS, FEWEST_HELD_OUT = 50, 10  # of two or more items
 FEWEST_TO_CHOOSE, MOST_TO_CHOOSE = 100, 30_000  # training baskets that settings are chosen by
 
 
 class Contender(NamedTuple):
-    """A model by its name in tables, what it goes by, and the settings of which validation baskets choose one."""
+    """A model by its name in tables, and the settings of which validation baskets choose one."""
 
     label: str
-    words: str
     make: Callable[..., Any]
     grid: Sequence[dict[str, Any]] = ()
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 class Learned(NamedTuple):
     """A fitted model, the settings that were chosen for it, and how long all of it took."""
 
-    contender: Contender
     model: Any
     settings: dict[str, Any]
     seconds: float
@@ -172,7 +179,7 @@ def compare(
         train, test = divided(baskets_from(data, **layout), test_size, random_state)
     known = contenders(train.n_items, random_state, n_jobs)
     left_out = {name: "`pip install implicit` adds it" for name in COMPARED if name not in known}
-    chosen = {name: one for name, one in known.items() if name in (models or COMPARED) or name == COMPARED[0]}
+    chosen = {name: one for name, one in known.items() if name in ("popularity", *(models or COMPARED))}
     if not as_json:
         click.echo(
             f"{data}: {train.n_baskets + test.n_baskets:,} baskets of {train.n_items:,} items. The models learn from "
@@ -186,38 +193,29 @@ def compare(
             except (ContradppError, MemoryError) as error:
                 left_out[name] = str(error)
     top = min(10, max(train.n_items // 5, 1))
+    fitted = {label: one.model for label, one in learned.items()}
+    how: dict[str, Any] = {"random_state": random_state, "min_size": SMALLEST, "n_jobs": n_jobs}
     with busy("Measuring on held-out baskets ..."):
-        found = cd.compare(
-            {label: one.model for label, one in learned.items()},
-            test,
-            train=train,
-            ks=(1, top),
-            random_state=random_state,
-            min_size=SMALLEST,
-            n_jobs=n_jobs,
-        )
-    sentence, leaders = verdict(found, top)
+        found = cd.compare(fitted, test, train=train, ks=(1, top), **how)
+    said, leaders = verdict(found, top)
     if as_json:
-        show_json(
-            {
-                "baskets": {"learned": train.n_baskets, "held_out": found.reports[found.baseline].n_baskets},
-                "n_items": train.n_items,
-                "models": found.as_dict(),
-                "settings": {label: one.settings for label, one in learned.items()},
-                "seconds": {label: one.seconds for label, one in learned.items()},
-                "left_out": left_out,
-                "leaders": leaders,
-                "verdict": sentence,
-            }
-        )
+        content = {"baskets": {"learned": train.n_baskets, "held_out": found.reports[found.baseline].n_baskets}}
+        content |= {"n_items": train.n_items, "models": found.as_dict(), "leaders": leaders, "verdict": said}
+        content |= {
+            name: {label: getattr(one, name) for label, one in learned.items()} for name in ("settings", "seconds")
+        }
+        show_json(content | {"left_out": left_out})
         return
-    show_comparison(found, learned, top)
+    show_comparison(found, top, {label: one.seconds for label, one in learned.items()})
     for name, reason in left_out.items():
         paragraph(f"Left out: {name} ({reason}).")
     click.echo()
-    paragraph(sentence, bold=True)
+    paragraph(said, bold=True)
     click.echo()
-    show_ways(leaders, learned, data, layout)
+    if leaders[-1] in OF_KERNEL:
+        click.echo(f"Try       {fit_command(data, layout | OF_KERNEL[leaders[-1]])}")
+    if leaders[0] not in OF_KERNEL:  # of equals the simplest
+        click.echo(f"In Python contradpp.baselines.{in_python(learned[leaders[0]])}")
 
 
 def divided(baskets: cd.Baskets, share: float, seed: int) -> tuple[cd.Baskets, cd.Baskets]:
@@ -243,31 +241,20 @@ def contenders(n_items: int, seed: int, n_jobs: int | None) -> dict[str, Contend
     own: dict[str, Any] = {"random_state": seed, "n_jobs": n_jobs}
     nearest: list[dict[str, Any]] = [{"shrinkage": value} for value in SHRINKAGES]
     nearest += [{"weights": "bm25", "B": value} for value in (0.1, 0.25, 0.75)]
+    factors = ((64, 10.0, 1.0), (64, 100.0, 10.0), (128, 30.0, 10.0), (64, 300.0, 30.0))
     found = {
-        "popularity": Contender("Popularity", "what sells most", cd.baselines.Popularity),
-        "itemknn": Contender("ItemKNN", "what was bought together", cd.baselines.ItemKNN, nearest),
+        "popularity": Contender("Popularity", cd.baselines.Popularity),
+        "itemknn": Contender("ItemKNN", cd.baselines.ItemKNN, nearest),
         "regression": regression(n_items, n_jobs),
-        "kernel": Contender(
-            "NonsymmetricDPP", "a kernel: items that attract and repel", partial(cd.NonsymmetricDPP, **own)
+        "als": Contender(
+            "implicit ALS", _als(seed), [{"factors": k, "regularization": r, "alpha": a} for k, r, a in factors]
         ),
-        "conditional": Contender(
-            "ConditionalDPP",
-            "neighbours, regressions and a kernel, weighed: what `fit` learns",
-            partial(cd.ConditionalDPP, **own),
-        ),
+        "kernel": Contender("NonsymmetricDPP", lambda: cd.NonsymmetricDPP(**own)),
+        "conditional": Contender("ConditionalDPP", lambda: cd.ConditionalDPP(**own)),
     }
-    if find_spec("implicit") is not None:
-        grid = ((64, 10.0, 1.0), (64, 100.0, 10.0), (128, 30.0, 10.0), (64, 300.0, 30.0))
-        settings = [{"factors": k, "regularization": r, "alpha": a} for k, r, a in grid]
-        # Its threads are its own: those of the matrix library would fight with them.
-        found["als"] = Contender(
-            "implicit ALS",
-            "what items have in common: 64 or 128 factors",
-            partial(_als, seed),
-            settings,
-            lambda: blas_threads(1),
-        )
-    return {name: found[name] for name in COMPARED if name in found}
+    if find_spec("implicit") is None:
+        del found["als"]
+    return found
 
 
 def regression(n_items: int, n_jobs: int | None) -> Contender:
@@ -275,25 +262,18 @@ def regression(n_items: int, n_jobs: int | None) -> Contender:
     needed = 3 * 8 * n_items**2  # bytes of the matrix, its inverse, and room to work
     free = free_memory()
     if n_items <= DENSE_UP_TO and (free is None or needed < free):
-        return Contender(
-            "EASE",
-            "a regression of each item on all others",
-            cd.baselines.EASE,
-            [{"regularization": value} for value in (50.0, 200.0, 500.0)],
-        )
+        return Contender("EASE", cd.baselines.EASE, [{"regularization": value} for value in (50.0, 200.0, 500.0)])
     near = partial(cd.baselines.RidgeNeighbours, n_jobs=n_jobs)
-    return Contender(
-        "RidgeNeighbours",
-        "a regression of each item on the nearest",
-        near,
-        [{"ridge": value} for value in (20.0, 50.0, 200.0)],
-    )
+    return Contender("RidgeNeighbours", near, [{"ridge": value} for value in (20.0, 50.0, 200.0)])
 
 
-def _als(seed: int, **settings: Any) -> Any:
-    from implicit.als import AlternatingLeastSquares
+def _als(seed: int) -> Callable[..., Any]:
+    def make(**settings: Any) -> Any:
+        from implicit.als import AlternatingLeastSquares
 
-    return cd.baselines.Implicit(AlternatingLeastSquares(random_state=seed, **settings))
+        return cd.baselines.Implicit(AlternatingLeastSquares(random_state=seed, **settings))
+
+    return make
 
 
 def learn(one: Contender, train: cd.Baskets, seed: int, n_jobs: int | None) -> Learned:
@@ -301,13 +281,14 @@ def learn(one: Contender, train: cd.Baskets, seed: int, n_jobs: int | None) -> L
     started = time.perf_counter()
     settings: dict[str, Any] = {}
     asked = train.subset(train.sizes >= SMALLEST)
-    with one.context():
+    # The threads of implicit are its own: those of the matrix library would fight with them.
+    with blas_threads(1) if one.label == "implicit ALS" else nullcontext():
         if one.grid and asked.n_baskets >= FEWEST_TO_CHOOSE:
             tried = [one.make(**settings) for settings in one.grid]
             scores = validated(tried, asked, seed, most=MOST_TO_CHOOSE, n_jobs=n_jobs)
             settings = one.grid[int(np.argmax(scores))]
         model = one.make(**settings).fit(train)
-    return Learned(one, model, settings, time.perf_counter() - started)
+    return Learned(model, settings, time.perf_counter() - started)
 
 
 def verdict(found: Comparison, top: int) -> tuple[str, list[str]]:
@@ -342,51 +323,34 @@ def _rounded(value: float) -> float:
     return round(value, 1) + 0.0  # no −0.0
 
 
-def show_comparison(found: Comparison, learned: dict[str, Learned], top: int) -> None:
+def show_comparison(found: Comparison, top: int, seconds: dict[str, float]) -> None:
     """Print the table of models on held-out baskets, and how to read it."""
     base = found.baseline
     heading(f"{found.reports[base].n_baskets:,} held-out baskets of two or more items, every item left out in turn")
     tops = [f"top {k}" for k in found.reports[base].precision]
     rows = []
     for label, report in found.reports.items():
-        gain = found.difference(label, f"precision@{top}")
+        gain, low, high = map(_rounded, found.difference(label, f"precision@{top}")[:3])
+        hits = [f"{share:.1f} %" for share in report.precision.values()]
+        over = "" if label == base else f"{gain:+.1f} [{low:+.1f}, {high:+.1f}]"
         rows.append(
-            [
-                label,
-                *(f"{share:.1f} %" for share in report.precision.values()),
-                "" if label == base else "{:+.1f} [{:+.1f}, {:+.1f}]".format(*map(_rounded, gain[:3])),
-                f"{report.ndcg:.3f}",
-                f"{report.mpr:.1f}",
-                f"{learned[label].seconds:.1f}",
-                learned[label].contender.words,
-            ]
+            [label, *hits, over, f"{report.ndcg:.3f}", f"{report.mpr:.1f}", f"{seconds[label]:.1f}", GOES_BY[label]]
         )
     heads = [*tops, f"{tops[-1]} over {base}", "nDCG", "MPR", "seconds"]
     show_table([Column("model"), *(Column(head, right=True) for head in heads), Column("goes by")], rows)
     paragraph(
         f"{', '.join(tops)}: how often the missing item is among the first suggestions. over {base}: the gain in "
-        "points, with its interval of 95 % (the same baskets resampled for both). nDCG: as top 10, but worth more the "
-        "further up, 0 to 1. MPR: how far up the missing item ranks, 100 = always first, 50 = by chance. seconds: to "
-        "learn and to choose settings."
+        f"points, with its interval of 95 % (the same baskets resampled for both). nDCG: as {tops[-1]}, but worth more "
+        "the further up, 0 to 1. MPR: how far up the missing item ranks, 100 = always first, 50 = by chance. seconds: "
+        "to learn and to choose settings."
     )
 
 
-def in_words(settings: dict[str, Any]) -> str:
-    """Write settings as arguments."""
-    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
-
-
-def show_ways(leaders: list[str], learned: dict[str, Learned], data: str, layout: dict[str, Any]) -> None:
-    """Say how to learn the best model here, and the simplest of those that are as good."""
-    kinds = {"ConditionalDPP": {}, "NonsymmetricDPP": {"model": "nonsymmetric"}}
-    for label in leaders[-1:]:
-        if label in kinds:
-            click.echo(f"Try       {fit_command(data, layout | kinds[label])}")
-    if leaders[0] not in kinds:
-        model, settings = learned[leaders[0]].model, in_words(learned[leaders[0]].settings)
-        inner = getattr(model, "model", None)
-        of_it = settings if inner is None else f"{type(inner).__name__}({settings})"
-        click.echo(f"In Python contradpp.baselines.{type(model).__name__}({of_it})")
+def in_python(one: Learned) -> str:
+    """Write the call that makes a baseline with its settings."""
+    settings = ", ".join(f"{name}={value!r}" for name, value in one.settings.items())
+    inner = getattr(one.model, "model", None)
+    return f"{type(one.model).__name__}({settings if inner is None else f'{type(inner).__name__}({settings})'})"
 
 
 # -- Settings of one model -----------------------------------------------------------------------------------
