@@ -199,7 +199,9 @@ def compare(
         found = cd.compare(fitted, test, train=train, ks=(1, top), **how)
     said, leaders = verdict(found, top)
     if as_json:
-        content = {"baskets": {"learned": train.n_baskets, "held_out": found.reports[found.baseline].n_baskets}}
+        content: dict[str, Any] = {
+            "baskets": {"learned": train.n_baskets, "held_out": found.reports[found.baseline].n_baskets}
+        }
         content |= {"n_items": train.n_items, "models": found.as_dict(), "leaders": leaders, "verdict": said}
         content |= {
             name: {label: getattr(one, name) for label, one in learned.items()} for name in ("settings", "seconds")
