@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import os
 import signal
@@ -12,13 +13,16 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 
 import contradpp as cd
 from contradpp.cli import fit as command
+from contradpp.cli.fit import KNOBS, MODELS
 from contradpp.data.feedback import append_feedback, append_impression
-from contradpp.errors import ConvergenceError
+from contradpp.errors import ConvergenceError, ParameterError
 from contradpp.learn.callbacks import Callback
+from contradpp.learn.params import BOTH, TABLE
 
 QUICK = ("--max-iter", 3)
 
@@ -404,7 +408,7 @@ def test_what_only_the_symmetric_model_has_asks_for_it(call, orders, tmp_path, w
 
 
 def test_the_likelihood_of_a_large_catalogue_needs_the_symmetric_model(call, orders, tmp_path, monkeypatch):
-    monkeypatch.setattr("contradpp.cli.run.MOST_TO_INVERT", 3)
+    monkeypatch.setattr("contradpp.cli.fit.MOST_TO_INVERT", 3)
     found = chosen_model(call, orders, "-o", tmp_path / "m", "--objective", "mle")
     assert found["value"] == "lowrank"
     assert "more than 3 items" in found["why"]
@@ -427,3 +431,69 @@ def test_features_tell_of_items_that_never_sold(tmp_path, call):
     refused = call("fit", baskets, "-o", model, "--new-items")
     assert refused.code == 2
     assert "--new-items needs --features" in refused.err
+
+
+# -- The options are the parameters of the table, by the same words as in Python ---------------------------
+
+OPTIONS = {option.name: option for option in command.fit.params if isinstance(option, click.Option)}
+# What a constructor takes besides the parameters of training.
+NO_TRAINING = {"n_jobs", "random_state", "verbose", "warm_start"}
+ESTIMATORS = {"LowRankDPP": cd.LowRankDPP, "NonsymmetricDPP": cd.NonsymmetricDPP}
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_the_table_holds_what_the_constructor_takes(name):
+    arguments = set(inspect.signature(ESTIMATORS[name]).parameters) - NO_TRAINING
+    assert arguments == {row.name for row in TABLE.values() if name in row.models}
+    for row in TABLE.values():
+        assert set(row.models) <= set(BOTH)
+        if name in row.models:
+            row.check(inspect.signature(ESTIMATORS[name]).parameters[row.name].default)
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_every_parameter_is_an_option(name):
+    option = OPTIONS[name]
+    assert option.opts == [f"--{name.replace('_', '-')}"]
+    assert option.help
+    if name in TABLE and TABLE[name].flag:
+        assert option.secondary_opts == [f"--no-{name.replace('_', '-')}"]
+
+
+def can_be_read(option: click.Option, value: object) -> bool:
+    """Whether the option takes a value as it is written on the command line."""
+    context = click.Context(command.fit)
+    try:
+        read = option.type_cast_value(context, str(value))
+        if option.callback is not None:
+            option.callback(context, option, read)
+    except click.BadParameter:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", [row.name for row in TABLE.values() if not row.flag])
+def test_an_option_takes_what_python_takes(name):
+    row = TABLE[name]
+    for value in [*row.choices, "nothing", -1, 0, 0.5, 1, 7, 1e9]:
+        try:
+            row.check(int(value) if row.whole and isinstance(value, float) and value > 1 else value)
+            good = True
+        except ParameterError:
+            good = False
+        written = int(value) if isinstance(value, float) and value > 1 else value
+        assert can_be_read(OPTIONS[name], written) == good, value
+
+
+def test_defaults_are_those_of_the_models():
+    unless_given = command.fit.make_context("fit", ["toy", "-o", "m"]).params
+    for name, row in TABLE.items():
+        defaults = {inspect.signature(MODELS[m]).parameters[name].default for m in MODELS if name in arguments(m)}
+        if name not in ("n_components", "objective", "batch_size", "oversize") and defaults != {None}:
+            assert all(str(default) in OPTIONS[name].help.partition("default: ")[2] for default in defaults)
+        assert unless_given[name] == ("drop" if name == "oversize" else None)
+        assert row.help in OPTIONS[name].help
+
+
+def arguments(model: str) -> set[str]:
+    return set(inspect.signature(MODELS[model]).parameters)

@@ -269,11 +269,11 @@ def test_info_of_a_large_catalogue_makes_no_dense_matrix(call, model, monkeypatc
     assert found["format_version"] == 2
     assert found["most_likely_items"][0]["item"] == "S1"
     assert len(json.loads(call("info", model, "--items", "--json").out)) == 4
-    refused = call("sample", model, "--seed", "0")
+    refused = call("sample", model, "--random-state", "0")
     assert refused.code != 0
     assert "the most is 1" in refused.err
     assert "chain" in refused.err
-    assert call("sample", model, "--seed", "0", "--method", "chain").code == 0
+    assert call("sample", model, "--random-state", "0", "--method", "chain").code == 0
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def test_what_cannot_be_is_said_before_anything_starts(folder, tmp_path):
         model.fit(folder, engine="ray", mode="other")
     for mode in ("sharded", "local"):
         with pytest.raises(ParameterError, match=f"mode='{mode}' is gone.*use mode='replicated'"):
-            model.fit(folder, engine="ray", mode=mode, local_steps=50)
+            model.fit(folder, engine="ray", mode=mode)
     with pytest.raises(ParameterError, match="oversize must be one of"):
         cd.LowRankDPP(5, oversize="clipp").fit(folder, engine="ray")
     with pytest.raises(ParameterError, match="resume=True needs checkpoint"):

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 import contradpp as cd
+from contradpp.cli.evaluate import tune as tune_command
 from contradpp.cli.fit import fit as fit_command
-from contradpp.cli.tune import tune as tune_command
 from contradpp.errors import DataError, ParameterError
 from contradpp.metrics.tuning import Trial, measured, tune
 

@@ -1,27 +1,49 @@
-"""`contradpp fit`: baskets in, a model file out, and an honest word on how good it is."""
+"""`contradpp fit`: baskets in, a model file out, and an honest word on how good it is.
+
+From top to bottom: the options, most of them made of the table of parameters; the command; what it does, step by step;
+what it shows; its settings as a TOML file.
+"""
 
 from __future__ import annotations
 
+import difflib
+import json
 import math
 import shlex
-from collections.abc import Sequence
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import numpy as np
 from click.core import ParameterSource
 
 from contradpp import __version__
-from contradpp.cli.fit_options import KNOBS, OPTIONS, FitCommand, as_toml, fit_options
+from contradpp.cli.inputs import (
+    COLUMNS,
+    FILE,
+    LAYOUT,
+    OLD_FILE,
+    SHARE,
+    baskets_from,
+    hold_out,
+    layout_options,
+    option,
+)
 from contradpp.cli.output import (
     Column,
     busy,
     called,
-    check_writable,
+    check_replaceable,
+    flag,
     heading,
     in_bytes,
+    is_marked,
     is_model,
-    is_nothing,
+    json_option,
     listed,
     paragraph,
     save_model,
@@ -30,30 +52,228 @@ from contradpp.cli.output import (
     show_table,
     visible,
     write_text,
+    written,
 )
-from contradpp.cli.run import Run, judge, prepare, train
+from contradpp.data.baskets import Baskets
+from contradpp.data.columns import matches
+from contradpp.data.features import Given, read_features
+from contradpp.data.feedback import Feedback, read_choices, read_feedback
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.errors import ConvergenceError
-from contradpp.report.measured import KS, Example, Measured, explained
+from contradpp.distributed.shards import list_files
+from contradpp.errors import ConvergenceError, DataError, ParameterError
+from contradpp.learn.checkpoint import DEFAULT_EVERY, parse_every
+from contradpp.learn.objectives import MOST_TO_INVERT
+from contradpp.learn.params import LOWRANK, TABLE, Parameter
+from contradpp.metrics.tuning import MODELS
+from contradpp.models.conditional import ConditionalDPP
+from contradpp.report.measured import KS, Example, Measured, examples, explained, measure
 from contradpp.report.page import Subject, render
 
+CONDITIONAL = "conditional"
+# The kernel that is learned: the conditional model has the nonsymmetric one.
+KERNELS = {CONDITIONAL: MODELS["nonsymmetric"], **MODELS}
+DEFAULTS: dict[str, dict[str, Any]] = {model: kernel().get_params() for model, kernel in KERNELS.items()}
+KNOBS = (*TABLE, "random_state", "n_jobs")  # what is passed on to the model's constructor
 SETTINGS_MARK = "# Written by contradpp"
+REPORT_MARK = "Made by contradpp"
+LEAST_RANK, MOST_RANK = 30, 100
+DENSE_CATALOGUE = 20_000  # items up to which a pass over the whole catalogue at every step is cheap
+STEPS_A_ROUND = 20
 LEGEND = (
     "MPR: how far up the missing item ranks, 100 = always first, 50 = by chance. top 1, top 10: how often it is among "
     "the first suggestions. log-likelihood: of whole baskets, per basket, higher is better."
 )
 
 
-class Files(NamedTuple):
-    """What a run writes; no settings where the user's own file of them stands in that place."""
+# -- The options: None unless given, so that the model's own default applies or the data decide --------------
 
-    model: Path
-    settings: Path | None
-    report: Path | None
+
+def number_or(words: tuple[str, ...], number: Any) -> Any:
+    """Make a callback that takes one of these words, or what the type takes."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value is None or value in words:
+            return value
+        try:
+            return number.convert(float(value), param, ctx)
+        except ValueError:
+            known = " or ".join(map(repr, words))
+            raise click.BadParameter(f"{value!r} is neither a number nor {known}", ctx, param) from None
+
+    return read
+
+
+def share_or_file(ctx: click.Context, param: click.Parameter, value: Any) -> float | str | None:
+    """Take a share of the baskets between 0 and 1, or a file of others."""
+    if value is None:
+        return None
+    try:
+        share = float(value)
+    except ValueError:
+        if not Path(value).exists():
+            raise click.BadParameter(f"{value!r} is neither a share such as 0.05 nor a file", ctx, param) from None
+        return str(value)
+    if not 0 < share < 1:
+        raise click.BadParameter(f"a share lies between 0 and 1, got {value}", ctx, param)
+    return share
+
+
+def steps_or_seconds(ctx: click.Context, param: click.Parameter, value: Any) -> int | str:
+    """Take a number of steps, or seconds such as 30s."""
+    every = int(value) if str(value).isdecimal() else str(value)
+    try:
+        parse_every(every)
+    except ParameterError:
+        raise click.BadParameter(f"{value!r} is neither a number of steps nor a time such as 30s", ctx, param) from None
+    return every
+
+
+# Where the command line does not take the model's default: it has one of its own, or looks at the data (`choose`).
+OWN_DEFAULTS = {"oversize": "drop"}
+CHOSEN = {"n_components": "basket sizes", "objective": "the catalogue's size", "batch_size": "the amount of data"}
+
+
+def _knobs(*names: str) -> dict[str, dict[str, Any]]:
+    """Return the arguments of `option` for parameters of training, from their rows of the table."""
+    return {name: _of_row(TABLE[name]) for name in names}
+
+
+def _of_row(row: Parameter) -> dict[str, Any]:
+    own: dict[str, Any] = {"help": _help_of(row)}
+    if row.flag or row.name in OWN_DEFAULTS:
+        own["default"] = OWN_DEFAULTS.get(row.name)
+    if row.low is None:
+        return {"type": row.choices or None, **own}
+    most = {} if row.high == math.inf else {"max": row.high, "max_open": True}
+    kind: Any = click.IntRange if row.whole else click.FloatRange
+    number = kind(row.low, min_open=row.above, **most)
+    if not row.choices:
+        return {"type": number, **own}
+    return {"metavar": "|".join(["NUMBER", *row.choices]), "callback": number_or(row.choices, number), **own}
+
+
+def _help_of(row: Parameter) -> str:
+    """Say what it is, for which model if not for all, and the models' own defaults."""
+    defaults = {model: DEFAULTS[model][row.name] for model in MODELS if row.name in DEFAULTS[model]}
+    only = "" if len(defaults) == len(MODELS) else f" ({', '.join(defaults)})"
+    values = set(defaults.values())
+    if row.name in OWN_DEFAULTS or values == {None}:
+        return f"{row.help}{only}."
+    shown = ", ".join(f"{default} ({model})" for model, default in defaults.items())
+    if row.name in CHOSEN:
+        shown = f"by {CHOSEN[row.name]}"
+    elif len(values) == 1:
+        shown = str(*values)
+    return f"{row.help}{only}.  [default: {shown}]"
+
+
+def _option(kind: Any, help: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "help": help, **more}
+
+
+_COUNT = click.IntRange(min=1)
+OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "The model": {
+        "model": _option(
+            (CONDITIONAL, *MODELS),
+            "conditional: a nonsymmetric kernel, and next items judged by neighbours as well; the others: a kernel "
+            f"alone. {CONDITIONAL}, unless an option asks for lowrank.",
+        ),
+        **_knobs("n_components", "n_skew", "objective", "contrast", "alpha", "oversize", "calibrate"),
+    },
+    "The run": {
+        **_knobs("max_iter"),
+        "validation": _option(
+            None,
+            "Baskets that decide when to stop: a share, or a file; 0.05 if left out, 0.1 for conditional, which learns "
+            "the weights of its voices from them.",
+            metavar="SHARE|FILE",
+            callback=share_or_file,
+        ),
+        "test_size": _option(SHARE, "Share held out to measure the model; 0 for none.", default=0.1),
+        "min_item_count": _option(_COUNT, "Leave out items that are in fewer baskets than this.", default=1),
+        "feedback": _option(
+            OLD_FILE, "Log of accepted and rejected suggestions, as `serve` writes it, to learn from too."
+        ),
+        "features": _option(
+            OLD_FILE,
+            "CSV or Parquet file with a row per item: names, categories, numbers, vectors. New items can then be "
+            "added, and those that seldom sell are judged better. --name and --category may be columns of it.",
+        ),
+        "new_items": _option(None, "Also take in the items of --features that never sold.", is_flag=True),
+        "random_state": _option(int, "Seed of split, start and training.", default=0),
+        "n_jobs": _option(_COUNT, "Threads; all cores if left out. Results do not depend on it."),
+    },
+    "Long runs": {
+        "checkpoint": _option(FILE, "Keep all of the training's state in this file as it goes."),
+        "resume": _option(None, "Go on from the checkpoint, if there is one, to the same result.", is_flag=True),
+        "checkpoint_every": _option(
+            None,
+            "How often: 100 for steps, 30s for seconds.",
+            default=DEFAULT_EVERY,
+            metavar="STEPS|SECONDSs",
+            callback=steps_or_seconds,
+        ),
+    },
+    "A cluster": {
+        "engine": _option(("ray",), "Train on a Ray cluster, from Parquet files."),
+        "address": _option(None, "The cluster, such as auto or HOST:6379; one on this machine if left out."),
+        "workers": _option(_COUNT, "Processes to train with.", default=2),
+    },
+}
+_named = {name for group in OPTIONS.values() for name in group}
+OPTIONS["Every other knob of the model"] = _knobs(*(name for name in TABLE if name not in _named))
+
+
+class FitCommand(click.Command):
+    """A command that shows its options in the groups above."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """See `click.Command`."""
+        left = {str(p.name): p.get_help_record(ctx) for p in self.get_params(ctx) if isinstance(p, click.Option)}
+        sections = {"The file": LAYOUT} | {title: tuple(group) for title, group in OPTIONS.items()}
+        grouped = {name for group in sections.values() for name in group}
+        sections = {"Options": tuple(name for name in left if name not in grouped)} | sections
+        for title, names in sections.items():
+            with formatter.section(title):
+                formatter.write_dl([record for name in names if (record := left.get(name))])
+
+
+def fit_options(command: Any) -> Any:
+    """Give a command the options above, in the order of the help."""
+    options = {name: spec for group in OPTIONS.values() for name, spec in group.items()}
+    for name, spec in reversed(options.items()):
+        is_flag = name in TABLE and TABLE[name].flag
+        words = f"{written(name, True)}/{written(name, False)}" if is_flag else flag(name)
+        command = option(words, **spec)(command)
+    return command
+
+
+def _take_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:  # noqa: ARG001
+    """Let the file's values stand in for options that are not on the command line."""
+    if path is not None:
+        ctx.default_map = {**(ctx.default_map or {}), **read_config(path, ctx.command)}
+        ctx.meta["config"] = path
+
+
+# -- The command -------------------------------------------------------------------------------------------
 
 
 @click.command(cls=FitCommand)
 @click.argument("data")
+@layout_options
+@option("-o", "--output", required=True, type=FILE, help="The model file to write.")
+@option("--report", type=FILE, help="Also write an HTML page about the model.")
+@option("--force", is_flag=True, help="Replace files that `fit` did not write.")
+@option(
+    "--config",
+    type=OLD_FILE,
+    is_eager=True,
+    expose_value=False,
+    callback=_take_config,
+    help="A TOML file with any of these options; those on the command line come first.",
+)
+@json_option
 @fit_options
 @click.pass_context
 def fit(
@@ -76,9 +296,8 @@ def fit(
         raise click.UsageError("--new-items needs --features, the file that tells of them")
     run = prepare(data, given)
     if not as_json:
-        introduce(run, data)
-    comment = f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {output.stem}.toml"
-    settings = as_toml(repeatable(run, data, files), ctx.command, comment=comment)
+        introduce(run)
+    settings = as_toml(repeatable(run, files), ctx.command, name=f"{output.stem}.toml")
     try:
         train(run)
     except (KeyboardInterrupt, ConvergenceError) as stop:
@@ -100,8 +319,16 @@ def fit(
         show(run, files)
 
 
+class Files(NamedTuple):
+    """The files that a run writes; no settings where the user's own file of them stands in that place."""
+
+    model: Path
+    settings: Path | None
+    report: Path | None
+
+
 def places(ctx: click.Context, output: Path, report: Path | None, *, force: bool) -> Files:
-    """The files to write, none of which replaces something that `fit` did not write, unless forced."""
+    """Find the files to write, none of which replaces something that `fit` did not write, unless forced."""
     beside = output.with_suffix(".toml")
     if output == beside or report in (output, beside):
         what = "the settings are written beside the model as .toml: name it otherwise"
@@ -112,36 +339,216 @@ def places(ctx: click.Context, output: Path, report: Path | None, *, force: bool
     config = ctx.meta.get("config")
     theirs = config is not None and config.resolve() == beside.resolve() and not is_settings(config)
     settings = beside if force or not theirs else None
-    for path, ours in ((output, is_model), (settings, is_settings), (report, is_report)):
+    for path, ours in (
+        (output, is_model),
+        (settings, is_settings),
+        (report, lambda path: is_marked(path, REPORT_MARK)),
+    ):
         if path is not None:
-            check_writable(path)
-            if not (force or ours(path) or is_nothing(path)):
-                raise click.ClickException(
-                    f"{path} is there, and `fit` did not write it: name another file, or add --force to replace it"
-                )
+            check_replaceable(path, "fit", ours, force=force)
     return Files(output, settings, report)
 
 
 def is_settings(path: Path) -> bool:
-    """Whether a file of settings is one that `fit` wrote."""
+    """Return whether a file of settings is one that `fit` wrote."""
     return path.is_file() and path.read_bytes().startswith(SETTINGS_MARK.encode())
 
 
-def is_report(path: Path) -> bool:
-    """Whether a page is one that we wrote."""
-    return path.is_file() and b"Made by contradpp" in path.read_bytes()
+# -- Read the baskets, and settle what was left open ---------------------------------------------------------
 
 
-def introduce(run: Run, data: str) -> None:
-    """Say what there is to learn from, what was chosen, and why."""
-    summary = run.baskets.summary()
-    where = data if run.cluster is None else f"{run.label}, the largest file of {data}"
-    click.echo(
-        f"{where}: {summary.n_baskets:,} baskets of {summary.n_items:,} items; "
-        f"half have {summary.median:g} or fewer, the largest {summary.largest}."
+class Choice(NamedTuple):
+    """An option, the value it has been given, and why."""
+
+    option: str
+    value: Any
+    why: str
+
+
+@dataclass
+class Run:
+    """One run of `fit`, from its options to what came of them."""
+
+    data: str
+    given: dict[str, Any]
+    choices: list[Choice]
+    baskets: Baskets
+    learned: Baskets
+    test: Baskets | None
+    feedback: Feedback | None
+    features: Given | None
+    validation: Any
+    model: Any
+    name: str
+    label: str
+    seconds: float = 0.0
+    measured: Measured | None = None
+    examples: list[Example] = field(default_factory=list)
+
+    @property
+    def by_choice(self) -> bool:
+        """Whether the objective tells what was taken from what was shown and refused, by itself."""
+        return getattr(self.model, "objective", None) in ("explicit", "choice")
+
+
+def prepare(data: str, given: dict[str, Any]) -> Run:
+    """Read the baskets, settle what was left open, and set some baskets aside.
+
+    On a cluster the workers read: here one file is looked at, and nothing is set aside.
+    """
+    layout = {name: given[name] for name in LAYOUT}
+    source = data
+    if given["engine"] is not None:
+        source = largest_file(data, given)
+        given = given | {"test_size": 0.0}
+    features = None
+    if given["features"] is not None:
+        with busy(f"Reading {given['features']} ..."):
+            features = read_features(given["features"])
+        # What it tells of items need not be in the file of baskets.
+        layout |= {role: None for role in ("name", "category") if given[role] in features.columns}
+    with busy(f"Reading {source} ..."):
+        baskets = baskets_from(source, **layout)
+        if given["min_item_count"] > 1:
+            baskets = baskets.filter(min_size=1, min_item_count=given["min_item_count"])
+    feedback = None if given["feedback"] is None else read_feedback(given["feedback"])
+    if features is not None:
+        names, categories = labels_of(features, given)
+        items = baskets.items
+        baskets = baskets.with_names(names | items.names).with_categories(categories | items.categories)
+    choices = choose(baskets, given)
+    settings = given | {choice.option: choice.value for choice in choices}
+    learned, test = hold_out(usable(baskets, settings), given["test_size"], given["random_state"])
+    validation = given["validation"]
+    if isinstance(validation, str):
+        validation = baskets_from(validation, **layout)
+    kind = settings["model"]
+    return Run(
+        data,
+        given,
+        choices,
+        baskets,
+        learned,
+        test,
+        feedback,
+        features,
+        validation,
+        model=build(kind, {knob: settings[knob] for knob in KNOBS} | {"verbose": 1}),
+        name=kind if kind == CONDITIONAL else f"{kind} ({settings['objective']})",
+        label=Path(source).name,
     )
-    if run.cluster is not None:
-        heading(f"Learning from all files of {run.cluster}, with settings chosen by the largest")
+
+
+def largest_file(data: str, given: dict[str, Any]) -> str:
+    """Find the file of a cluster's by which settings are chosen."""
+    if given["feedback"] is not None or given["features"] is not None or isinstance(given["validation"], str):
+        raise click.UsageError("--engine ray takes neither --feedback nor --features nor a file for --validation")
+    return max(list_files(data), key=lambda file: file.n_rows).path.removeprefix("file://")
+
+
+def labels_of(features: Given, given: dict[str, Any]) -> tuple[dict[Any, str], dict[Any, str]]:
+    """Find names and categories by item: of the columns that are named, names also of one that is called so."""
+    guessed = matches(list(features.columns), "name")
+    name = given["name"] or (guessed[0] if len(guessed) == 1 else None)
+
+    def texts(column: str | None) -> dict[Any, str]:
+        if column not in features.columns:
+            return {}
+        pairs = zip(features.ids or (), features.columns[column].values, strict=True)
+        return {item: str(value) for item, value in pairs if value is not None}
+
+    return texts(name), texts(given["category"])
+
+
+def any_size(settings: dict[str, Any]) -> bool:
+    """Return whether the model takes baskets of any size: one with a diagonal does."""
+    return settings["model"] in ("nonsymmetric", CONDITIONAL) and settings["diagonal"] is not False
+
+
+def usable(baskets: Baskets, settings: dict[str, Any]) -> Baskets:
+    """Take the baskets that the model can learn from."""
+    if any_size(settings) or settings["oversize"] != "drop":
+        return baskets
+    rank = settings["n_components"]
+    fits = baskets.sizes <= rank
+    if not fits.any():
+        raise DataError(f"every basket has more than {rank} items: choose a larger --n-components, or --oversize clip")
+    return baskets.subset(fits)
+
+
+def build(model: str, options: Mapping[str, Any]) -> Any:
+    """Make the model with the options that were given; one that it does not have is a usage error."""
+    given = {knob: value for knob, value in options.items() if value is not None}
+    for knob, value in given.items():
+        if knob not in DEFAULTS[model]:
+            raise click.UsageError(f"{written(knob, value)} is not for --model {model}")
+    kernel = KERNELS[model](**given)
+    if model != CONDITIONAL:
+        return kernel
+    of_the_run = ("random_state", "n_jobs", "verbose")
+    return ConditionalDPP(kernel, **{knob: given[knob] for knob in of_the_run if knob in given})
+
+
+def choose(baskets: Baskets, given: dict[str, Any]) -> list[Choice]:
+    """Choose what is left open in the options, each with its reason; later ones depend on earlier ones."""
+    choices: list[Choice] = []
+    settled = dict(given)
+
+    def settle(name: str, value: Any, why: str) -> None:
+        if given[name] is None:
+            settled[name] = value
+            choices.append(Choice(name, value, why))
+
+    settle("model", *_model(baskets, given))
+    default = DEFAULTS[settled["model"]]
+    settle("n_components", *_rank(baskets, settled))
+    if baskets.n_items > DENSE_CATALOGUE and settled["model"] == "lowrank":
+        settle("objective", "dynamic", f"its cost does not grow with the {baskets.n_items:,} items")
+    else:
+        settle("objective", "exact", "predicts each item from the rest of its basket, without sampling noise")
+    size = min(max(baskets.n_baskets // STEPS_A_ROUND, 50), default["batch_size"])
+    settle("batch_size", size, f"some {max(baskets.n_baskets // size, 1):,} steps a round")
+    settle("calibrate", default["calibrate"], "the model's baskets become as large as the real ones")
+    settle("max_iter", default["max_iter"], "at most; training ends when validation baskets gain no more")
+    return choices
+
+
+def _model(baskets: Baskets, given: dict[str, Any]) -> tuple[str, str]:
+    for knob in TABLE:
+        if given[knob] is not None and TABLE[knob].models == (LOWRANK,):
+            return "lowrank", f"{written(knob, given[knob])} is for symmetric kernels"
+    if given["objective"] == "mle" and baskets.n_items > MOST_TO_INVERT:
+        return "lowrank", f"with more than {MOST_TO_INVERT:,} items only its likelihood can be maximised"
+    return CONDITIONAL, "what was bought together, and a kernel whose items attract and repel: the best next items"
+
+
+def _rank(baskets: Baskets, given: dict[str, Any]) -> tuple[int, str]:
+    if any_size(given):
+        rank = min(DEFAULTS[given["model"]]["n_components"], baskets.n_items)
+        return rank, "a matter of taste: baskets may have any size"
+    sizes = baskets.sizes
+    most = int(np.quantile(sizes, 0.95, method="higher"))
+    rank = min(max(-(-most // 10) * 10, LEAST_RANK), MOST_RANK, baskets.n_items)
+    larger = int((sizes > rank).sum())
+    if not larger:
+        return rank, f"no basket has more than {int(sizes.max())} items"
+    what = {"drop": "left out", "clip": "cut to that size", "error": "refused"}[given["oversize"]]
+    return rank, f"{1 - larger / len(sizes):.0%} of the baskets fit; {larger:,} larger ones are {what}"
+
+
+# -- Learn, write and measure --------------------------------------------------------------------------------
+
+
+def introduce(run: Run) -> None:
+    """Say what there is to learn from, what was chosen, and why."""
+    found = run.baskets.summary()
+    where = f"{run.label}, the largest file of {run.data}" if run.given["engine"] else run.data
+    click.echo(
+        f"{where}: {found.n_baskets:,} baskets of {found.n_items:,} items; "
+        f"half have {found.median:g} or fewer, the largest {found.largest}."
+    )
+    if run.given["engine"]:
+        heading(f"Learning from all files of {run.data}, with settings chosen by the largest")
     else:
         held = f"{run.test.n_baskets:,} are held out to measure it" if run.test else "none are held out to measure it"
         heading(f"Learning from {run.learned.n_baskets:,} baskets; {held}")
@@ -150,7 +557,7 @@ def introduce(run: Run, data: str) -> None:
     if run.features is not None:
         n_known = sum(item in run.baskets.items for item in run.features.ids or ())
         click.echo(
-            f"Features: {n_known:,} of the {summary.n_items:,} items have some ({', '.join(run.features.columns)})."
+            f"Features: {n_known:,} of the {found.n_items:,} items have some ({', '.join(run.features.columns)})."
         )
     if run.feedback is not None:
         liked, rejected = len(run.feedback.positives), len(run.feedback.negatives)
@@ -159,61 +566,89 @@ def introduce(run: Run, data: str) -> None:
         click.echo(f"Feedback: {liked:,} accepted sets are {how} {what}.")
 
 
+def train(run: Run) -> None:
+    """Fit the model."""
+    started = time.perf_counter()
+    given = run.given
+    how: dict[str, Any] = {"validation": run.validation}
+    if given["checkpoint"] is not None:
+        how |= {name: given[name] for name in OPTIONS["Long runs"]}
+    try:
+        if run.given["engine"]:
+            how |= {name: given[name] for name in OPTIONS["A cluster"]}
+            run.model.fit(run.data, columns={name: given[name] for name in COLUMNS}, **how)
+            return
+        baskets = run.learned
+        if run.feedback is not None:
+            baskets = Baskets.concat([baskets, read_choices(given["feedback"], taken=not run.by_choice)])
+            how["negatives"] = None if run.by_choice else run.feedback.negatives or None
+        if run.features is not None:
+            how["item_features"] = run.features
+        run.model.fit(baskets, **how)
+        if run.features is not None and given["new_items"]:
+            fresh = [item for item in run.features.ids or () if item not in run.model.items_]
+            names, categories = labels_of(run.features, given)
+            run.model.add_items(fresh, run.features.take(fresh), names=names, categories=categories)
+    finally:
+        run.seconds = time.perf_counter() - started
+
+
 def keep_unfinished(run: Run, files: Files, settings: str, stop: BaseException) -> None:
     """Save the best state of a training that did not end well, beside a finished model if there is one."""
     if not getattr(run.model, "history_", None):
         say("Stopped too early: there is no model yet, and nothing was written.")
         return
-    place, beside = files.model, files.settings
-    if place.exists():
-        place = place.with_name(f"{place.stem}.unfinished{place.suffix}")
-        beside = place.with_suffix(".toml")
-    save_model(run.model, place)
-    if beside is not None:
-        write_text(beside, settings)
+    if files.model.exists():
+        model = files.model.with_name(f"{files.model.stem}.unfinished{files.model.suffix}")
+        files = Files(model, model.with_suffix(".toml"), files.report)
+    save_model(run.model, files.model)
+    if files.settings is not None:
+        write_text(files.settings, settings)
     why = f"Training failed ({stop})" if isinstance(stop, ConvergenceError) else "Stopped"
     best = max(run.model.history_, key=lambda record: record["validation"])["iteration"]
     say(
-        f"{why} after {run.model.n_iter_} rounds. The best model so far, of round {best}, is {place} and can be used"
-        f"{missing(files._replace(settings=beside))}"
+        f"{why} after {run.model.n_iter_} rounds. The best model so far, of round {best}, is {files.model} and can be "
+        f"used{missing(files)}"
     )
 
 
 def missing(files: Files) -> str:
-    """The end of a sentence: where the settings are, and what a run that was stopped has not written."""
+    """End a sentence with where the settings are, and what a run that was stopped has not written."""
     there = "" if files.settings is None else f"; its settings are {files.settings}"
     report = "" if files.report is None else f", and the report {files.report} was not written"
     return f"{there}. It was not measured{report}."
 
 
-def repeatable(run: Run, data: str, files: Files) -> dict[str, Any]:
-    """The options of the run, with absolute paths and nothing left open."""
-    kernel = getattr(run.model, "kernel", run.model)
-    used = {knob: getattr(kernel, knob, None) for knob in KNOBS}
-    chosen = {choice.option: choice.value for choice in run.choices}
-    settings = run.given | chosen | used | dict.fromkeys(OPTIONS["Long runs"])  # of this run only
-    settings |= {"data": Path(data) if Path(data).exists() else data, "output": files.model, "report": files.report}
-    if isinstance(settings["validation"], str):
-        settings["validation"] = Path(settings["validation"])
-    return {name: value.absolute() if isinstance(value, Path) else value for name, value in settings.items()}
+def judge(run: Run) -> None:
+    """Measure the model on the baskets that were held out, and draw the examples."""
+    if run.test is None:
+        return
+    with busy("Measuring on held-out baskets ..."):
+        run.measured = measure({run.name: run.model}, run.learned, run.test)
+        run.examples = examples(run.model, run.test, seed=run.given["random_state"])
 
 
 def write_report(run: Run, path: Path) -> None:
-    """The HTML page about the model."""
+    """Write the HTML page about the model."""
     with busy("Drawing the report ..."):
         subject = Subject(run.model, run.name, run.label, run.learned, run.measured, run.examples, run.seconds)
         write_text(path, render(subject))
 
 
+# -- Show what came of it ------------------------------------------------------------------------------------
+
+
 def summary(run: Run, files: Files) -> dict[str, Any]:
-    """What came of the run, for machines."""
+    """Say what came of the run, for machines."""
     measured = run.measured
+    n_held = 0 if run.test is None else run.test.n_baskets
+    n_left_out = run.baskets.n_baskets - run.learned.n_baskets - n_held
     return {
         "model": str(files.model),
         "config": str(files.settings or files.model.with_suffix(".toml")),
         "report": None if files.report is None else str(files.report),
         "bytes": files.model.stat().st_size,
-        "baskets": {"all": run.baskets.n_baskets, "learned": run.learned.n_baskets, "left_out": run.n_left_out},
+        "baskets": {"all": run.baskets.n_baskets, "learned": run.learned.n_baskets, "left_out": n_left_out},
         "n_items": run.baskets.n_items,
         "chosen": [choice._asdict() for choice in run.choices],
         "parameters": getattr(run.model, "kernel", run.model).get_params(),
@@ -228,7 +663,7 @@ def summary(run: Run, files: Files) -> dict[str, Any]:
 
 
 def show(run: Run, files: Files) -> None:
-    """What came of the run, for people."""
+    """Say what came of the run, for people."""
     click.echo(f"\nLearned in {run.seconds:.1f} s, {run.model.n_iter_} rounds{best_round(run.model.history_)}.")
     if run.model.explained_ is not None:
         paragraph(explained(run.model.explained_))
@@ -245,18 +680,15 @@ def show(run: Run, files: Files) -> None:
 
 
 def best_round(history: Sequence[dict[str, Any]]) -> str:
-    """Which round the model is of, if that is known: validation baskets choose it."""
+    """Say which round the model is of, if that is known: validation baskets choose it."""
     scores = [record["validation"] for record in history]
     if not scores or not all(map(math.isfinite, scores)):
         return ""
     return f", the best by validation round {history[scores.index(max(scores))]['iteration']}"
 
 
-# -- Parts of what is shown, for `demo` too ---------------------------------------------------------------
-
-
 def show_metrics(measured: Measured, *, seconds: dict[str, float] | None = None) -> None:
-    """The table of models on held-out baskets, and how to read it."""
+    """Print the table of models on held-out baskets, and how to read it."""
     heading(f"{measured.n_baskets:,} held-out baskets, every item left out in turn")
     names = ["MPR", *(f"top {k}" for k in KS), "nDCG", "log-likelihood", *(["seconds"] if seconds else [])]
     rows = []
@@ -272,7 +704,7 @@ def show_metrics(measured: Measured, *, seconds: dict[str, float] | None = None)
 
 
 def show_examples(shown: Sequence[Example], items: Vocabulary) -> None:
-    """Baskets of the test part with suggestions; the item that was hidden is marked where it was found."""
+    """Print test baskets with suggestions; the item that was hidden is marked where it was found."""
     if not shown:
         return
     heading(f"{len(shown)} held-out baskets, drawn at random, with one item hidden")
@@ -286,9 +718,70 @@ def show_examples(shown: Sequence[Example], items: Vocabulary) -> None:
 
 
 def show_files(model: Path, config: Path | None, report: Path | None) -> None:
-    """What was written, and how large the model is."""
+    """Say what was written, and how large the model is."""
     click.echo(f"Model     {model} ({in_bytes(model.stat().st_size)})")
     if config is not None:
         click.echo(f"Settings  {config} (the same run again: contradpp fit --config {shlex.quote(str(config))})")
     if report is not None:
         click.echo(f"Report    {report} (open it in a browser)")
+
+
+# -- A run in a TOML file: read with `--config`, and written beside the model so that it can be repeated ----------
+
+_NOT_IN_FILES = ("config", "as_json", "force", "help")  # the file itself, and what concerns one call only
+
+
+def repeatable(run: Run, files: Files) -> dict[str, Any]:
+    """Collect the options of the run, with absolute paths and nothing left open."""
+    kernel = getattr(run.model, "kernel", run.model)
+    used = {knob: getattr(kernel, knob, None) for knob in KNOBS}
+    chosen = {choice.option: choice.value for choice in run.choices}
+    settings = run.given | chosen | used | dict.fromkeys(OPTIONS["Long runs"])  # of this run only
+    data = Path(run.data) if Path(run.data).exists() else run.data
+    settings |= {"data": data, "output": files.model, "report": files.report}
+    if isinstance(settings["validation"], str):
+        settings["validation"] = Path(settings["validation"])
+    return {name: value.absolute() if isinstance(value, Path) else value for name, value in settings.items()}
+
+
+def read_config(path: Path, command: click.Command) -> dict[str, Any]:
+    """Read a file's options by the names of the command's parameters; what it does not know is a usage error."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{path} is not TOML: {error}", param_hint="--config") from error
+    known = {word: name for name, word in _words(command).items()}
+    values = {}
+    for key, value in content.items():
+        word = key.replace("_", "-")
+        if word not in known:
+            close = difflib.get_close_matches(word, known, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(known)}."
+            raise click.BadParameter(f"{path}: there is no option {key!r}. {hint}", param_hint="--config")
+        if not isinstance(value, (str, int, float)):
+            kind = "a table" if isinstance(value, dict) else "a list" if isinstance(value, list) else "a date"
+            raise click.BadParameter(f"{path}: {key!r} is {kind}, not a plain value", param_hint="--config")
+        values[known[word]] = value
+    return values
+
+
+def as_toml(values: Mapping[str, Any], command: click.Command, *, name: str) -> str:
+    """Write the values, by the names of the command's parameters, as a TOML file; None is left out."""
+    lines = [f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {name}"]
+    for parameter, word in _words(command).items():
+        value = values.get(parameter)
+        if isinstance(value, (bool, int, float)):
+            lines.append(f"{word} = {str(value).lower()}")
+        elif value is not None:  # a text of JSON is one of TOML, but for one character
+            text = json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+            lines.append(f"{word} = {text}")
+    return "\n".join(lines) + "\n"
+
+
+def _words(command: click.Command) -> dict[str, str]:
+    """Return what each parameter is called in a file: its long option without the dashes."""
+    return {
+        str(param.name): max(param.opts, key=len).lstrip("-").replace("_", "-").lower()
+        for param in command.params
+        if param.name not in _NOT_IN_FILES
+    }

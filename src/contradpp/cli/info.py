@@ -16,9 +16,9 @@ from contradpp.cli.output import (
     Column,
     busy,
     called,
-    check_writable,
+    check_replaceable,
     in_bytes,
-    is_nothing,
+    is_marked,
     json_option,
     say,
     show_json,
@@ -36,11 +36,9 @@ N_POPULAR = 5
 @click.command()
 @model_argument
 @option("--items", "with_items", is_flag=True, help="List every item it knows, the most likely first.")
-@option("--all", "everything", is_flag=True, hidden=True, help="Everything is always shown.")
 @json_option
-def info(model: str, with_items: bool, everything: bool, as_json: bool) -> None:
+def info(model: str, with_items: bool, as_json: bool) -> None:
     """Say what MODEL is, what it was learned from, and what it knows."""
-    del everything  # what it once asked for no longer takes minutes
     loaded = cd.load(model)
     marginals = loaded.marginals()
     order = np.argsort(-marginals, kind="stable").tolist()
@@ -133,9 +131,7 @@ def card(
     contradpp card shop.safetensors -o README.md --test next-week.csv
     """
     if output is not None:
-        check_writable(output)
-        if not (force or is_nothing(output) or MARK in output.read_text(encoding="utf-8", errors="replace")):
-            raise click.ClickException(f"{output} is there, and `card` did not write it: add --force to replace it")
+        check_replaceable(output, "card", lambda path: is_marked(path, MARK), force=force)
     with busy("Looking at the model ..."):
         loaded = cd.load(model)
         marginals = loaded.marginals()

@@ -19,12 +19,12 @@ from contradpp.data.readers import FORMATS, Reading, read, read_baskets
 from contradpp.data.vocabulary import Lookup, Vocabulary
 from contradpp.errors import DataError, UnknownItemError
 
-# What options were called before they had the words of Python; it is not shown, but still understood.
-OLD_WORDS = {"rank": "n-components", "skew": "n-skew", "seed": "random-state", "jobs": "n-jobs", "threads": "n-jobs"}
 Decorator = Callable[[Any], Any]
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
 OLD_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+SHARE = click.FloatRange(0, 1, max_open=True)
+FEWEST_TO_TEST, MOST_TO_TEST = 20, 5_000
 
 
 def option(*words: str, **more: Any) -> Decorator:
@@ -58,11 +58,6 @@ _LAYOUT_OPTIONS = (
     option("--on-bad-row", type=("error", "skip"), default="error", help="What to do with a row that cannot be read."),
     option("--returns", type=("drop", "keep"), default="drop", help="What to do with rows that look like returns."),
 )
-
-
-def current_word(word: str) -> str:
-    """An option's name of today, without its dashes."""
-    return OLD_WORDS.get(word, word)
 
 
 def names(
@@ -122,6 +117,23 @@ def reading_from(data: str, *, format: str = "auto", **layout: Any) -> Reading:
     close = difflib.get_close_matches(data, datasets.names(), n=1)
     hint = f"did you mean {close[0]!r}?" if close else "`contradpp data list` shows the data sets there are"
     raise DataError(f"there is no file {data!r}, and no data set of that name: {hint}")
+
+
+def hold_out(baskets: Baskets, share: float, seed: int) -> tuple[Baskets, Baskets | None]:
+    """Split into baskets to learn from, and some to measure with unless there are too few."""
+    n_test = min(round(share * baskets.n_baskets), MOST_TO_TEST)
+    if n_test < 1 or baskets.n_baskets < FEWEST_TO_TEST:
+        return baskets, None
+    return baskets.split(n_test, random_state=seed)
+
+
+def free_memory(meminfo: Path = Path("/proc/meminfo")) -> float | None:
+    """Return the bytes of memory that a program can still have, None if the system does not say."""
+    try:
+        lines = dict(line.split(":", 1) for line in meminfo.read_text(encoding="ascii").splitlines())
+        return float(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
 
 
 def queries(source: str, words: Words) -> Iterator[list[Any]]:

@@ -11,12 +11,11 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from contradpp import __version__
-from contradpp.cli.inputs import current_word
 from contradpp.cli.output import explain, notes, say, see_also
 
 # A command's name, and its line in the overview. A module of `contradpp.cli` of that name defines it, or one of these.
 MODULES = {"recommend": "ask", "complete": "ask", "sample": "ask", "slate": "ask", "completion": "main",
-           "benchmark": "reproduce", "card": "info"}  # fmt: skip
+           "benchmark": "reproduce", "card": "info", "compare": "evaluate", "tune": "evaluate"}  # fmt: skip
 SECTIONS = {
     "Start here": {
         "demo": "learn a small made-up shop, compare models, see suggestions",
@@ -30,6 +29,7 @@ SECTIONS = {
         "complete": "fill a basket up to a size",
         "sample": "draw baskets from a model",
         "evaluate": "measure a model on held-out baskets",
+        "compare": "say which model suggests best on baskets of yours",
         "tune": "search for the settings that suit the data",
         "info": "say what a model file holds",
         "card": "write a model card, as model hubs show it",
@@ -83,7 +83,7 @@ class Commands(click.Group):
 @click.group(
     cls=Commands,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": current_word},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="contradpp")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere.")

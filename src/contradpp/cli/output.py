@@ -253,9 +253,19 @@ def check_writable(path: Path) -> None:
         ) from error
 
 
-def is_nothing(path: Path) -> bool:
-    """Whether nothing is lost where this file is replaced."""
-    return not path.exists() or path.stat().st_size == 0
+def check_replaceable(path: Path, command: str, ours: Callable[[Path], bool], *, force: bool) -> None:
+    """Refuse a file that could not be written, or that holds something that the command did not write."""
+    check_writable(path)
+    empty = not path.exists() or path.stat().st_size == 0
+    if not (force or empty or ours(path)):
+        raise click.ClickException(
+            f"{path} is there, and `{command}` did not write it: name another file, or add --force to replace it"
+        )
+
+
+def is_marked(path: Path, mark: str) -> bool:
+    """Whether a file has the words by which one of our commands signs."""
+    return path.is_file() and mark.encode() in path.read_bytes()
 
 
 def is_model(path: Path) -> bool:

@@ -68,7 +68,6 @@ def fit(
     timeout: float = 120.0,
     restarts: int = 3,
     mode: str = "replicated",
-    local_steps: int | None = None,
 ) -> None:
     """Learn from Parquet files on a Ray cluster; `LowRankDPP.fit(engine="ray")` documents the arguments.
 
@@ -84,9 +83,8 @@ def fit(
     restarts : int
         How many times lost workers are replaced.
     mode : {"replicated"}
-        The others are gone, and `local_steps` with them.
+        The others are gone.
     """
-    del local_steps
     refuse_gone(mode)
     kernel, held = parts_of(model, validation)
     refuse_unsupported(kernel)
