@@ -9,8 +9,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from contradpp.data import datasets
-from contradpp.data.features import read_features
-from contradpp.data.item_features import ItemFeatures, features_contents, restored_features
+from contradpp.data.features import ItemFeatures, features_contents, read_features, restored_features
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
 

@@ -1,22 +1,187 @@
-"""Features of items as the user gives them: tables, arrays, mappings and files, read into columns or vectors."""
+"""Features of items: tables, arrays, mappings and files, encoded as a matrix with a row per item.
+
+Column by column:
+
+- text (more than half of its values are different): words, pairs of words and runs of four letters, each hashed to one
+  of 2¹⁸ columns, weighted by log((1 + n)/(1 + n_t)) for one that is in n_t of the n texts; words and runs are scaled to
+  length 1 each;
+- category (other strings, category types, true or false, and whole numbers in a column whose name ends in id): a column
+  of ones and zeros for every value;
+- number: less its mean, in units of three standard deviations, at most 1 in size;
+- vector (a column of lists, or an array or a mapping instead of a table): as it is, scaled to length 1.
+
+What is missing is zero everywhere, and so is a category that was never seen, a constant number or an item without a
+row. At last every row is scaled to length 1, so that products of rows are cosines. Nothing is drawn at random.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contradpp.data.assemble import integers_if_all
-from contradpp.data.columns import check_column, long_separator, matches
+from contradpp.data.columns import check_column, matches
 from contradpp.data.files import PARQUET, Text, opened
-from contradpp.data.formats import records
-from contradpp.data.vocabulary import plain
+from contradpp.data.readers import read_rows
+from contradpp.data.vocabulary import Vocabulary, plain
 from contradpp.errors import DataError, ParameterError
 
 KINDS = TEXT, CATEGORY, NUMBER, VECTOR = ("text", "category", "number", "vector")
+N_HASHED = 2**18
+RUN = 4  # letters
+MOST_SIGMA = 3.0
+
+Array = NDArray[np.float32]
+_LARGEST = 1e15  # of a feature in a file: squares of more overflow in single precision
+_WORD = re.compile(r"\w+")
+_AN_ID = re.compile(r".*(_|\b)id|.*[a-z]I[dD]")
+
+
+@dataclass(frozen=True)
+class ItemFeatures:
+    """The recipe, and the rows of all items of a vocabulary, zeros for those without features."""
+
+    recipe: Recipe
+    matrix: Matrix
+    n_unknown: int = 0  # rows that were left out: their items are not in the vocabulary
+
+    @staticmethod
+    def learn(features: Any, items: Vocabulary) -> ItemFeatures:
+        """From what the user gave for these items; rows of others teach the recipe, and are left out otherwise."""
+        given = given_features(features)
+        recipe = learn_recipe(given)
+        n_rows = _count_rows(given)
+        if given.ids is None:
+            if n_rows != len(items):
+                raise ParameterError(
+                    f"item_features has {n_rows:,} rows, but there are {len(items):,} items; an array must have a row "
+                    "per item, in the order of the baskets' items. A mapping of item to vector may leave some out"
+                )
+            return ItemFeatures(recipe, recipe.matrix(given, n_rows))
+        codes = np.array([items.code(one) if one in items else -1 for one in given.ids], dtype=np.int64)
+        if not (codes >= 0).any():
+            shown = ", ".join(map(repr, given.ids[:3]))
+            raise DataError(
+                f"no row of item_features belongs to an item of the baskets: its items are {shown}, ..., those of the "
+                f"baskets {', '.join(map(repr, items[:3]))}, ..."
+            )
+        matrix = recipe.matrix(given, n_rows)
+        return ItemFeatures(recipe, _placed(matrix, codes, len(items)), int((codes < 0).sum()))
+
+    def rows_for(self, ids: Sequence[Hashable], features: Any) -> Matrix:
+        """The rows of items that come later, in the order of the ids; those that were not given are zeros."""
+        given = given_features(features)
+        n_rows = _count_rows(given)
+        matrix = self.recipe.matrix(given, n_rows)
+        if given.ids is None:
+            if n_rows != len(ids):
+                raise ParameterError(f"there are {len(ids):,} new items, but {n_rows:,} rows of features")
+            return matrix
+        places = {one: place for place, one in enumerate(ids)}
+        strange = next((one for one in given.ids if one not in places), None)
+        if strange is not None:
+            raise DataError(f"there are features for {strange!r}, which is not among the new items")
+        return _placed(matrix, np.array([places[one] for one in given.ids], dtype=np.int64), len(ids))
+
+    def append(self, rows: Matrix) -> ItemFeatures:
+        """With the rows of items that came later."""
+        return ItemFeatures(self.recipe, self.matrix.append(rows), self.n_unknown)
+
+    def recode(self, old: Vocabulary, new: Vocabulary) -> ItemFeatures:
+        """The rows of the items of another vocabulary, zeros for those that are not in the old one."""
+        if old == new:
+            return self
+        codes = np.array([new.code(item) if item in new else -1 for item in old], dtype=np.int64)
+        return ItemFeatures(self.recipe, _placed(self.matrix, codes, len(new)), self.n_unknown)
+
+
+def _count_rows(given: Given) -> int:
+    if given.ids is not None:
+        return len(given.ids)
+    return int(given.vectors.shape[0])
+
+
+def _placed(matrix: Matrix, codes: NDArray[np.int64], n_items: int) -> Matrix:
+    """The rows at the places of their codes, those below zero left out."""
+    from scipy.sparse import csr_matrix
+
+    kept = np.flatnonzero(codes >= 0)
+    mix = csr_matrix((np.ones(len(kept), dtype=np.float32), (codes[kept], kept)), shape=(n_items, len(matrix)))
+    return matrix.mixed(mix)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A row of features per item: a sparse part and a dense one, either of which may have no columns."""
+
+    sparse: Any  # CSR (n, a)
+    dense: Array  # (n, b)
+
+    def __len__(self) -> int:
+        return len(self.dense)
+
+    @property
+    def width(self) -> int:
+        """The columns of both parts."""
+        return int(self.sparse.shape[1] + self.dense.shape[1])
+
+    def take(self, rows: Any) -> Matrix:
+        """Some of the rows."""
+        return Matrix(self.sparse[rows], self.dense[rows])
+
+    def append(self, other: Matrix) -> Matrix:
+        """These rows, then those."""
+        from scipy.sparse import vstack
+
+        sparse = vstack([self.sparse, other.sparse], format="csr", dtype=np.float32)
+        return Matrix(sparse, np.vstack([self.dense, other.dense]))
+
+    def times(self, weights: NDArray[np.floating]) -> NDArray[np.float64]:
+        """The product with a vector of weights."""
+        cut, weights = self.sparse.shape[1], weights.astype(np.float64)
+        product: NDArray[np.float64] = self.sparse @ weights[:cut] + self.dense @ weights[cut:]
+        return product
+
+    def transposed_times(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """The product of the transposed matrix with a vector."""
+        return np.concatenate([self.sparse.T @ values, self.dense.T @ values])
+
+    def mixed(self, mix: Any) -> Matrix:
+        """Sums of rows: the product of a CSR matrix with this one."""
+        return Matrix((mix @ self.sparse).tocsr(), np.asarray(mix @ self.dense, dtype=np.float32))
+
+    def turned(self) -> Turned:
+        """The transposed matrix, for products with it."""
+        return Turned(self.sparse.T.tocsr(), np.ascontiguousarray(self.dense.T))
+
+    @property
+    def has_row(self) -> NDArray[np.bool_]:
+        """Which items have any features."""
+        has: NDArray[np.bool_] = (np.diff(self.sparse.indptr) > 0) | self.dense.any(axis=1)
+        return has
+
+
+class Turned(NamedTuple):
+    """A matrix of features with a column per item."""
+
+    sparse: Any  # CSR (a, n)
+    dense: Array  # (b, n)
+
+    def products(self, rows: Matrix) -> NDArray[np.float32]:
+        """The products of all rows with all items, dense."""
+        found: NDArray[np.float32] = (rows.sparse @ self.sparse).toarray()
+        return found + rows.dense @ self.dense if len(self.dense) else found
+
+
+# -- What the user gives ---------------------------------------------------------------------------
 
 
 class Column(NamedTuple):
@@ -74,19 +239,11 @@ def read_features(path: str | os.PathLike[str], *, item: str | None = None) -> G
             import pyarrow.parquet as parquet
 
             return _of_frame(parquet.read_table(Path(path).expanduser()), item, where=str(path))
-        text = Text(source)
-        first = text.first_lines()
-        if not first:
-            raise DataError(f"{path}: the file is empty")
-        separator = long_separator(first[0], columns=[item] if item else ())
-        (_, header), *rows = [(line, row) for line, row in records(text, separator, strict=True) if row]
-    for line, row in rows:
-        if len(row) != len(header):
-            raise text.error(line, f"the header has {len(header)} fields but this row has {len(row)} fields")
+        header, rows = read_rows(Text(source), [item] if item else [])
     told = _item_column(header, item, str(path))
-    columns = {name: _of_texts([row[k].strip() for _, row in rows]) for k, name in enumerate(header) if name != told}
-    place = header.index(told)
-    return _checked(Given(integers_if_all(row[place].strip() for _, row in rows), columns), str(path))
+    texts = {name: [row[place].strip() for row in rows] for place, name in enumerate(header)}
+    columns = {name: _of_texts(values) for name, values in texts.items() if name != told}
+    return _checked(Given(integers_if_all(texts[told]), columns), str(path))
 
 
 def _item_column(columns: Sequence[str], item: str | None, where: str) -> str:
@@ -180,3 +337,279 @@ def _checked(given: Given, where: str) -> Given:
         twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
         raise DataError(f"{where}: there are two rows for the item {twice!r}")
     return given
+
+
+# -- From columns to numbers -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How features become rows of numbers; learned once, then the same for items that come later."""
+
+    blocks: tuple[Block, ...]
+    sparse_vectors: bool = False
+
+    @property
+    def takes_vectors(self) -> bool:
+        """Whether items are told by bare vectors."""
+        return len(self.blocks) == 1 and self.blocks[0].name == ""
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """The columns of the sparse and of the dense part."""
+        dense = sum(b.width for b in self.blocks if b.kind == VECTOR and not self.sparse_vectors)
+        return sum(block.width for block in self.blocks) - dense, dense
+
+    def matrix(self, given: Given, n_rows: int) -> Matrix:
+        """The rows of what was given, in its order."""
+        from scipy.sparse import csr_matrix, hstack
+
+        told = given.vectors is not None or bool(given.columns)
+        if told and (given.vectors is not None) != self.takes_vectors:
+            kind = "vectors" if self.takes_vectors else f"columns {', '.join(repr(b.name) for b in self.blocks)}"
+            raise ParameterError(f"the model's items are told by {kind}: features must be given in the same way")
+        known = {block.name for block in self.blocks}
+        strange = [name for name in given.columns if name not in known]
+        if strange:
+            raise DataError(f"the model has no feature {strange[0]!r}: it knows {', '.join(map(repr, sorted(known)))}")
+        if not n_rows:
+            sparse_width, dense_width = self.widths
+            return Matrix(csr_matrix((0, sparse_width), dtype=np.float32), np.zeros((0, dense_width), np.float32))
+        missing = Column([None] * n_rows)
+        parts = [
+            block.rows(given.vectors if given.vectors is not None else given.columns.get(block.name, missing).values)
+            for block in self.blocks
+            if block.width
+        ]
+        sparse = [csr_matrix((n_rows, 0)), *(part for part in parts if hasattr(part, "tocsr"))]
+        dense = [np.zeros((n_rows, 0)), *(part for part in parts if not hasattr(part, "tocsr"))]
+        scaled, vectors = _of_length_one(csr_matrix(hstack(sparse)), np.hstack(dense))
+        scaled.sort_indices()
+        return Matrix(scaled.astype(np.float32), vectors.astype(np.float32))
+
+
+def learn_recipe(given: Given) -> Recipe:
+    """The recipe for the columns, or the vectors, that were given."""
+    if given.ids == []:
+        raise DataError("item_features has no rows")
+    if given.vectors is not None:
+        return Recipe((Block("", VECTOR, width=int(given.vectors.shape[1])),), hasattr(given.vectors, "tocsr"))
+    blocks = tuple(learn_block(name, column) for name, column in given.columns.items())
+    if not any(block.width for block in blocks):
+        raise DataError("item_features has no column with values")
+    return Recipe(blocks)
+
+
+@dataclass(frozen=True)
+class Block:
+    """What becomes of one column: its kind and what was learned of it."""
+
+    name: str
+    kind: str
+    values: tuple[Any, ...] = ()  # of a category
+    mean: float = 0.0
+    scale: float = 0.0  # of a number; 0 if it is constant
+    width: int = 0
+    idf: Array = field(default_factory=lambda: np.zeros(0, dtype=np.float32), repr=False)  # of hashed terms
+
+    def rows(self, values: Sequence[Any]) -> Any:
+        """The rows of these values: CSR, or dense for vectors."""
+        return _MAKERS[self.kind](self, values)
+
+    def described(self) -> dict[str, Any]:
+        """All but the idf, as JSON can hold it."""
+        told: dict[str, Any] = {"name": self.name, "kind": self.kind, "width": self.width}
+        if self.kind == CATEGORY:
+            told["values"] = list(self.values)
+        if self.kind == NUMBER:
+            told |= {"mean": self.mean, "scale": self.scale}
+        return told
+
+
+def learn_block(name: str, column: Column) -> Block:
+    """The recipe for a column; one without values is a category that has none."""
+    there = [value for value in column.values if not _is_missing(value)]
+    if not there:
+        return Block(name, CATEGORY)
+    kind = column.kind or _guess_kind(name, there)
+    if kind == CATEGORY:
+        values = tuple(sorted({_label(value) for value in there}))
+        return Block(name, kind, values=values, width=len(values))
+    if kind == NUMBER:
+        numbers = np.array([_number(value, name) for value in there])
+        return Block(name, kind, mean=float(numbers.mean()), scale=float(numbers.std()), width=1)
+    if kind == VECTOR:
+        widths = {np.size(value) for value in there}
+        if len(widths) > 1:
+            raise DataError(f"the vectors of column {name!r} have different lengths: {sorted(widths)}")
+        return Block(name, kind, width=widths.pop())
+    words, runs = _hashed([str(value) for value in there])
+    counts = (words + runs).getnnz(axis=0)
+    idf = np.log((1 + len(there)) / (1 + counts)).astype(np.float32)
+    return Block(name, TEXT, width=N_HASHED, idf=idf)
+
+
+def _guess_kind(name: str, there: Sequence[Any]) -> str:
+    if all(isinstance(value, (list, tuple, np.ndarray)) for value in there):
+        return VECTOR
+    if all(isinstance(value, (bool, np.bool_)) for value in there):
+        return CATEGORY
+    if all(isinstance(value, (int, float, np.number)) for value in there):
+        whole = all(isinstance(value, int) or float(value).is_integer() for value in there)
+        return CATEGORY if whole and _AN_ID.fullmatch(name) else NUMBER
+    if not all(isinstance(value, str) for value in there):
+        odd = next(value for value in there if not isinstance(value, str))
+        raise DataError(f"column {name!r} of item_features mixes types, or holds what is no feature: {odd!r}")
+    return TEXT if 2 * len(set(there)) > len(there) else CATEGORY
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (float, np.floating)) and value != value
+
+
+def _label(value: Any) -> str:
+    whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
+    return str(int(value)) if whole else str(value)
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise DataError(f"column {name!r} of item_features holds numbers, but {value!r} is none") from None
+    except OverflowError:
+        number = np.inf
+    if not np.isfinite(number):
+        raise DataError(f"column {name!r} of item_features has a value that is not finite")
+    return number
+
+
+def _words(text: str) -> list[str]:
+    """Its words, and pairs of words that follow each other."""
+    words = _WORD.findall(text.casefold())
+    return [f"w {word}" for word in words] + [f"p {a} {b}" for a, b in pairwise(words)]
+
+
+def _runs(text: str) -> list[str]:
+    """Runs of letters within its words."""
+    padded = [f"<{word}>" for word in _WORD.findall(text.casefold())]
+    return [f"r {word[k : k + RUN]}" for word in padded for k in range(max(len(word) - RUN + 1, 1))]
+
+
+def _hashed(texts: Sequence[str]) -> list[Any]:
+    """The hashed columns of the words, and those of the runs, of every text: two CSR of ones."""
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    options = {"n_features": N_HASHED, "binary": True, "norm": None, "alternate_sign": False}
+    return [HashingVectorizer(analyzer=terms, **options).transform(texts) for terms in (_words, _runs)]
+
+
+def _text_rows(block: Block, values: Sequence[Any]) -> Any:
+    from scipy.sparse import diags_array
+    from sklearn.preprocessing import normalize
+
+    words, runs = _hashed(["" if _is_missing(value) else str(value) for value in values])
+    idf = diags_array(block.idf.astype(np.float64))
+    return normalize(words @ idf) + normalize(runs @ idf)
+
+
+def _category_rows(block: Block, values: Sequence[Any]) -> Any:
+    from sklearn.preprocessing import OneHotEncoder
+
+    labels = np.array([None if _is_missing(value) else _label(value) for value in values], dtype=object)
+    encoder = OneHotEncoder(categories=[list(block.values)], handle_unknown="ignore")
+    return encoder.fit_transform(labels[:, None])
+
+
+def _number_rows(block: Block, values: Sequence[Any]) -> Any:
+    from scipy.sparse import csr_matrix
+
+    numbers = [block.mean if _is_missing(value) else _number(value, block.name) for value in values]
+    steps = (np.array(numbers) - block.mean) / (MOST_SIGMA * (block.scale or np.inf))
+    return csr_matrix(np.clip(steps, -1.0, 1.0)[:, None])
+
+
+def _vector_rows(block: Block, values: Any) -> Any:
+    """Vectors of length 1; a row of nothing but NaN, or None, is a missing one."""
+    from sklearn.preprocessing import normalize
+
+    if hasattr(values, "tocsr"):
+        rows = values.tocsr().astype(np.float64)
+        _check_width(rows.shape[1], block)
+        if not np.isfinite(rows.data).all():
+            raise DataError("item_features has values that are not finite")
+        return normalize(rows)
+    nothing = [np.nan] * block.width
+    listed = values if isinstance(values, np.ndarray) else [nothing if _is_missing(one) else one for one in values]
+    dense = as_vectors(listed)
+    _check_width(dense.shape[1], block)
+    dense = np.where(np.isnan(dense).all(axis=1, keepdims=True), 0.0, dense)
+    if not np.isfinite(dense).all():
+        row = int(np.argmin(np.isfinite(dense).all(axis=1)))
+        raise DataError(f"item_features, row {row + 1}: the vector has values that are not finite")
+    return normalize(dense)
+
+
+def _check_width(width: int, block: Block) -> None:
+    if width != block.width:
+        raise ParameterError(f"item_features has vectors of {width} numbers, but those of the model have {block.width}")
+
+
+_MAKERS: dict[str, Callable[[Block, Any], Any]] = {
+    TEXT: _text_rows, CATEGORY: _category_rows, NUMBER: _number_rows, VECTOR: _vector_rows,
+}  # fmt: skip
+
+
+def _of_length_one(sparse: Any, dense: NDArray[np.float64]) -> tuple[Any, NDArray[np.float64]]:
+    """Both parts of the rows, CSR and dense, over the length of the whole row."""
+    squares = np.asarray(sparse.multiply(sparse).sum(axis=1)).ravel() + np.square(dense).sum(axis=1)
+    lengths = np.where(squares > 0, np.sqrt(squares), 1.0)
+    scaled = sparse.copy()
+    scaled.data = scaled.data / np.repeat(lengths, np.diff(sparse.indptr))
+    scaled.eliminate_zeros()
+    return scaled, dense / lengths[:, None]
+
+
+# -- Files -----------------------------------------------------------------------------------------
+
+
+def features_contents(features: ItemFeatures) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """What a model file holds of features: tensors, and a description that JSON can hold."""
+    matrix, recipe = features.matrix, features.recipe
+    tensors = {
+        "features.indptr": matrix.sparse.indptr.astype(np.int64),
+        "features.columns": matrix.sparse.indices.astype(np.int32),
+        "features.values": matrix.sparse.data.astype(np.float32),
+        "features.dense": matrix.dense,
+    }
+    tensors |= {f"features.idf.{k}": block.idf for k, block in enumerate(recipe.blocks) if block.kind == TEXT}
+    return tensors, {"blocks": [block.described() for block in recipe.blocks], "sparse": recipe.sparse_vectors}
+
+
+def restored_features(tensors: Mapping[str, NDArray[Any]], told: Mapping[str, Any], n_items: int) -> ItemFeatures:
+    """The features that a model file holds, or ValueError if they are none."""
+    from scipy.sparse import csr_matrix
+
+    blocks = []
+    for k, one in enumerate(told["blocks"]):
+        kind, width = str(one["kind"]), int(one["width"])
+        idf = np.asarray(tensors.get(f"features.idf.{k}", np.zeros(0)), dtype=np.float32)
+        if kind not in KINDS or (kind == TEXT and (width != N_HASHED or idf.shape != (N_HASHED,))):
+            raise ValueError("its recipe of features is damaged")
+        values = tuple(map(str, one.get("values", ())))
+        mean, scale = float(one.get("mean", 0.0)), float(one.get("scale", 0.0))
+        blocks.append(Block(str(one["name"]), kind, values, mean, scale, width, idf))
+    recipe = Recipe(tuple(blocks), bool(told["sparse"]))
+    width, dense_width = recipe.widths
+    indptr, columns = tensors["features.indptr"], tensors["features.columns"]
+    data, dense = tensors["features.values"], tensors["features.dense"]
+    whole = len(indptr) == n_items + 1 and indptr[0] == 0 and indptr[-1] == len(columns) == len(data)
+    if not whole or (np.diff(indptr) < 0).any() or dense.shape != (n_items, dense_width):
+        raise ValueError("its features do not fit its items")
+    inside = not len(columns) or (columns.min() >= 0 and columns.max() < width)
+    if not inside or not all(float(np.abs(values).max(initial=0.0)) <= _LARGEST for values in (data, dense)):
+        raise ValueError("its features are damaged")
+    sparse = csr_matrix((data.astype(np.float32), columns, indptr), shape=(n_items, width))
+    return ItemFeatures(recipe, Matrix(sparse, dense.astype(np.float32)))

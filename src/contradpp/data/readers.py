@@ -127,23 +127,32 @@ def read_items(
     """
     told = {"item": item, "name": name, "category": category}
     with opened(Path(path).expanduser()) as source:
-        text = Text(source)
-        separator = long_separator(text.first_lines()[0], columns=[column for column in told.values() if column])
-        (_, header), *rows = [(line, row) for line, row in records(text, separator, strict=True) if row]
+        header, rows = read_rows(Text(source), [column for column in told.values() if column])
     for role, column in told.items():
         if column is not None:
             check_column(header, column, role, str(path))
+    ids = integers_if_all(row[header.index(item)] for row in rows)
+
+    def labels(column: str | None) -> dict[Hashable, str]:
+        if column is None:
+            return {}
+        place = header.index(column)
+        return {id_: row[place] for id_, row in zip(ids, rows, strict=True) if row[place]}
+
+    return Vocabulary(ids, names=labels(name), categories=labels(category))
+
+
+def read_rows(text: Text, columns: Sequence[str] = ()) -> tuple[list[str], list[list[str]]]:
+    """Read a CSV file whole: its header, and its rows that are not blank.
+
+    Raises `DataError` for a row of another length than the header; `columns` are names that tell the separator.
+    """
+    separator = long_separator(text.first_lines()[0], columns=columns)
+    (_, header), *rows = [(line, row) for line, row in records(text, separator, strict=True) if row]
     for line, row in rows:
         if len(row) != len(header):
             raise text.error(line, f"the header has {len(header)} fields but this row has {len(row)} fields")
-    ids = integers_if_all(row[header.index(item)] for _, row in rows)
-    names, categories = (
-        {id_: row[header.index(column)] for id_, (_, row) in zip(ids, rows, strict=True) if row[header.index(column)]}
-        if column is not None
-        else {}
-        for column in (name, category)
-    )
-    return Vocabulary(ids, names=names, categories=categories)
+    return header, [row for _, row in rows]
 
 
 def _check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
