@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contradpp.data.download import fetch
+from contradpp.data.datasets import fetch
 from contradpp.errors import DownloadError, MissingExtraError, ParameterError
 
 BODY = np.random.default_rng(0).bytes(300_000)

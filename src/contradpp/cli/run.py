@@ -15,9 +15,9 @@ from contradpp.cli.fit_options import CONDITIONAL, DEFAULT_MODEL, KNOBS, OPTIONS
 from contradpp.cli.inputs import COLUMNS, LAYOUT, baskets_from
 from contradpp.cli.output import busy, written
 from contradpp.data.baskets import Baskets
-from contradpp.data.columns import matches
 from contradpp.data.features import Given, read_features
 from contradpp.data.feedback import Feedback, read_choices, read_feedback
+from contradpp.data.tables import matches
 from contradpp.distributed.shards import list_files
 from contradpp.errors import DataError
 from contradpp.learn.objectives import MOST_TO_INVERT

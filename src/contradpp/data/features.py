@@ -27,10 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.assemble import integers_if_all
-from contradpp.data.columns import check_column, matches
 from contradpp.data.files import PARQUET, Text, opened
 from contradpp.data.readers import read_rows
+from contradpp.data.tables import check_column, integers_if_all, matches
 from contradpp.data.vocabulary import Vocabulary, plain
 from contradpp.errors import DataError, ParameterError
 
