@@ -376,7 +376,7 @@ def _add_value(number: int, value: Any, layout: Layout | None, assembler: Assemb
         assembler.add_list(_taken(number, items, value[layout.chosen], layout), owner=owner, offered=items)
     for kind, column in zip(LABELS, (layout.name, layout.category), strict=True):
         if column is not None and value.get(column):
-            assembler.add_label(kind, assembler.items.code(items[0]), str(value[column]))
+            assembler.labels[kind][assembler.items.code(items[0])][str(value[column])] += 1
 
 
 def _taken(number: int, items: list[Hashable], told: Any, layout: Layout) -> list[Hashable]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -27,7 +29,6 @@ BATCH_ROWS = 1 << 20
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # at most 18 digits: whatever matches fits into 64 bits
 _CANCELLED = re.compile(r"[Cc][0-9]+")
-_MINUS = "[-\u2212(]"  # whatever makes a number one below zero
 _NUMBER = re.compile(r"(?P<before>[-\u2212(]?) ?(?P<size>[0-9]+(?:[.,][0-9]+)?)(?:(?P<after>[-\u2212])|\))?")
 
 
@@ -35,11 +36,19 @@ _NUMBER = re.compile(r"(?P<before>[-\u2212(]?) ?(?P<size>[0-9]+(?:[.,][0-9]+)?)(
 
 
 def assemble_table(table: Any, told: Told, *, on_bad_row: OnBadRow, returns: Returns) -> Assembled:
-    """An Arrow Table, RecordBatch or RecordBatchReader, or whatever exports an Arrow stream, as baskets."""
-    schema, batches = _batches(table)
-    layout = layout_of(schema, told, where="the table")
+    """Assemble an Arrow Table, RecordBatch or RecordBatchReader, or whatever exports an Arrow stream."""
+    import pyarrow as pa
+
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if isinstance(table, pa.Table):
+        table = table.to_reader(max_chunksize=BATCH_ROWS)
+    if not hasattr(table, "__arrow_c_stream__"):
+        raise ParameterError(f"from_arrow needs a Table, RecordBatch or RecordBatchReader, got {type(table).__name__}")
+    reader = pa.RecordBatchReader.from_stream(table)
+    layout = layout_of(reader.schema, told, where="the table")
     assembler = Assembler(on_bad_row=on_bad_row, returns=returns)
-    add_batches(assembler, batches, layout, where="the table")
+    add_batches(assembler, reader, layout, where="the table")
     assembled = assembler.finish()
     assembler.report("the table", layout)
     return assembled
@@ -78,22 +87,6 @@ def _exported(frame: Any) -> Any:
     if hasattr(frame, "__arrow_c_stream__"):
         return pa.table(frame)
     return pa.Table.from_pandas(frame, preserve_index=False)
-
-
-def _batches(table: Any) -> tuple[Any, Iterator[Any]]:
-    import pyarrow as pa
-
-    if isinstance(table, pa.Table):
-        return table.schema, iter(table.to_batches(max_chunksize=BATCH_ROWS))
-    if isinstance(table, pa.RecordBatch):
-        return table.schema, iter([table])
-    if not isinstance(table, pa.RecordBatchReader):
-        if not hasattr(table, "__arrow_c_stream__"):
-            raise ParameterError(
-                f"from_arrow needs a Table, RecordBatch or RecordBatchReader, got {type(table).__name__}"
-            )
-        table = pa.RecordBatchReader.from_stream(table)
-    return table.schema, iter(table)
 
 
 # -- Which column holds what -----------------------------------------------------------------------
@@ -288,7 +281,7 @@ def add_batch(assembler: Assembler, batch: Any, layout: Layout, *, first_row: in
     if layout.quantity is not None:
         rows.require_quantities(layout.quantity)
         assembler.n_dropped += rows.keep(rows.numbers(layout.quantity) > 0)
-    if layout.returns is not None and assembler.returns == "drop" and rows.has_minus(layout.returns):
+    if layout.returns is not None and assembler.returns == "drop":
         assembler.n_returned += rows.keep(~(rows.numbers(layout.returns) < 0))  # what is no number stays
     if layout.basket is not None:
         rows.require_ids(layout.basket, "basket")
@@ -296,16 +289,14 @@ def add_batch(assembler: Assembler, batch: Any, layout: Layout, *, first_row: in
         _add_lists(rows, layout)
         return
     rows.require_ids(layout.item, "item")
-    if layout.chosen is not None:
-        rows.require_flags(layout.chosen)
+    taken = None if layout.chosen is None else rows.flags(layout.chosen)
     owners = rows.encode(str(layout.basket), assembler.baskets)
     codes = rows.encode(layout.item, assembler.items)
-    if layout.chosen is None:
-        assembler.add(owners, codes)
+    if taken is None:
+        assembler.chosen.add(owners, codes)
     else:
-        taken = rows.flags(layout.chosen)
         assembler.offered.add(owners, codes)
-        assembler.add(owners[taken], codes[taken])
+        assembler.chosen.add(owners[taken], codes[taken])
     for kind, column in zip(LABELS, (layout.name, layout.category), strict=True):
         if column is not None:
             assembler.add_labels(kind, codes, rows.columns[column])
@@ -313,7 +304,7 @@ def add_batch(assembler: Assembler, batch: Any, layout: Layout, *, first_row: in
 
 def _add_lists(rows: _Rows, layout: Layout) -> None:
     assembler = rows.assembler
-    columns = [layout.item] if layout.chosen is None else [layout.item, layout.chosen]
+    columns = [column for column in (layout.item, layout.chosen) if column is not None]
     for column in columns:
         rows.require_lists(column)
     n_rows = len(rows.columns[layout.item])
@@ -322,7 +313,7 @@ def _add_lists(rows: _Rows, layout: Layout) -> None:
     else:
         numbers = rows.encode(layout.basket, assembler.baskets)
     pairs = [rows.listed(column) for column in columns]
-    assembler.add(numbers[pairs[-1][0]], pairs[-1][1])
+    assembler.chosen.add(numbers[pairs[-1][0]], pairs[-1][1])
     if layout.chosen is not None:
         assembler.offered.add(numbers[pairs[0][0]], pairs[0][1])
 
@@ -350,20 +341,20 @@ class _Rows:
 
     def require(self, usable: NDArray[np.bool_], why: Callable[[int], str]) -> None:
         """Leave out rows that are unusable, or raise `BadRow` with the reason for the first."""
-        if not usable.all():
+        if usable.all():
+            return
+        if self.assembler.on_bad_row == "error":
             first = int(np.argmin(usable))
-            place, reason = int(self._places[first]), why(first)
-            self.assembler.bad_row(place, reason, times=self.keep(usable))
+            raise BadRow(int(self._places[first]), why(first))
+        self.assembler.n_bad += self.keep(usable)
 
     def require_ids(self, column: str, role: str) -> None:
         """A row without an id is unusable."""
         if self._integers(column) is not None:
             return
         indices, values = self.distinct(column)
-        if self.assembler.as_text:
-            missing = [] if all(values) else [n for n, value in enumerate(values) if not value]
-        else:
-            missing = [n for n, value in enumerate(values) if value is None or value != value]
+        as_text = self.assembler.as_text
+        missing = [n for n, value in enumerate(values) if value is None or value != value or (as_text and not value)]
         if missing:
             self.require(~np.isin(indices, missing), lambda _: f"the {role} is missing (column {column!r})")
 
@@ -374,11 +365,10 @@ class _Rows:
         whole = self.columns[column].is_valid().to_numpy(zero_copy_only=False)
         self.require(whole, lambda _: f"there is no list in column {column!r}")
         lists = self.columns[column]
-        holes = pc.list_parent_indices(lists).to_numpy()[_missing(_plain(pc.list_flatten(lists)))]
-        if len(holes):
-            whole = np.ones(len(lists), dtype=bool)
-            whole[holes] = False
-            self.require(whole, lambda _: f"an item in the list is missing (column {column!r})")
+        missing = _plain(pc.list_flatten(lists)).is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+        whole = np.ones(len(lists), dtype=bool)
+        whole[pc.list_parent_indices(lists).to_numpy()[missing]] = False
+        self.require(whole, lambda _: f"an item in the list is missing (column {column!r})")
 
     def listed(self, column: str) -> tuple[NDArray[np.int64], Codes]:
         """The row and the code of every item in a column of lists."""
@@ -388,20 +378,15 @@ class _Rows:
         items = _Rows(self.assembler, {column: _plain(pc.list_flatten(lists))}, 0)
         return pc.list_parent_indices(lists).to_numpy(), items.encode(column, self.assembler.items)
 
-    def require_flags(self, column: str) -> None:
-        """A row that says neither yes nor no is unusable."""
-        indices, values = self.distinct(column)
-        unclear = [n for n, value in enumerate(values) if flag(value) is None]
-        if unclear:
-            self.require(
-                ~np.isin(indices, unclear),
-                lambda row: f"{self.columns[column][row].as_py()!r} in column {column!r} says neither yes nor no",
-            )
-
     def flags(self, column: str) -> NDArray[np.bool_]:
-        """Which rows say yes."""
+        """Which rows say yes; a row that says neither yes nor no is unusable."""
         indices, values = self.distinct(column)
-        return np.array([bool(flag(value)) for value in values], dtype=bool)[indices]
+        told = np.array([{True: 1, False: 0, None: -1}[flag(value)] for value in values], dtype=np.int8)[indices]
+        self.require(
+            told >= 0,
+            lambda row: f"{self.columns[column][row].as_py()!r} in column {column!r} says neither yes nor no",
+        )
+        return told[told >= 0] > 0
 
     def distinct(self, column: str) -> tuple[Codes, list[Any]]:
         """For each row a number, and the value that stands for each number, in order of first appearance."""
@@ -442,16 +427,6 @@ class _Rows:
 
         self.require(~np.isnan(self.numbers(column)), why)
 
-    def has_minus(self, column: str) -> bool:
-        """Whether some number of a column may be below zero: quick to tell, also of texts."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        values = self.columns[column]
-        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            return bool(pc.any(pc.match_substring_regex(values, _MINUS)).as_py())
-        return True
-
     def numbers(self, column: str) -> NDArray[np.float64]:
         """A column of numbers, or of texts of numbers; what is none is NaN."""
         import pyarrow as pa
@@ -482,10 +457,6 @@ def _number(value: Any) -> float:
             return float("nan")
         size = float(found["size"].replace(",", "."))
         return -size if found["before"] or found["after"] else size
-
-
-def _missing(values: Any) -> NDArray[np.bool_]:
-    return values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def _plain(values: Any) -> Any:
@@ -584,6 +555,9 @@ class Pairs:
         self._owners = array("i")
         self._codes = array("i")
 
+    def __len__(self) -> int:
+        return len(self._codes)
+
     @property
     def owners(self) -> Codes:
         """The basket of every pair."""
@@ -643,10 +617,10 @@ class Assembler:
         self.items = Codebook()
         self.n_dropped, self.n_returned, self.n_bad = 0, 0, 0
         self._n_anonymous = 0
-        self._pairs = Pairs()
-        self._offered: Pairs | None = None  # what baskets were chosen from
+        self.chosen = Pairs()
+        self.offered = Pairs()  # what baskets were chosen from, if that is known
         # How often an item was seen with each name, and with each category.
-        self._labels: dict[str, dict[int, dict[str, int]]] = {kind: {} for kind in LABELS}
+        self.labels: dict[str, dict[int, Counter[str]]] = {kind: defaultdict(Counter) for kind in LABELS}
 
     @property
     def n_baskets(self) -> int:
@@ -659,22 +633,6 @@ class Assembler:
         self._n_anonymous += n
         return first
 
-    def bad_row(self, row: int, reason: str, *, times: int = 1) -> None:
-        """Count a row, and more like it, that cannot be used, or raise `BadRow`."""
-        if self.on_bad_row == "error":
-            raise BadRow(row, reason)
-        self.n_bad += times
-
-    def add(self, owners: NDArray[np.integer[Any]], codes: Codes) -> None:
-        """Put the item `codes[i]` into the basket `owners[i]`, for every i."""
-        self._pairs.add(owners, codes)
-
-    @property
-    def offered(self) -> Pairs:
-        """What baskets were chosen from; whoever asks is about to say."""
-        self._offered = Pairs() if self._offered is None else self._offered
-        return self._offered
-
     def add_list(
         self, ids: Iterable[Hashable], *, owner: int | None = None, offered: Iterable[Hashable] | None = None
     ) -> None:
@@ -682,12 +640,7 @@ class Assembler:
         number = self.new_baskets(1) if owner is None else owner
         if offered is not None:
             self.offered.add_list(number, self.items.encode(offered))
-        self._pairs.add_list(number, self.items.encode(ids))
-
-    def add_label(self, kind: str, code: int, label: str, times: int = 1) -> None:
-        """Note once more the name, or the category, of an item."""
-        seen = self._labels[kind].setdefault(code, {})
-        seen[label] = seen.get(label, 0) + times
+        self.chosen.add_list(number, self.items.encode(ids))
 
     def add_labels(self, kind: str, codes: Codes, column: Any) -> None:
         """Note the names, or the categories, of items from an Arrow array, row by row."""
@@ -699,7 +652,7 @@ class Assembler:
         for place in np.argsort(first, kind="stable").tolist():
             code, text = divmod(int(found[place]), max(len(texts), 1))
             if texts[text]:
-                self.add_label(kind, code, texts[text], int(times[place]))
+                self.labels[kind][code][texts[text]] += int(times[place])
 
     def drop_cancelled(self) -> None:
         """Leave out invoices numbered like C536379, if most of the others have plain numbers: they are returns."""
@@ -713,18 +666,16 @@ class Assembler:
             return
         kept = np.ones(len(ids), dtype=bool)
         kept[found] = False
-        both = [self._pairs] if self._offered is None else [self._pairs, self._offered]
-        used = np.unique(np.concatenate([pairs.codes[kept[pairs.owners]] for pairs in both]))
-        items, labels = list(self.items.codes), self._labels
-        self.n_returned += int(np.count_nonzero(~kept[both[-1].owners]))
-        self.baskets = Codebook(id_ for id_, keep in zip(ids, kept.tolist(), strict=True) if keep)
+        rows = self.offered or self.chosen
+        self.n_returned += int(np.count_nonzero(~kept[rows.owners]))
+        self.baskets = Codebook(itertools.compress(ids, kept.tolist()))
+        used = np.unique(np.concatenate([pairs.codes[kept[pairs.owners]] for pairs in (self.chosen, self.offered)]))
+        items = list(self.items.codes)
         self.items = Codebook(items[code] for code in used.tolist())
-        self._labels = {
-            kind: {new: labels[kind][old] for new, old in enumerate(used.tolist()) if old in labels[kind]}
-            for kind in LABELS
-        }
-        self._pairs = self._pairs.taken(kept, used)
-        self._offered = None if self._offered is None else self._offered.taken(kept, used)
+        for kind, seen in self.labels.items():
+            self.labels[kind] = {new: seen[old] for new, old in enumerate(used.tolist()) if old in seen}
+        self.chosen = self.chosen.taken(kept, used)
+        self.offered = self.offered.taken(kept, used)
 
     def finish(self) -> Assembled:
         """The baskets, in the order of their numbers, items as they came; to be called once."""
@@ -734,12 +685,12 @@ class Assembler:
         ids = integers_if_all(self.items.codes) if self.as_text else list(self.items.codes)
         # The name that an item has most often; orders are full of remarks such as "damaged" in a name's place.
         names, categories = (
-            {ids[code]: max(seen, key=seen.__getitem__) for code, seen in self._labels[kind].items()} for kind in LABELS
+            {ids[code]: seen.most_common(1)[0][0] for code, seen in self.labels[kind].items()} for kind in LABELS
         )
         items = Vocabulary(ids, names=names, categories=categories)
-        offered = None if self._offered is None else self._offered.csr(n_baskets)
-        indptr, indices = self._pairs.csr(n_baskets)
-        self._pairs, self._offered = Pairs(), None  # half of them are owners, which are no longer needed
+        offered = self.offered.csr(n_baskets) if self.offered else None
+        indptr, indices = self.chosen.csr(n_baskets)
+        del self.chosen, self.offered  # half of them are owners, which are no longer needed
         return Assembled(indptr, indices, items, offered)
 
     def report(self, where: str, layout: Layout | None) -> None:
