@@ -459,7 +459,7 @@ def _as_text(cell: Any) -> str:
 
 
 class _Meter:
-    """What pooch tells of a transfer: passed on to the caller, and an end put to one that is too long."""
+    """The progress bar that pooch asks for: it tells the caller, and ends a transfer that is too long."""
 
     def __init__(self, url: str, report: Progress, max_bytes: int) -> None:
         self._url, self._report, self._max_bytes = url, report, max_bytes
@@ -472,14 +472,15 @@ class _Meter:
 
     @total.setter
     def total(self, n_bytes: int) -> None:
-        self._done, self._total = 0, n_bytes
-        self._check(n_bytes)
-        self._report(0, n_bytes or None)
+        self._total = n_bytes
+        self.reset()
+        self.update(0)
 
     def update(self, n_bytes: int) -> None:
-        """So much more has come; the last piece may be shorter than pooch says."""
+        """Count bytes that have come; the last piece may be shorter than pooch says."""
         self._done += n_bytes
-        self._check(self._done - _CHUNK)
+        if max(self._total, self._done - _CHUNK) > self._max_bytes:
+            raise DownloadError(f"{self._url} is larger than expected: more than {self._max_bytes:,} bytes")
         self._report(min(self._done, self._total or self._done), self._total or None)
 
     def reset(self) -> None:
@@ -487,11 +488,7 @@ class _Meter:
         self._done = 0
 
     def close(self) -> None:
-        """The transfer is over."""
-
-    def _check(self, n_bytes: int) -> None:
-        if n_bytes > self._max_bytes:
-            raise DownloadError(f"{self._url} is larger than expected: more than {self._max_bytes:,} bytes")
+        """Do nothing: the transfer is over."""
 
 
 @contextmanager
