@@ -34,6 +34,9 @@ Progress = Callable[[int, int | None], None]
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 16
+_MAX_BYTES = 1 << 30  # of a download
+_ATTEMPTS = 3  # with a pause of a second more each time
+_TIMEOUT = 30.0  # seconds without an answer
 _LARGEST_WORKBOOK = 1 << 30  # unpacked; the real one has some 200 MB of XML
 _COLUMNS = ("InvoiceNo", "StockCode", "Description", "Quantity")
 
@@ -328,57 +331,29 @@ def _uk_names(path: Path) -> dict[Hashable, str]:
 # -- Downloads -------------------------------------------------------------------------------------
 
 
-def fetch(
-    url: str,
-    destination: Path,
-    *,
-    sha256: str | None = None,
-    attempts: int = 3,
-    timeout: float = 30.0,
-    max_bytes: int = 1 << 30,
-    progress: bool | Progress | None = None,
-) -> Path:
-    """Download `url` to `destination`; nothing appears there unless the whole file came and is right.
+def fetch(url: str, destination: Path, *, sha256: str | None = None, progress: bool | Progress | None = None) -> Path:
+    """Download a file; nothing appears at `destination` unless the whole file came and is right.
 
     Parameters
     ----------
-    url : str
-        An http or https address.
-    destination : Path
-        Where the file goes; missing folders are made.
     sha256 : str, optional
         The checksum in hexadecimal. Without it only the announced length is checked.
-    attempts : int
-        How many times to try before giving up, with a pause of a second more each time.
-    timeout : float
-        Seconds without an answer after which an attempt has failed.
-    max_bytes : int
-        A file larger than this is refused.
     progress : bool or callable, optional
         True shows a progress bar on stderr, None only if that is a terminal. A callable receives
         (bytes so far, bytes in all or None).
-
-    Raises
-    ------
-    DownloadError
-        If the file cannot be had, or its checksum is wrong.
-    MissingExtraError
-        If the extra `download` is not installed.
     """
     if not url.startswith(("http://", "https://")):
         raise ParameterError(f"can only download from http and https addresses, got {url!r}")
-    if attempts < 1:
-        raise ParameterError(f"attempts must be at least 1, got {attempts}")
     pooch = _extra("pooch")
     pooch.get_logger().setLevel("WARNING")
     checksum = None if sha256 is None else f"sha256:{sha256.lower()}"
     name, folder = destination.name, destination.parent
-    keeper = pooch.create(folder, "", registry={name: checksum}, urls={name: url}, retry_if_failed=attempts - 1)
+    keeper = pooch.create(folder, "", registry={name: checksum}, urls={name: url}, retry_if_failed=_ATTEMPTS - 1)
     try:
         with _reporter(progress, name) as report:
             # "identity": the length must count the bytes of the file, not of a compressed transfer.
             downloader = pooch.HTTPDownloader(
-                progressbar=_Meter(url, report, max_bytes), chunk_size=_CHUNK, timeout=timeout,
+                progressbar=_Meter(url, report), chunk_size=_CHUNK, timeout=_TIMEOUT,
                 headers={"User-Agent": "contradpp", "Accept-Encoding": "identity"},
             )  # fmt: skip
             return Path(keeper.fetch(name, downloader=downloader))
@@ -461,8 +436,8 @@ def _as_text(cell: Any) -> str:
 class _Meter:
     """The progress bar that pooch asks for: it tells the caller, and ends a transfer that is too long."""
 
-    def __init__(self, url: str, report: Progress, max_bytes: int) -> None:
-        self._url, self._report, self._max_bytes = url, report, max_bytes
+    def __init__(self, url: str, report: Progress) -> None:
+        self._url, self._report = url, report
         self._done, self._total = 0, 0
 
     @property
@@ -479,8 +454,8 @@ class _Meter:
     def update(self, n_bytes: int) -> None:
         """Count bytes that have come; the last piece may be shorter than pooch says."""
         self._done += n_bytes
-        if max(self._total, self._done - _CHUNK) > self._max_bytes:
-            raise DownloadError(f"{self._url} is larger than expected: more than {self._max_bytes:,} bytes")
+        if max(self._total, self._done - _CHUNK) > _MAX_BYTES:
+            raise DownloadError(f"{self._url} is larger than expected: more than {_MAX_BYTES:,} bytes")
         self._report(min(self._done, self._total or self._done), self._total or None)
 
     def reset(self) -> None:

@@ -552,16 +552,9 @@ def _parquet_file(source: Source) -> Iterator[Any]:
 
 
 def detect_format(lines: Sequence[str], suffix: str, *, has_columns: bool = False) -> str:
-    """The format of a text file: "jsonl", "choices", "long", "ragged" or "fimi".
+    """Tell the format of a text file, "jsonl", "choices", "long", "ragged" or "fimi", from its first lines.
 
-    Parameters
-    ----------
-    lines : sequence of str
-        The first lines that are not blank.
-    suffix : str
-        The file's suffix, consulted where the lines fit two formats.
-    has_columns : bool
-        The user named columns: only a file with a header has any.
+    The suffix decides where they fit two formats; only a file with a header has columns.
     """
     if _is_json(lines[0], suffix):
         return "jsonl"

@@ -146,18 +146,10 @@ def find_layout(
     texts: Sequence[str] | None = None,
     numbers: Sequence[str] | None = None,
 ) -> Layout:
-    """The columns by role, as told or by guess; the `DataError` for a doubtful guess lists them.
+    """Find the columns by role, as told or by guess; the `DataError` for a doubtful guess lists them.
 
-    Parameters
-    ----------
-    columns : sequence of str
-        All the columns there are.
-    told : mapping
-        What the user said of basket, item, quantity, name, category and chosen; the last two are never guessed.
-    where : str
-        The file or table, for the message of an error.
-    lists, texts, numbers : sequence of str, optional
-        Those of the columns that hold lists of items, that may hold names, and that may hold quantities.
+    `lists`, `texts` and `numbers` are those of the columns that hold lists of items, that may hold names, and that may
+    hold quantities. Category and chosen are never guessed.
     """
     for role, column in told.items():
         if column is not None:
@@ -170,17 +162,16 @@ def find_layout(
         if of_rows:
             raise DataError(f"{where}: {of_rows[0]}= needs a row per item, but {whole!r} holds lists")
         if chosen is not None and (chosen not in lists or chosen == whole):
-            raise DataError(
-                f"{where}: chosen= must name a column of lists, other than {whole!r}", parameters=("chosen",)
-            )
+            reason = f"chosen= must name a column of lists, other than {whole!r}"
+            raise DataError(f"{where}: {reason}", parameters=("chosen",))
         return Layout(basket, whole, lists=True, chosen=chosen)
     if basket is None:
         basket = _guess([c for c in columns if c != item], "basket", columns, where)
     if item is None:
         item = _guess([c for c in columns if c != basket], "item", columns, where)
     if chosen is not None and chosen in (basket, item, *lists):
-        raise DataError(f"{where}: {chosen!r} cannot say what was chosen of {item!r}: a column of 0 and 1 can",
-                        parameters=("chosen",))  # fmt: skip
+        reason = f"{chosen!r} cannot say what was chosen of {item!r}: a column of 0 and 1 can"
+        raise DataError(f"{where}: {reason}", parameters=("chosen",))
     if basket == item:
         raise DataError(f"{where}: basket= and item= name the same column {item!r}; {_listed(columns)}")
     name, quantity, category = told.get("name"), told.get("quantity"), told.get("category")
@@ -221,13 +212,13 @@ def _list_column(columns: Sequence[str], lists: Sequence[str]) -> str | None:
 
 
 def check_column(columns: Sequence[str], column: str, role: str, where: str) -> None:
-    """`DataError` unless there is one column of this name."""
-    if column not in columns:
+    """Raise `DataError` unless there is one column of this name."""
+    count = list(columns).count(column)
+    if not count:
         raise DataError(f"{where}: there is no column {column!r} for {role}=; {_listed(columns)}", parameters=(role,))
-    if list(columns).count(column) > 1:
-        raise DataError(
-            f"{where}: the column {column!r} for {role}= occurs more than once; {_listed(columns)}", parameters=(role,)
-        )
+    if count > 1:
+        reason = f"the column {column!r} for {role}= occurs more than once"
+        raise DataError(f"{where}: {reason}; {_listed(columns)}", parameters=(role,))
 
 
 def _guess(candidates: Sequence[str], role: str, columns: Sequence[str], where: str) -> str:
@@ -596,18 +587,7 @@ class Pairs:
 class Assembler:
     """Grows baskets from (basket, item) pairs, which may come in any order.
 
-    Parameters
-    ----------
-    on_bad_row : {"error", "skip"}
-        What to do with a row that cannot be used: raise `BadRow`, or count it in `n_bad`.
-    returns : {"drop", "keep"}
-        What to do with rows that look like returns.
-
-    Attributes
-    ----------
-    as_text : bool
-        The ids are read from text: blanks around them do not count, and if every item is a plain integer,
-        they become integers.
+    If `as_text`, blanks around ids do not count, and if every item is a plain integer, they become integers.
     """
 
     def __init__(self, *, on_bad_row: OnBadRow = "error", returns: Returns = "drop") -> None:
