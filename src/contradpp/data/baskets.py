@@ -293,7 +293,22 @@ class Baskets(Sequence[list[Hashable]]):
 
     def summary(self) -> Summary:
         """The figures that `describe` prints."""
-        return summarise(self)
+        sizes, counts = self.sizes, self.item_counts
+        top = np.argsort(-counts, kind="stable")[:5]
+        choices = np.zeros(0) if self.offered is None else self.offered.sizes[self.offered.sizes > 0]
+        return Summary(
+            n_baskets=self.n_baskets,
+            n_items=self.n_items,
+            n_entries=len(self.indices),
+            n_unused_items=int(np.count_nonzero(counts == 0)),
+            smallest=int(sizes.min()) if len(sizes) else 0,
+            median=float(np.median(sizes)) if len(sizes) else 0.0,
+            mean=float(sizes.mean()) if len(sizes) else 0.0,
+            largest=int(sizes.max(initial=0)),
+            sizes={label: int(np.count_nonzero((sizes >= lo) & (sizes <= hi))) for label, lo, hi in _SIZE_BINS},
+            popular={self.items.name(self.items[c]): int(counts[c]) for c in top.tolist() if counts[c]},
+            mean_offered=float(choices.mean()) if len(choices) else None,
+        )
 
     def describe(self) -> str:
         """One screen about the data: how many baskets and items, how large, what is popular."""
@@ -556,23 +571,3 @@ class Summary:
             for name, count in self.popular.items():
                 lines.append(f"  {name:<{min(width, 50)}.50}  {count:>8,}  in {count / self.n_baskets:.1%} of baskets")
         return "\n".join(lines)
-
-
-def summarise(baskets: Baskets) -> Summary:
-    """The figures of these baskets."""
-    sizes, counts, items = baskets.sizes, baskets.item_counts, baskets.items
-    top = np.argsort(-counts, kind="stable")[:5]
-    choices = np.zeros(0) if baskets.offered is None else baskets.offered.sizes[baskets.offered.sizes > 0]
-    return Summary(
-        n_baskets=baskets.n_baskets,
-        n_items=baskets.n_items,
-        n_entries=len(baskets.indices),
-        n_unused_items=int(np.count_nonzero(counts == 0)),
-        smallest=int(sizes.min()) if len(sizes) else 0,
-        median=float(np.median(sizes)) if len(sizes) else 0.0,
-        mean=float(sizes.mean()) if len(sizes) else 0.0,
-        largest=int(sizes.max(initial=0)),
-        sizes={label: int(np.count_nonzero((sizes >= lo) & (sizes <= hi))) for label, lo, hi in _SIZE_BINS},
-        popular={items.name(items[code]): int(counts[code]) for code in top.tolist() if counts[code]},
-        mean_offered=float(choices.mean()) if len(choices) else None,
-    )

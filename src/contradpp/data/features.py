@@ -371,9 +371,10 @@ class Recipe:
         strange = [name for name in given.columns if name not in known]
         if strange:
             raise DataError(f"the model has no feature {strange[0]!r}: it knows {', '.join(map(repr, sorted(known)))}")
-        if not n_rows:
+        if not (told and n_rows):
             sparse_width, dense_width = self.widths
-            return Matrix(csr_matrix((0, sparse_width), dtype=np.float32), np.zeros((0, dense_width), np.float32))
+            nothing = csr_matrix((n_rows, sparse_width), dtype=np.float32)
+            return Matrix(nothing, np.zeros((n_rows, dense_width), dtype=np.float32))
         missing = Column([None] * n_rows)
         parts = [
             block.rows(given.vectors if given.vectors is not None else given.columns.get(block.name, missing).values)
