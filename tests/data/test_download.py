@@ -93,18 +93,14 @@ def test_a_transfer_that_always_breaks_gives_up(server: Server, target: Path) ->
     assert list(target.parent.iterdir()) == []
 
 
-def test_a_wrong_checksum_leaves_nothing(server: Server, target: Path) -> None:
+@pytest.mark.parametrize("before", [None, "yesterday's"])
+def test_a_wrong_checksum_leaves_what_was_there(server: Server, target: Path, before: str | None) -> None:
+    target.parent.mkdir()
+    if before is not None:
+        target.write_text(before)
     with pytest.raises(DownloadError, match=f"(?s)nothing was kept: SHA256.*{SHA256}"):
         fetch(server.url, target, sha256="0" * 64)
-    assert list(target.parent.iterdir()) == []
-
-
-def test_a_wrong_checksum_keeps_the_file_that_was_there(server: Server, target: Path) -> None:
-    target.parent.mkdir()
-    target.write_text("yesterday's")
-    with pytest.raises(DownloadError):
-        fetch(server.url, target, sha256="0" * 64)
-    assert target.read_text() == "yesterday's"
+    assert [path.read_text() for path in target.parent.iterdir()] == ([] if before is None else [before])
 
 
 def test_without_a_length_the_checksum_finds_a_cut(server: Server, target: Path) -> None:
@@ -113,20 +109,16 @@ def test_without_a_length_the_checksum_finds_a_cut(server: Server, target: Path)
     assert target.read_bytes() == BODY
 
 
-def test_progress_counts_to_the_length(server: Server, target: Path) -> None:
-    server.break_after = [100_000]
+@pytest.mark.parametrize("total", [len(BODY), None])
+def test_progress_counts_to_the_length(server: Server, target: Path, total: int | None) -> None:
+    server.announce, server.break_after = total is not None, [100_000]
     seen: list[tuple[int, int | None]] = []
     fetch(server.url, target, sha256=SHA256, progress=lambda done, total: seen.append((done, total)))
-    assert seen[0] == (0, len(BODY))
-    assert seen[-1] == (len(BODY), len(BODY))
-    assert max(done for done, _ in seen) == len(BODY)
-
-
-def test_without_a_length_progress_has_no_total(server: Server, target: Path) -> None:
-    server.announce = False
-    seen: list[tuple[int, int | None]] = []
-    fetch(server.url, target, sha256=SHA256, progress=lambda done, total: seen.append((done, total)))
-    assert {total for _, total in seen} == {None}
+    assert {whole for _, whole in seen} == {total}
+    if total is not None:
+        assert seen[0] == (0, total)
+        assert seen[-1] == (total, total)
+        assert max(done for done, _ in seen) == total
 
 
 def test_a_missing_file(server: Server, target: Path) -> None:
