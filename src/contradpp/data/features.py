@@ -57,14 +57,14 @@ class ItemFeatures:
         """From what the user gave for these items; rows of others teach the recipe, and are left out otherwise."""
         given = given_features(features)
         recipe = learn_recipe(given)
-        n_rows = _count_rows(given)
         if given.ids is None:
-            if n_rows != len(items):
+            if given.n_rows != len(items):
                 raise ParameterError(
-                    f"item_features has {n_rows:,} rows, but there are {len(items):,} items; an array must have a row "
-                    "per item, in the order of the baskets' items. A mapping of item to vector may leave some out"
+                    f"item_features has {given.n_rows:,} rows, but there are {len(items):,} items; "
+                    "an array must have a row per item, in the order of the baskets' items. "
+                    "A mapping of item to vector may leave some out"
                 )
-            return ItemFeatures(recipe, recipe.matrix(given, n_rows))
+            return ItemFeatures(recipe, recipe.matrix(given))
         codes = np.array([items.code(one) if one in items else -1 for one in given.ids], dtype=np.int64)
         if not (codes >= 0).any():
             shown = ", ".join(map(repr, given.ids[:3]))
@@ -72,17 +72,16 @@ class ItemFeatures:
                 f"no row of item_features belongs to an item of the baskets: its items are {shown}, ..., those of the "
                 f"baskets {', '.join(map(repr, items[:3]))}, ..."
             )
-        matrix = recipe.matrix(given, n_rows)
-        return ItemFeatures(recipe, _placed(matrix, codes, len(items)), int((codes < 0).sum()))
+        placed = _placed(recipe.matrix(given), codes, len(items))
+        return ItemFeatures(recipe, placed, int((codes < 0).sum()))
 
     def rows_for(self, ids: Sequence[Hashable], features: Any) -> Matrix:
         """The rows of items that come later, in the order of the ids; those that were not given are zeros."""
         given = given_features(features)
-        n_rows = _count_rows(given)
-        matrix = self.recipe.matrix(given, n_rows)
+        matrix = self.recipe.matrix(given)
         if given.ids is None:
-            if n_rows != len(ids):
-                raise ParameterError(f"there are {len(ids):,} new items, but {n_rows:,} rows of features")
+            if len(matrix) != len(ids):
+                raise ParameterError(f"there are {len(ids):,} new items, but {len(matrix):,} rows of features")
             return matrix
         places = {one: place for place, one in enumerate(ids)}
         strange = next((one for one in given.ids if one not in places), None)
@@ -100,12 +99,6 @@ class ItemFeatures:
             return self
         codes = np.array([new.code(item) if item in new else -1 for item in old], dtype=np.int64)
         return ItemFeatures(self.recipe, _placed(self.matrix, codes, len(new)), self.n_unknown)
-
-
-def _count_rows(given: Given) -> int:
-    if given.ids is not None:
-        return len(given.ids)
-    return int(given.vectors.shape[0])
 
 
 def _placed(matrix: Matrix, codes: NDArray[np.int64], n_items: int) -> Matrix:
@@ -186,24 +179,36 @@ class Turned(NamedTuple):
 class Column(NamedTuple):
     """The values of one column, None where one is missing; the kind only where the type says it."""
 
-    values: list[Any]
+    values: Any  # a list, or an array of vectors
     kind: str | None = None
 
 
 class Given(NamedTuple):
-    """Features as the user gave them: ids (None for an array, whose rows are in order) and columns, or vectors."""
+    """Features as the user gave them: ids (None for an array, whose rows are in order) and columns.
+
+    Bare vectors are a column without a name.
+    """
 
     ids: list[Hashable] | None
     columns: dict[str, Column]
-    vectors: Any = None  # a dense or sparse array
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows, one per item."""
+        return int(self.columns[""].values.shape[0]) if self.ids is None else len(self.ids)
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether there are bare vectors instead of columns."""
+        return list(self.columns) == [""] and self.columns[""].kind == VECTOR
 
     def take(self, items: Iterable[Hashable]) -> Given:
         """The rows of these items, of those that have one, in this order."""
         places = {one: row for row, one in enumerate(self.ids or ())}
-        rows = [places[item] for item in items if item in places]
+        found = [item for item in items if item in places]
+        rows = [places[item] for item in found]
         columns = {name: Column([c.values[row] for row in rows], c.kind) for name, c in self.columns.items()}
-        vectors = None if self.vectors is None else self.vectors[rows]
-        return Given([self.ids[row] for row in rows] if self.ids else None, columns, vectors)
+        return Given(found, columns)
 
 
 def given_features(features: Any) -> Given:
@@ -218,13 +223,13 @@ def given_features(features: Any) -> Given:
     if isinstance(features, Mapping):
         return _of_mapping(features)
     if hasattr(features, "tocsr"):
-        return Given(None, {}, features.tocsr())
+        return Given(None, {"": Column(features.tocsr(), VECTOR)})
     if hasattr(features, "collect_schema") and hasattr(features, "collect"):  # polars: yet to be computed
         features = features.collect()
     if hasattr(features, "column_names") or hasattr(features, "columns"):
         return _of_frame(features, None)
     if isinstance(features, (np.ndarray, list, tuple)):
-        return Given(None, {}, as_vectors(features))
+        return Given(None, {"": Column(as_vectors(features), VECTOR)})
     raise ParameterError(
         "item_features must be a data frame, an Arrow table, an array, a sparse array or a mapping of item to vector, "
         f"got {type(features).__name__}"
@@ -278,14 +283,8 @@ def _of_mapping(features: Mapping[Any, Any]) -> Given:
             raise DataError("item_features mixes vectors and named values: give every item the same")
         names = dict.fromkeys(str(name) for row in named for name in row)
         return Given(ids, {name: Column([row.get(name) for row in named]) for name in names})
-    there = [row for row in rows if row is not None]
-    widths = {np.size(row) for row in there}
-    if len(widths) > 1:
-        raise DataError(f"the vectors of item_features have different lengths: {sorted(widths)}")
-    if not there:
-        return _checked(Given(ids, {}), "item_features")
-    nothing = [np.nan] * widths.pop()
-    return _checked(Given(ids, {}, as_vectors([nothing if row is None else row for row in rows])), "item_features")
+    told = any(row is not None for row in rows)
+    return _checked(Given(ids, {"": Column(rows, VECTOR)} if told else {}), "item_features")
 
 
 def _of_frame(frame: Any, item: str | None, where: str = "item_features") -> Given:
@@ -351,7 +350,7 @@ class Recipe:
     @property
     def takes_vectors(self) -> bool:
         """Whether items are told by bare vectors."""
-        return len(self.blocks) == 1 and self.blocks[0].name == ""
+        return [(block.name, block.kind) for block in self.blocks] == [("", VECTOR)]
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -359,28 +358,23 @@ class Recipe:
         dense = sum(b.width for b in self.blocks if b.kind == VECTOR and not self.sparse_vectors)
         return sum(block.width for block in self.blocks) - dense, dense
 
-    def matrix(self, given: Given, n_rows: int) -> Matrix:
+    def matrix(self, given: Given) -> Matrix:
         """The rows of what was given, in its order."""
         from scipy.sparse import csr_matrix, hstack
 
-        told = given.vectors is not None or bool(given.columns)
-        if told and (given.vectors is not None) != self.takes_vectors:
-            kind = "vectors" if self.takes_vectors else f"columns {', '.join(repr(b.name) for b in self.blocks)}"
-            raise ParameterError(f"the model's items are told by {kind}: features must be given in the same way")
-        known = {block.name for block in self.blocks}
-        strange = [name for name in given.columns if name not in known]
-        if strange:
-            raise DataError(f"the model has no feature {strange[0]!r}: it knows {', '.join(map(repr, sorted(known)))}")
-        if not (told and n_rows):
+        n_rows, known = given.n_rows, {block.name for block in self.blocks}
+        if not (n_rows and given.columns):
             sparse_width, dense_width = self.widths
             nothing = csr_matrix((n_rows, sparse_width), dtype=np.float32)
             return Matrix(nothing, np.zeros((n_rows, dense_width), dtype=np.float32))
+        if given.has_vectors != self.takes_vectors:
+            kind = "vectors" if self.takes_vectors else f"columns {', '.join(repr(b.name) for b in self.blocks)}"
+            raise ParameterError(f"the model's items are told by {kind}: features must be given in the same way")
+        strange = [name for name in given.columns if name not in known]
+        if strange:
+            raise DataError(f"the model has no feature {strange[0]!r}: it knows {', '.join(map(repr, sorted(known)))}")
         missing = Column([None] * n_rows)
-        parts = [
-            block.rows(given.vectors if given.vectors is not None else given.columns.get(block.name, missing).values)
-            for block in self.blocks
-            if block.width
-        ]
+        parts = [block.rows(given.columns.get(block.name, missing).values) for block in self.blocks if block.width]
         sparse = [csr_matrix((n_rows, 0)), *(part for part in parts if hasattr(part, "tocsr"))]
         dense = [np.zeros((n_rows, 0)), *(part for part in parts if not hasattr(part, "tocsr"))]
         scaled, vectors = _of_length_one(csr_matrix(hstack(sparse)), np.hstack(dense))
@@ -392,12 +386,10 @@ def learn_recipe(given: Given) -> Recipe:
     """The recipe for the columns, or the vectors, that were given."""
     if given.ids == []:
         raise DataError("item_features has no rows")
-    if given.vectors is not None:
-        return Recipe((Block("", VECTOR, width=int(given.vectors.shape[1])),), hasattr(given.vectors, "tocsr"))
     blocks = tuple(learn_block(name, column) for name, column in given.columns.items())
     if not any(block.width for block in blocks):
         raise DataError("item_features has no column with values")
-    return Recipe(blocks)
+    return Recipe(blocks, any(hasattr(column.values, "tocsr") for column in given.columns.values()))
 
 
 @dataclass(frozen=True)
@@ -428,6 +420,8 @@ class Block:
 
 def learn_block(name: str, column: Column) -> Block:
     """The recipe for a column; one without values is a category that has none."""
+    if hasattr(column.values, "shape"):
+        return Block(name, VECTOR, width=int(column.values.shape[1]))
     there = [value for value in column.values if not _is_missing(value)]
     if not there:
         return Block(name, CATEGORY)
@@ -441,7 +435,8 @@ def learn_block(name: str, column: Column) -> Block:
     if kind == VECTOR:
         widths = {np.size(value) for value in there}
         if len(widths) > 1:
-            raise DataError(f"the vectors of column {name!r} have different lengths: {sorted(widths)}")
+            where = f"column {name!r}" if name else "item_features"
+            raise DataError(f"the vectors of {where} have different lengths: {sorted(widths)}")
         return Block(name, kind, width=widths.pop())
     words, runs = _hashed([str(value) for value in there])
     counts = (words + runs).getnnz(axis=0)
