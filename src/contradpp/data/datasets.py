@@ -56,7 +56,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What there is to know about a data set before loading it; the counts are those after preparation.
+    """A data set as it is described before loading; the counts are those after preparation.
 
     `n_baskets` is None where the caller chooses. A data set without files is built in.
     """
@@ -167,12 +167,12 @@ _CATALOGUE: dict[str, Dataset] = {
 
 
 def names() -> list[str]:
-    """The names that `load` accepts."""
+    """List the names that `load` accepts."""
     return list(_CATALOGUE)
 
 
 def info(name: str) -> Dataset:
-    """What there is to know about a data set; `ParameterError` if there is none of this name."""
+    """Describe a data set; `ParameterError` if there is none of this name."""
     if name in _CATALOGUE:
         return _CATALOGUE[name]
     close = difflib.get_close_matches(str(name).lower(), _CATALOGUE, n=1)
@@ -216,7 +216,7 @@ def load(
 
 
 def item_features(name: str) -> Given:
-    """What is known of the items of a data set, their names and categories; `ParameterError` if that is nothing."""
+    """Read the features of a data set's items, names and categories; `ParameterError` if it has none."""
     if name not in _FEATURES:
         raise ParameterError(f"the items of {info(name).name!r} have no features; those of {', '.join(_FEATURES)} have")
     given = read_features(download(name)[1], item=_ITEMS[name]["item"])
@@ -224,20 +224,20 @@ def item_features(name: str) -> Given:
 
 
 def cache_folder() -> Path:
-    """Where downloads go."""
+    """Return the folder for downloads."""
     if folder := os.environ.get("CONTRADPP_CACHE"):
         return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "contradpp"
 
 
 def location(name: str) -> Path | None:
-    """The folder that holds the data set, or None if it is built in or not on disk yet."""
+    """Find the folder that holds the data set; None if it is built in or not on disk yet."""
     found = [_find(origin) for origin in info(name).files]
     return found[0].parent if found and found[0] and all(found) else None
 
 
 def download(name: str, *, progress: bool | Progress | None = None) -> list[Path]:
-    """The files of a data set, downloaded into the cache folder if they are not on disk."""
+    """Return the files of a data set, downloaded into the cache folder if they are not on disk."""
     dataset = info(name)
     return [_find(origin) or _download(dataset, origin, progress) for origin in dataset.files]
 
@@ -267,7 +267,7 @@ def _download(dataset: Dataset, origin: Origin, progress: bool | Progress | None
 
 
 def _download_uk(dataset: Dataset, url: str, target: Path, progress: bool | Progress | None) -> Path:
-    """The workbook, converted. It has no known checksum: the baskets it yields must have the known counts."""
+    """Download and convert the workbook, of which no checksum but the number of baskets is known."""
     archive = fetch(url, target.with_name("online_retail.zip"), progress=progress)
     candidate = target.with_name("unchecked.parquet")
     try:
@@ -303,7 +303,7 @@ def _prepare(dataset: Dataset, files: list[Path]) -> Baskets:
 
 
 def _amazon_names(path: Path) -> dict[Hashable, str]:
-    """Names by id, from lines `id category: title`; a few titles have the quotation marks of Windows."""
+    """Read names by id from lines `id category: title`; a few titles have the quotation marks of Windows."""
     found: dict[Hashable, str] = {}
     for line in path.read_text(encoding="cp1252", errors="replace").splitlines():
         number, _, rest = line.partition(" ")
@@ -315,7 +315,7 @@ def _amazon_names(path: Path) -> dict[Hashable, str]:
 
 
 def _uk_names(path: Path) -> dict[Hashable, str]:
-    """The most frequent description of each article: others are notes of the stock-takers."""
+    """Find the most frequent description of each article: others are notes of the stock-takers."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(path, columns=["StockCode", "Description"])
@@ -399,7 +399,7 @@ def _extra(module: str) -> Any:
 
 
 def _unpack(archive: Path, folder: Path) -> Path:
-    """The workbook, which is a zip of XML files, out of the zip around it; neither may be larger than we expect."""
+    """Unpack the workbook, itself a zip of XML files, from the zip around it; neither may be too large."""
     with zipfile.ZipFile(archive) as outer:
         inside = [entry for entry in outer.namelist() if entry.lower().endswith(".xlsx")]
         if len(inside) != 1:
@@ -418,7 +418,7 @@ def _refuse_large(package: zipfile.ZipFile) -> None:
 
 
 def _sales(rows: Iterator[list[Any]]) -> Iterator[tuple[int, str, str | None, int]]:
-    """The rows that are sales: invoice, article, its name and how many."""
+    """Read the rows that are sales: invoice, article, its name and how many."""
     header = next(rows, [])
     places = [header.index(column) for column in _COLUMNS]
     for row in rows:
@@ -429,7 +429,7 @@ def _sales(rows: Iterator[list[Any]]) -> Iterator[tuple[int, str, str | None, in
 
 
 def _as_text(cell: Any) -> str:
-    """A cell as people see it: a workbook keeps whole numbers as fractions."""
+    """Write a cell as people see it: a workbook keeps whole numbers as fractions."""
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell).strip()
 
 
@@ -468,7 +468,7 @@ class _Meter:
 
 @contextmanager
 def _reporter(progress: bool | Progress | None, label: str) -> Iterator[Progress]:
-    """A callback that draws a bar, does nothing, or is the caller's own."""
+    """Make a callback that draws a bar, does nothing, or is the caller's own."""
     if callable(progress):
         yield progress
     elif progress or (progress is None and sys.stderr is not None and sys.stderr.isatty()):

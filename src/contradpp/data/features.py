@@ -54,7 +54,7 @@ class ItemFeatures:
 
     @staticmethod
     def learn(features: Any, items: Vocabulary) -> ItemFeatures:
-        """From what the user gave for these items; rows of others teach the recipe, and are left out otherwise."""
+        """Learn from what the user gave for these items; rows of others count for the recipe only."""
         given = given_features(features)
         recipe = learn_recipe(given)
         if given.ids is None:
@@ -76,7 +76,7 @@ class ItemFeatures:
         return ItemFeatures(recipe, placed, int((codes < 0).sum()))
 
     def rows_for(self, ids: Sequence[Hashable], features: Any) -> Matrix:
-        """The rows of items that come later, in the order of the ids; those that were not given are zeros."""
+        """Encode items that come later, in the order of the ids; those without features are zeros."""
         given = given_features(features)
         matrix = self.recipe.matrix(given)
         if given.ids is None:
@@ -90,11 +90,11 @@ class ItemFeatures:
         return _placed(matrix, np.array([places[one] for one in given.ids], dtype=np.int64), len(ids))
 
     def append(self, rows: Matrix) -> ItemFeatures:
-        """With the rows of items that came later."""
+        """Append the rows of items that came later."""
         return ItemFeatures(self.recipe, self.matrix.append(rows), self.n_unknown)
 
     def recode(self, old: Vocabulary, new: Vocabulary) -> ItemFeatures:
-        """The rows of the items of another vocabulary, zeros for those that are not in the old one."""
+        """Reorder the rows for another vocabulary, with zeros for items that are not in the old one."""
         if old == new:
             return self
         codes = np.array([new.code(item) if item in new else -1 for item in old], dtype=np.int64)
@@ -102,7 +102,7 @@ class ItemFeatures:
 
 
 def _placed(matrix: Matrix, codes: NDArray[np.int64], n_items: int) -> Matrix:
-    """The rows at the places of their codes, those below zero left out."""
+    """Put the rows at the places of their codes, without those below zero."""
     from scipy.sparse import csr_matrix
 
     kept = np.flatnonzero(codes >= 0)
@@ -126,32 +126,32 @@ class Matrix:
         return int(self.sparse.shape[1] + self.dense.shape[1])
 
     def take(self, rows: Any) -> Matrix:
-        """Some of the rows."""
+        """Select rows."""
         return Matrix(self.sparse[rows], self.dense[rows])
 
     def append(self, other: Matrix) -> Matrix:
-        """These rows, then those."""
+        """Append the rows of another matrix."""
         from scipy.sparse import vstack
 
         sparse = vstack([self.sparse, other.sparse], format="csr", dtype=np.float32)
         return Matrix(sparse, np.vstack([self.dense, other.dense]))
 
     def times(self, weights: NDArray[np.floating]) -> NDArray[np.float64]:
-        """The product with a vector of weights."""
+        """Multiply by a vector of weights."""
         cut, weights = self.sparse.shape[1], weights.astype(np.float64)
         product: NDArray[np.float64] = self.sparse @ weights[:cut] + self.dense @ weights[cut:]
         return product
 
     def transposed_times(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """The product of the transposed matrix with a vector."""
+        """Multiply the transposed matrix by a vector."""
         return np.concatenate([self.sparse.T @ values, self.dense.T @ values])
 
     def mixed(self, mix: Any) -> Matrix:
-        """Sums of rows: the product of a CSR matrix with this one."""
+        """Add rows up: the product of a CSR matrix with this one."""
         return Matrix((mix @ self.sparse).tocsr(), np.asarray(mix @ self.dense, dtype=np.float32))
 
     def turned(self) -> Turned:
-        """The transposed matrix, for products with it."""
+        """Transpose, for products with all rows."""
         return Turned(self.sparse.T.tocsr(), np.ascontiguousarray(self.dense.T))
 
     @property
@@ -168,7 +168,7 @@ class Turned(NamedTuple):
     dense: Array  # (b, n)
 
     def products(self, rows: Matrix) -> NDArray[np.float32]:
-        """The products of all rows with all items, dense."""
+        """Multiply all rows with all items; the result is dense."""
         found: NDArray[np.float32] = (rows.sparse @ self.sparse).toarray()
         return found + rows.dense @ self.dense if len(self.dense) else found
 
@@ -203,7 +203,7 @@ class Given(NamedTuple):
         return list(self.columns) == [""] and self.columns[""].kind == VECTOR
 
     def take(self, items: Iterable[Hashable]) -> Given:
-        """The rows of these items, of those that have one, in this order."""
+        """Select the rows of these items, without items that have none, in this order."""
         places = {one: row for row, one in enumerate(self.ids or ())}
         found = [item for item in items if item in places]
         rows = [places[item] for item in found]
@@ -237,7 +237,7 @@ def given_features(features: Any) -> Given:
 
 
 def read_features(path: str | os.PathLike[str], *, item: str | None = None) -> Given:
-    """The features in a CSV or Parquet file with a row per item; its item column is guessed unless it is named."""
+    """Read features from a CSV or Parquet file with a row per item; the item column is guessed unless named."""
     with opened(Path(path).expanduser()) as source:
         if source.head(len(PARQUET)) == PARQUET:
             import pyarrow.parquet as parquet
@@ -262,13 +262,13 @@ def _item_column(columns: Sequence[str], item: str | None, where: str) -> str:
 
 
 def _fitting(columns: Sequence[str]) -> list[str]:
-    """The column that holds the items, by its name; none if in doubt."""
+    """Find the column that holds the items by its name; none if in doubt."""
     found = matches(columns, "item")
     return found if len(found) == 1 else [column for column in columns if column.casefold() in ("item", "id")][:1]
 
 
 def _of_texts(texts: list[str]) -> Column:
-    """Texts, or numbers if all that are there can be read as such."""
+    """Read texts as numbers if all that are there can be."""
     try:
         return Column([float(text) if text else None for text in texts])
     except ValueError:
@@ -288,7 +288,7 @@ def _of_mapping(features: Mapping[Any, Any]) -> Given:
 
 
 def _of_frame(frame: Any, item: str | None, where: str = "item_features") -> Given:
-    """A frame of pandas or polars, or an Arrow table; the index of a pandas frame may hold the ids."""
+    """Read a frame of pandas or polars, or an Arrow table; the index of a pandas frame may hold the ids."""
     names = [str(name) for name in getattr(frame, "column_names", None) or frame.columns]
     index = getattr(frame, "index", None)
     named = getattr(index, "name", None) is not None or type(index).__name__ != "RangeIndex"
@@ -309,13 +309,13 @@ def _values(column: Any) -> list[Any]:
 
 
 def _kind_of_type(column: Any) -> str | None:
-    """Category types of pandas, polars and Arrow say what they are."""
+    """Recognize the category types of pandas, polars and Arrow."""
     name = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
     return CATEGORY if name.startswith(("category", "categorical", "enum", "dictionary")) else None
 
 
 def as_vectors(rows: Any) -> Any:
-    """Rows of numbers as an array, or DataError."""
+    """Convert rows of numbers to an array, or raise `DataError`."""
     try:
         vectors = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError):
@@ -359,7 +359,7 @@ class Recipe:
         return sum(block.width for block in self.blocks) - dense, dense
 
     def matrix(self, given: Given) -> Matrix:
-        """The rows of what was given, in its order."""
+        """Encode what was given, in its order."""
         from scipy.sparse import csr_matrix, hstack
 
         n_rows, known = given.n_rows, {block.name for block in self.blocks}
@@ -383,7 +383,7 @@ class Recipe:
 
 
 def learn_recipe(given: Given) -> Recipe:
-    """The recipe for the columns, or the vectors, that were given."""
+    """Learn the recipe for the columns, or the vectors, that were given."""
     if given.ids == []:
         raise DataError("item_features has no rows")
     blocks = tuple(learn_block(name, column) for name, column in given.columns.items())
@@ -405,11 +405,11 @@ class Block:
     idf: Array = field(default_factory=lambda: np.zeros(0, dtype=np.float32), repr=False)  # of hashed terms
 
     def rows(self, values: Sequence[Any]) -> Any:
-        """The rows of these values: CSR, or dense for vectors."""
+        """Encode values as rows: CSR, or dense for vectors."""
         return _MAKERS[self.kind](self, values)
 
     def described(self) -> dict[str, Any]:
-        """All but the idf, as JSON can hold it."""
+        """Describe the block for JSON, without the idf."""
         told: dict[str, Any] = {"name": self.name, "kind": self.kind, "width": self.width}
         if self.kind == CATEGORY:
             told["values"] = list(self.values)
@@ -419,7 +419,7 @@ class Block:
 
 
 def learn_block(name: str, column: Column) -> Block:
-    """The recipe for a column; one without values is a category that has none."""
+    """Learn the recipe for a column; one without values is a category that has none."""
     if hasattr(column.values, "shape"):
         return Block(name, VECTOR, width=int(column.values.shape[1]))
     there = [value for value in column.values if not _is_missing(value)]
@@ -482,19 +482,19 @@ def _number(value: Any, name: str) -> float:
 
 
 def _words(text: str) -> list[str]:
-    """Its words, and pairs of words that follow each other."""
+    """List the words of a text, and pairs of words that follow each other."""
     words = _WORD.findall(text.casefold())
     return [f"w {word}" for word in words] + [f"p {a} {b}" for a, b in pairwise(words)]
 
 
 def _runs(text: str) -> list[str]:
-    """Runs of letters within its words."""
+    """List the runs of letters within the words of a text."""
     padded = [f"<{word}>" for word in _WORD.findall(text.casefold())]
     return [f"r {word[k : k + RUN]}" for word in padded for k in range(max(len(word) - RUN + 1, 1))]
 
 
 def _hashed(texts: Sequence[str]) -> list[Any]:
-    """The hashed columns of the words, and those of the runs, of every text: two CSR of ones."""
+    """Hash the words and the runs of every text to columns: two CSR of ones."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     options = {"n_features": N_HASHED, "binary": True, "norm": None, "alternate_sign": False}
@@ -527,7 +527,7 @@ def _number_rows(block: Block, values: Sequence[Any]) -> Any:
 
 
 def _vector_rows(block: Block, values: Any) -> Any:
-    """Vectors of length 1; a row of nothing but NaN, or None, is a missing one."""
+    """Scale vectors to length 1; a row of nothing but NaN, or None, is missing."""
     from sklearn.preprocessing import normalize
 
     if hasattr(values, "tocsr"):
@@ -558,7 +558,7 @@ _MAKERS: dict[str, Callable[[Block, Any], Any]] = {
 
 
 def _of_length_one(sparse: Any, dense: NDArray[np.float64]) -> tuple[Any, NDArray[np.float64]]:
-    """Both parts of the rows, CSR and dense, over the length of the whole row."""
+    """Divide both parts of the rows, CSR and dense, by the length of the whole row."""
     squares = np.asarray(sparse.multiply(sparse).sum(axis=1)).ravel() + np.square(dense).sum(axis=1)
     lengths = np.where(squares > 0, np.sqrt(squares), 1.0)
     scaled = sparse.copy()
@@ -571,7 +571,7 @@ def _of_length_one(sparse: Any, dense: NDArray[np.float64]) -> tuple[Any, NDArra
 
 
 def features_contents(features: ItemFeatures) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """What a model file holds of features: tensors, and a description that JSON can hold."""
+    """Return what a model file holds of features: tensors, and a description for JSON."""
     matrix, recipe = features.matrix, features.recipe
     tensors = {
         "features.indptr": matrix.sparse.indptr.astype(np.int64),
@@ -584,7 +584,7 @@ def features_contents(features: ItemFeatures) -> tuple[dict[str, NDArray[Any]], 
 
 
 def restored_features(tensors: Mapping[str, NDArray[Any]], told: Mapping[str, Any], n_items: int) -> ItemFeatures:
-    """The features that a model file holds, or ValueError if they are none."""
+    """Restore features from a model file, or raise ValueError if they are damaged."""
     from scipy.sparse import csr_matrix
 
     blocks = []

@@ -126,7 +126,7 @@ def read_baskets(
 def read(
     path: str | os.PathLike[str], format: str, told: Told, *, on_bad_row: OnBadRow = "error", returns: Returns = "drop"
 ) -> Reading:
-    """What `read_baskets` reads, with what was found out on the way; `told` are the columns that were named."""
+    """Read as `read_baskets` does, and return the format and columns too; `told` are the columns that were named."""
     wanted = _ALIASES.get(format, format)
     _check_choice("format", wanted, FORMATS)
     _check_choice("on_bad_row", on_bad_row, get_args(OnBadRow))
@@ -150,7 +150,7 @@ def read(
 def read_items(
     path: str | os.PathLike[str], *, item: str, name: str | None = None, category: str | None = None
 ) -> Vocabulary:
-    """The items of a CSV file with a row per item, with names and categories from the columns that are named.
+    """Read the items of a CSV file with a row per item, with names and categories from the named columns.
 
     `baskets.with_names(items.names).with_categories(items.categories)` tells baskets of them.
     """
@@ -190,7 +190,7 @@ def _check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
 
 
 def _files(path: Path, format: str) -> Iterator[Path]:
-    """The file itself, or the Parquet files in a folder by name: a basket may be spread over all of them."""
+    """List the file itself, or the Parquet files in a folder by name: a basket may be spread over all of them."""
     with reading(path):
         folder = path.is_dir()
     if not folder:
@@ -209,7 +209,7 @@ def _files(path: Path, format: str) -> Iterator[Path]:
 
 
 def _read_file(source: Source, format: str, assembler: Assembler, told: Told) -> tuple[str, Layout | None]:
-    """Add one file to the assembler; its format, and its columns if it has any."""
+    """Add one file to the assembler; return its format, and its columns if it has any."""
     if format == "parquet" or (format == "auto" and source.head(len(PARQUET)) == PARQUET):
         return "parquet", read_parquet(source, assembler, told)
     text = Text(source)
@@ -276,7 +276,7 @@ def read_choices(text: Text, assembler: Assembler) -> None:
 
 
 def records(text: Text, separator: str, **how: Any) -> Iterator[tuple[int, list[str]]]:
-    """The records of a CSV file with the line where each begins, by Python's own reader: slow but exact."""
+    """Read the records of a CSV file and the line where each begins, by Python's own reader: slow but exact."""
     line = text.first_line
     reader = csv.reader(text.lines(), delimiter=separator, **how)
     try:
@@ -328,7 +328,7 @@ def _refuse_constant(constant: str) -> None:
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object, unless a key is there twice, of which JSON readers keep the last without a word."""
+    """Build the object; raise if a key is there twice, of which JSON readers silently keep the last."""
     value = dict(pairs)
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -337,7 +337,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _json_layout(value: Any, told: Told, where: str) -> Layout | None:
-    """How the objects keep baskets and items, judged by the first of them; None if lines are arrays."""
+    """Find the fields of baskets and items in the first object; None if lines are arrays."""
     if isinstance(value, list):
         named = [f"{role}=" for role, column in told.items() if column is not None]
         if named:
@@ -380,7 +380,7 @@ def _add_value(number: int, value: Any, layout: Layout | None, assembler: Assemb
 
 
 def _taken(number: int, items: list[Hashable], told: Any, layout: Layout) -> list[Hashable]:
-    """What of the items was taken: those of a list, or all of them if a flag is up."""
+    """Return the items that were taken: those of a list, or all of them if a flag says yes."""
     if not layout.lists:
         taken = flag(told)
         if taken is None:
@@ -430,7 +430,7 @@ def read_long(text: Text, assembler: Assembler, told: Told) -> Layout:
 
 
 def _header(text: Text, told: Told) -> tuple[str, list[str], bool]:
-    """The separator, the names of the columns, whose line is left out, and whether there are more lines."""
+    """Find the separator and the columns, skip the line of the header, and tell if more lines follow."""
     lines = text.first_lines()
     named = [column for column in told.values() if column]
     if not named and is_pairs(lines):
@@ -483,7 +483,7 @@ def _csv_batches(text: Text, separator: str, columns: list[str], layout: Layout,
 
 
 def _again(text: Text, separator: str, **how: Any) -> Iterator[tuple[int, list[str]]]:
-    """The records that are not blank, from the start of the file: read once more to say what is wrong, and where."""
+    """Read the records that are not blank once more, from the start of the file, to say what is wrong and where."""
     with opened(text.path) as source:
         for line, record in records(Text(source), separator, **how):
             if len(record) > 1 or "".join(record).strip():
@@ -491,7 +491,7 @@ def _again(text: Text, separator: str, **how: Any) -> Iterator[tuple[int, list[s
 
 
 def _check_quotes(text: Text, separator: str) -> None:
-    """With an odd number of quotes one may be left open, and Arrow takes the rest for one field."""
+    """Refuse an open quote: Arrow takes the rest of the file for one field, and the count of quotes is odd."""
     if text.n_quotes % 2:
         for _ in _again(text, separator, strict=True):
             pass
@@ -503,7 +503,7 @@ def _line_of_row(text: Text, separator: str, row: int) -> int:
 
 
 def _explained(text: Text, separator: str, n_columns: int, error: Exception) -> DataError:
-    """The error for a row that Arrow refused, with the line that its message lacks."""
+    """Build the error for a row that Arrow refused, with the line that its message lacks."""
     for line, record in _again(text, separator):
         if len(record) != n_columns:
             found = f"{len(record)} field{'s' if len(record) != 1 else ''}"
@@ -532,7 +532,7 @@ def read_parquet(source: Source, assembler: Assembler, told: Told) -> Layout:
 
 @contextmanager
 def _parquet_file(source: Source) -> Iterator[Any]:
-    """The Parquet file; a gzipped one is unpacked to disk first, since Parquet is read from its end."""
+    """Open a Parquet file; a gzipped one is unpacked to disk first, since Parquet is read from its end."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -568,18 +568,18 @@ def detect_format(lines: Sequence[str], suffix: str, *, has_columns: bool = Fals
 
 
 def is_choices(lines: Sequence[str]) -> bool:
-    """Whether every line is `offered;chosen`, with all that was chosen among several that were offered."""
+    """Tell if every line is `offered;chosen`, with all that was chosen among several that were offered."""
     halves = [tuple(map(choice_items, line.split(";"))) for line in lines]
     return all(len(half) == 2 and len(half[0]) > 1 and set(half[1]) <= set(half[0]) for half in halves)
 
 
 def choice_items(half: str) -> list[str]:
-    """The items of one half of a line `offered;chosen`: spaces, tabs or commas separate them."""
+    """Split one half of a line `offered;chosen` into items: spaces, tabs or commas separate them."""
     return [item for item in re.split(r"[ \t\r\n\f\v,]+", half) if item]
 
 
 def is_pairs(lines: Sequence[str]) -> bool:
-    """Whether lines without a header are rows (basket, item): two fields each, and first ones that repeat.
+    """Tell if lines without a header are rows (basket, item): two fields each, and first ones that repeat.
 
     They repeat in runs, as baskets of two items would only if they were sorted, or are numbers beside texts.
     """
@@ -596,7 +596,7 @@ def is_pairs(lines: Sequence[str]) -> bool:
 
 
 def may_be_pairs(lines: Sequence[str]) -> bool:
-    """Whether lines that are taken for baskets of two items could be rows (basket, item) in no order."""
+    """Tell if lines that are taken for baskets of two items could be rows (basket, item) in no order."""
     separator = ragged_separator(lines)
     rows = [fields(line, separator) for line in lines]
     if len(rows) < 4 or any(len(row) != 2 for row in rows):
@@ -606,7 +606,7 @@ def may_be_pairs(lines: Sequence[str]) -> bool:
 
 
 def long_separator(header: str, *, columns: Iterable[str] = ()) -> str:
-    """The separator under which a header has the columns asked for, or known names, or most names."""
+    """Find the separator under which a header has the columns asked for, or known names, or most names."""
     wanted = {column for column in columns if column}
 
     def fitness(separator: str) -> tuple[int, int, int]:
@@ -618,12 +618,12 @@ def long_separator(header: str, *, columns: Iterable[str] = ()) -> str:
 
 
 def ragged_separator(lines: Sequence[str]) -> str:
-    """The separator that occurs in most lines, and most often."""
+    """Find the separator that occurs in most lines, and most often."""
     return max(SEPARATORS, key=lambda s: (sum(s in line for line in lines), sum(line.count(s) for line in lines)))
 
 
 def fields(line: str, separator: str) -> list[str]:
-    """The fields of one line of CSV."""
+    """Split one line of CSV into fields."""
     try:
         return next(csv.reader([line], delimiter=separator), [])
     except csv.Error:  # a field longer than the csv module takes, hence no header
@@ -647,7 +647,7 @@ def _has_known_header(line: str) -> bool:
 
 
 def _has_unknown_header(lines: Sequence[str]) -> bool:
-    """Whether the first line looks like the names of columns rather than like a basket.
+    """Tell if the first line looks like the names of columns rather than like a basket.
 
     Every line has as many fields as the first, whose fields never occur again; and below it there is a
     column of numbers, a column that repeats a value in successive lines, or a name that is known.

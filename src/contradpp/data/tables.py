@@ -55,7 +55,7 @@ def assemble_table(table: Any, told: Told, *, on_bad_row: OnBadRow, returns: Ret
 
 
 def frame_to_arrow(frame: Any, told: Told) -> Any:
-    """A pandas or polars data frame as an Arrow table, through the Arrow stream interface if it has one.
+    """Convert a pandas or polars data frame to an Arrow table, by the Arrow stream interface if it has one.
 
     The columns matter only if some other column cannot be converted: then only those needed are.
     """
@@ -182,7 +182,7 @@ def find_layout(
 
 
 def matches(columns: Sequence[str], role: str) -> list[str]:
-    """The columns whose names fit a role best; several if they fit equally well."""
+    """Find the columns whose names fit a role best; several if they fit equally well."""
     if len(columns) > MOST_COLUMNS:
         return []
     for tier in _TIERS[role]:
@@ -197,13 +197,13 @@ def _normal(name: str) -> str:
 
 
 def _only(columns: Sequence[str], role: str, taken: set[str | None]) -> str | None:
-    """The only column that fits a role and has no other, None if in doubt."""
+    """Find the only column that fits a role and has no other, None if in doubt."""
     found = [column for column in matches(columns, role) if column not in taken]
     return found[0] if len(found) == 1 else None
 
 
 def _list_column(columns: Sequence[str], lists: Sequence[str]) -> str | None:
-    """The column of lists to take: the only one, or the only one with a fitting name; None if long."""
+    """Find the column of lists to take: the only one, or the only one with a fitting name; None if long."""
     scalars = [column for column in columns if column not in lists]
     if matches(scalars, "basket") and matches(scalars, "item"):
         return None
@@ -340,7 +340,7 @@ class _Rows:
         self.assembler.n_bad += self.keep(usable)
 
     def require_ids(self, column: str, role: str) -> None:
-        """A row without an id is unusable."""
+        """Leave out, or refuse, rows without an id."""
         if self._integers(column) is not None:
             return
         indices, values = self.distinct(column)
@@ -350,7 +350,7 @@ class _Rows:
             self.require(~np.isin(indices, missing), lambda _: f"the {role} is missing (column {column!r})")
 
     def require_lists(self, column: str) -> None:
-        """A row without a list, or with a hole in it, is unusable."""
+        """Leave out, or refuse, rows without a list or with a hole in it."""
         import pyarrow.compute as pc
 
         whole = self.columns[column].is_valid().to_numpy(zero_copy_only=False)
@@ -362,7 +362,7 @@ class _Rows:
         self.require(whole, lambda _: f"an item in the list is missing (column {column!r})")
 
     def listed(self, column: str) -> tuple[NDArray[np.int64], Codes]:
-        """The row and the code of every item in a column of lists."""
+        """Find the row and the code of every item in a column of lists."""
         import pyarrow.compute as pc
 
         lists = self.columns[column]
@@ -370,7 +370,7 @@ class _Rows:
         return pc.list_parent_indices(lists).to_numpy(), items.encode(column, self.assembler.items)
 
     def flags(self, column: str) -> NDArray[np.bool_]:
-        """Which rows say yes; a row that says neither yes nor no is unusable."""
+        """Tell which rows say yes, after leaving out or refusing those that say neither yes nor no."""
         indices, values = self.distinct(column)
         told = np.array([{True: 1, False: 0, None: -1}[flag(value)] for value in values], dtype=np.int8)[indices]
         self.require(
@@ -380,7 +380,7 @@ class _Rows:
         return told[told >= 0] > 0
 
     def distinct(self, column: str) -> tuple[Codes, list[Any]]:
-        """For each row a number, and the value that stands for each number, in order of first appearance."""
+        """Number the values of a column in order of first appearance: each row's number, and the values."""
         if column not in self._distinct:
             encoded = self.columns[column].dictionary_encode(null_encoding="encode")
             values = encoded.dictionary.to_pylist()
@@ -390,7 +390,7 @@ class _Rows:
         return self._distinct[column]
 
     def encode(self, column: str, codebook: Codebook) -> Codes:
-        """The codes of the ids in a column; Python sees only the distinct values."""
+        """Encode the ids in a column; Python sees only the distinct values."""
         numbers = self._integers(column)
         codes = None if numbers is None else codebook.encode_rising(numbers)
         if codes is not None:
@@ -399,7 +399,7 @@ class _Rows:
         return np.array(codebook.encode(values), dtype=np.int32)[indices]
 
     def _integers(self, column: str) -> NDArray[np.int64] | None:
-        """A column of integers without a gap, that 64 bits hold; None if it is another."""
+        """Return a column of 64-bit integers without a gap; None if it is another."""
         import pyarrow as pa
 
         values = self.columns[column]
@@ -408,7 +408,7 @@ class _Rows:
         return values.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
 
     def require_quantities(self, column: str) -> None:
-        """A row whose quantity is no number is unusable."""
+        """Leave out, or refuse, rows whose quantity is no number."""
 
         def why(row: int) -> str:
             value = self.columns[column][row].as_py()
@@ -419,7 +419,7 @@ class _Rows:
         self.require(~np.isnan(self.numbers(column)), why)
 
     def numbers(self, column: str) -> NDArray[np.float64]:
-        """A column of numbers, or of texts of numbers; what is none is NaN."""
+        """Read a column of numbers, or of texts of numbers; other values are NaN."""
         import pyarrow as pa
 
         values = self.columns[column]
@@ -430,7 +430,7 @@ class _Rows:
 
 
 def flag(value: Any) -> bool | None:
-    """What a value says: a number yes above zero and no at zero, words as usual; None if that is not clear."""
+    """Read a value as yes or no: a number is yes above zero and no at zero; None if it is not clear."""
     word = str(value).strip().casefold()
     if word in ("true", "yes", "y", "t", "false", "no", "n", "f"):
         return word in ("true", "yes", "y", "t")
@@ -439,7 +439,7 @@ def flag(value: Any) -> bool | None:
 
 
 def _number(value: Any) -> float:
-    """A number as tills and spreadsheets write it: −2, -2,5, 2- and (2) are below zero; NaN if it is none."""
+    """Read a number as tills and spreadsheets write it: −2, -2,5, 2- and (2) are below zero; NaN if it is none."""
     try:
         return float("nan" if value is None or isinstance(value, bool) else value)
     except (TypeError, ValueError):
@@ -451,7 +451,7 @@ def _number(value: Any) -> float:
 
 
 def _plain(values: Any) -> Any:
-    """The values in an encoding for which Arrow has all the functions needed here."""
+    """Convert values to an encoding for which Arrow has all the functions needed here."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(values.type):
@@ -517,16 +517,16 @@ class Codebook:
         return len(self._codes) + sum(map(len, self._rising))
 
     def code(self, id_: Hashable) -> int:
-        """The code of one id, a new one if it has none yet."""
+        """Encode one id, with a new code if it has none yet."""
         return self.codes.setdefault(id_, len(self.codes))
 
     def encode(self, ids: Iterable[Hashable]) -> list[int]:
-        """The codes of several ids."""
+        """Encode several ids."""
         codes = self.codes
         return [codes.setdefault(id_, len(codes)) for id_ in ids]
 
     def encode_rising(self, ids: NDArray[np.int64]) -> Codes | None:
-        """The codes of integers that nowhere fall, from the last one known on; None if they do, or others are known."""
+        """Encode integers that nowhere fall, from the last one known on; None if they do, or others are known."""
         before = self._rising[-1][-1] if self._rising else None
         if not self.only_rises or not len(ids) or (before is not None and ids[0] < before):
             return None
@@ -570,13 +570,13 @@ class Pairs:
         self._owners.extend([owner] * len(codes))
 
     def taken(self, kept: NDArray[np.bool_], used: Codes) -> Pairs:
-        """Those of the baskets that are kept, numbered anew, and by position among the codes `used`."""
+        """Keep some baskets, numbered anew, with items by their position among the codes `used`."""
         rows, pairs = kept[self.owners], Pairs()
         pairs.add((np.cumsum(kept) - 1)[self.owners[rows]], np.searchsorted(used, self.codes[rows]))
         return pairs
 
     def csr(self, n_baskets: int) -> tuple[NDArray[np.int64], Codes]:
-        """The baskets in the order of their numbers, items as they came."""
+        """Sort the pairs into baskets by their numbers, items as they came."""
         owners, codes = self.owners, self.codes
         if np.any(owners[1:] < owners[:-1]):
             order = np.argsort(owners, kind="stable")
@@ -658,7 +658,7 @@ class Assembler:
         self.offered = self.offered.taken(kept, used)
 
     def finish(self) -> Assembled:
-        """The baskets, in the order of their numbers, items as they came; to be called once."""
+        """Assemble the baskets in the order of their numbers, items as they came; to be called once."""
         self.drop_cancelled()
         n_baskets = self.n_baskets
         self.baskets = Codebook()  # often the largest thing here, and no longer needed
@@ -686,7 +686,7 @@ class Assembler:
 
 
 def integers_if_all(ids: Iterable[Hashable]) -> list[Hashable]:
-    """Texts as integers if all are in their usual spelling ('7', not '007' or '+7'), else as they are."""
+    """Convert texts to integers if all are in their usual spelling ('7', not '007' or '+7')."""
     texts = list(ids)
     if all(_INTEGER.fullmatch(str(text)) for text in texts):
         return [int(str(text)) for text in texts]
