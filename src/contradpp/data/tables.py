@@ -55,7 +55,7 @@ def assemble_table(table: Any, told: Told, *, on_bad_row: OnBadRow, returns: Ret
 
 
 def frame_to_arrow(frame: Any, told: Told) -> Any:
-    """Convert a pandas or polars data frame to an Arrow table, by the Arrow stream interface if it has one.
+    """Convert a pandas or polars data frame to an Arrow table.
 
     The columns matter only if some other column cannot be converted: then only those needed are.
     """
@@ -67,26 +67,18 @@ def frame_to_arrow(frame: Any, told: Told) -> Any:
         raise ParameterError(f"from_frame needs a pandas or polars data frame, got {type(frame).__name__}")
     unconvertible = (pa.ArrowException, TypeError, ValueError)
     try:
-        return _exported(frame)
+        return pa.table(frame)
     except unconvertible as error:
         if not hasattr(frame, "columns"):
             raise ParameterError(f"from_frame needs a data frame, got {type(frame).__name__} ({error})") from error
         layout = find_layout(list(map(str, frame.columns)), told, texts=(), numbers=(), where="the frame")
         try:
-            return _exported(frame[layout.columns])
+            return pa.table(frame[layout.columns])
         except unconvertible:
             raise DataError(
                 f"the frame cannot be converted ({error}); a column that mixes types, such as numbers and "
                 "strings, must be made one type first: frame[column].astype(str)"
             ) from error
-
-
-def _exported(frame: Any) -> Any:
-    import pyarrow as pa
-
-    if hasattr(frame, "__arrow_c_stream__"):
-        return pa.table(frame)
-    return pa.Table.from_pandas(frame, preserve_index=False)
 
 
 # -- Which column holds what -----------------------------------------------------------------------
