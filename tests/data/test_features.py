@@ -167,7 +167,8 @@ def test_a_file_holds_all_of_them(given):
     again = restored_features(tensors, json.loads(json.dumps(told)), len(ITEMS))
     assert same(again, found)
     assert same(ItemFeatures(again.recipe, again.rows_for(list(ITEMS), given)), found)
-    for name in ("features.indptr", "features.dense"):
+    weights = [name for name in tensors if name.startswith("features.idf")]
+    for name in ("features.indptr", "features.dense", *weights):
         with pytest.raises(ValueError, match="features"):
             restored_features(tensors | {name: tensors[name][:-1]}, told, len(ITEMS))
 

@@ -10,7 +10,7 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -211,17 +211,16 @@ class Text(io.RawIOBase):
         return checked
 
     def _as_utf8(self, block: bytes) -> bytes:
-        try:
+        """Take every line that is not UTF-8 for Latin-1."""
+        with suppress(UnicodeDecodeError):
             block.decode()
-        except UnicodeDecodeError:
-            return b"".join(self._line_as_utf8(line, n) for n, line in enumerate(block.splitlines(keepends=True)))
-        return block
-
-    def _line_as_utf8(self, line: bytes, number: int) -> bytes:
-        try:
-            line.decode()
-        except UnicodeDecodeError:
-            self._n_latin += 1
-            self._first_latin = self._first_latin or self._line + number
-            return line.decode("latin-1").encode()
-        return line
+            return block
+        lines = block.splitlines(keepends=True)
+        for n, line in enumerate(lines):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                lines[n] = line.decode("latin-1").encode()
+                self._n_latin += 1
+                self._first_latin = self._first_latin or self._line + n
+        return b"".join(lines)
