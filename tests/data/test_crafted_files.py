@@ -12,14 +12,14 @@ import pytest
 
 import contradpp as cd
 from contradpp.cli.main import main
-from contradpp.data import columns
+from contradpp.data import tables
 from contradpp.errors import DataError
 
 
 def test_a_million_fields_are_not_looked_at_as_names(tmp_path, monkeypatch):
     looked: list[str] = []
-    original = columns._normal
-    monkeypatch.setattr(columns, "_normal", lambda name: (looked.append(name), original(name))[1])
+    original = tables._normal
+    monkeypatch.setattr(tables, "_normal", lambda name: (looked.append(name), original(name))[1])
     path = tmp_path / "wide.txt"
     path.write_text(" ".join(map(str, range(12_000))) + "\n1 2\n")
     assert cd.read_baskets(path).sizes.tolist() == [12_000, 2]

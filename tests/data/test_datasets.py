@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from contradpp.data import datasets, download, grocer
+from contradpp.data import datasets, grocer
 from contradpp.data.datasets import Origin
 from contradpp.errors import DataError, DownloadError, MissingExtraError, ParameterError
 
@@ -346,7 +346,7 @@ def workbook(rows: list[list[str | float | None]], *, shared: bool = True) -> by
 def test_the_workbook_is_converted_to_sales(tmp_path: Path, shared: bool) -> None:
     archive, target = tmp_path / "a.zip", tmp_path / "a.parquet"
     archive.write_bytes(workbook(ROWS, shared=shared))
-    download.convert_online_retail(archive, target)
+    datasets.convert_online_retail(archive, target)
     table = pq.read_table(target)
     assert table.column_names == ["InvoiceNo", "StockCode", "Description", "Quantity"]
     assert table["InvoiceNo"].type == pa.int64()
@@ -384,9 +384,9 @@ def test_a_workbook_that_is_not_the_known_one_leaves_nothing(serve: Serve, empty
 def test_a_workbook_that_would_unpack_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "a.zip"
     archive.write_bytes(workbook(ROWS))
-    monkeypatch.setattr(download, "_LARGEST_WORKBOOK", 100)
+    monkeypatch.setattr(datasets, "_LARGEST_WORKBOOK", 100)
     with pytest.raises(DataError, match=r"would take .* bytes unpacked"):
-        download.convert_online_retail(archive, tmp_path / "a.parquet")
+        datasets.convert_online_retail(archive, tmp_path / "a.parquet")
 
 
 def test_a_zip_without_a_workbook_is_refused(tmp_path: Path) -> None:
@@ -394,4 +394,4 @@ def test_a_zip_without_a_workbook_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(archive, "w") as package:
         package.writestr("readme.txt", "nothing here")
     with pytest.raises(DataError, match=r"one \.xlsx file"):
-        download.convert_online_retail(archive, tmp_path / "a.parquet")
+        datasets.convert_online_retail(archive, tmp_path / "a.parquet")

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from contradpp.data.download import fetch
+from contradpp.data import datasets
+from contradpp.data.datasets import fetch
 from contradpp.errors import DownloadError, MissingExtraError, ParameterError
 
 BODY = np.random.default_rng(0).bytes(300_000)
@@ -86,24 +87,20 @@ def test_a_broken_transfer_is_tried_again(server: Server, target: Path) -> None:
 
 
 def test_a_transfer_that_always_breaks_gives_up(server: Server, target: Path) -> None:
-    server.break_after = [10, 10]
+    server.break_after = [10, 10, 10]
     with pytest.raises(DownloadError, match="could not download"):
-        fetch(server.url, target, sha256=SHA256, attempts=2)
+        fetch(server.url, target, sha256=SHA256)
     assert list(target.parent.iterdir()) == []
 
 
-def test_a_wrong_checksum_leaves_nothing(server: Server, target: Path) -> None:
+@pytest.mark.parametrize("before", [None, "yesterday's"])
+def test_a_wrong_checksum_leaves_what_was_there(server: Server, target: Path, before: str | None) -> None:
+    target.parent.mkdir()
+    if before is not None:
+        target.write_text(before)
     with pytest.raises(DownloadError, match=f"(?s)nothing was kept: SHA256.*{SHA256}"):
         fetch(server.url, target, sha256="0" * 64)
-    assert list(target.parent.iterdir()) == []
-
-
-def test_a_wrong_checksum_keeps_the_file_that_was_there(server: Server, target: Path) -> None:
-    target.parent.mkdir()
-    target.write_text("yesterday's")
-    with pytest.raises(DownloadError):
-        fetch(server.url, target, sha256="0" * 64)
-    assert target.read_text() == "yesterday's"
+    assert [path.read_text() for path in target.parent.iterdir()] == ([] if before is None else [before])
 
 
 def test_without_a_length_the_checksum_finds_a_cut(server: Server, target: Path) -> None:
@@ -112,20 +109,16 @@ def test_without_a_length_the_checksum_finds_a_cut(server: Server, target: Path)
     assert target.read_bytes() == BODY
 
 
-def test_progress_counts_to_the_length(server: Server, target: Path) -> None:
-    server.break_after = [100_000]
+@pytest.mark.parametrize("total", [len(BODY), None])
+def test_progress_counts_to_the_length(server: Server, target: Path, total: int | None) -> None:
+    server.announce, server.break_after = total is not None, [100_000]
     seen: list[tuple[int, int | None]] = []
     fetch(server.url, target, sha256=SHA256, progress=lambda done, total: seen.append((done, total)))
-    assert seen[0] == (0, len(BODY))
-    assert seen[-1] == (len(BODY), len(BODY))
-    assert max(done for done, _ in seen) == len(BODY)
-
-
-def test_without_a_length_progress_has_no_total(server: Server, target: Path) -> None:
-    server.announce = False
-    seen: list[tuple[int, int | None]] = []
-    fetch(server.url, target, sha256=SHA256, progress=lambda done, total: seen.append((done, total)))
-    assert {total for _, total in seen} == {None}
+    assert {whole for _, whole in seen} == {total}
+    if total is not None:
+        assert seen[0] == (0, total)
+        assert seen[-1] == (total, total)
+        assert max(done for done, _ in seen) == total
 
 
 def test_a_missing_file(server: Server, target: Path) -> None:
@@ -142,24 +135,29 @@ def test_a_busy_server_is_asked_again(server: Server, target: Path) -> None:
 
 
 @pytest.mark.parametrize("announce", [True, False])
-def test_a_file_beyond_the_limit_is_refused(server: Server, target: Path, announce: bool) -> None:
+def test_a_file_beyond_the_limit_is_refused(
+    server: Server, target: Path, announce: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "_MAX_BYTES", 100_000)
     server.announce = announce
     with pytest.raises(DownloadError, match="larger than expected"):
-        fetch(server.url, target, max_bytes=100_000)
+        fetch(server.url, target)
     assert not target.exists()
     assert server.n_asked == 1
 
 
-def test_no_server_at_all(target: Path) -> None:
+def test_no_server_at_all(server: Server, target: Path) -> None:
     with Server() as closed:
         url = closed.url
     with pytest.raises(DownloadError, match="refused"):
-        fetch(url, target, attempts=1, timeout=5)
+        fetch(url, target)
 
 
-def test_a_silent_server_times_out(target: Path) -> None:
+def test_a_silent_server_times_out(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "_ATTEMPTS", 1)
+    monkeypatch.setattr(datasets, "_TIMEOUT", 0.1)
     with Server() as silent, pytest.raises(DownloadError, match="timed out"):  # it listens, nobody answers
-        fetch(silent.url, target, attempts=1, timeout=0.1)
+        fetch(silent.url, target)
 
 
 def test_a_folder_that_cannot_be_made_is_a_download_error(server: Server, tmp_path: Path) -> None:
@@ -178,11 +176,6 @@ def test_a_missing_extra_is_named(target: Path, monkeypatch: pytest.MonkeyPatch)
 def test_only_http_addresses(url: str, target: Path) -> None:
     with pytest.raises(ParameterError, match="http"):
         fetch(url, target)
-
-
-def test_attempts_must_be_positive(target: Path) -> None:
-    with pytest.raises(ParameterError, match="attempts"):
-        fetch("http://127.0.0.1/", target, attempts=0)
 
 
 def test_the_bar_goes_to_stderr_and_only_when_wanted(

@@ -9,8 +9,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from contradpp.data import datasets
-from contradpp.data.features import read_features
-from contradpp.data.item_features import ItemFeatures, features_contents, restored_features
+from contradpp.data.features import ItemFeatures, features_contents, read_features, restored_features
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
 
@@ -168,7 +167,8 @@ def test_a_file_holds_all_of_them(given):
     again = restored_features(tensors, json.loads(json.dumps(told)), len(ITEMS))
     assert same(again, found)
     assert same(ItemFeatures(again.recipe, again.rows_for(list(ITEMS), given)), found)
-    for name in ("features.indptr", "features.dense"):
+    weights = [name for name in tensors if name.startswith("features.idf")]
+    for name in ("features.indptr", "features.dense", *weights):
         with pytest.raises(ValueError, match="features"):
             restored_features(tensors | {name: tensors[name][:-1]}, told, len(ITEMS))
 

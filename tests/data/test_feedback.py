@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import json
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,22 +125,6 @@ def test_a_device_without_room_is_an_error():
         append_feedback("/dev/full", "accepted", ["tea"])
 
 
-WRITE_MANY = """
-import sys
-from contradpp.data.feedback import append_feedback
-for number in range(50):
-    append_feedback(sys.argv[1], "accepted", [int(sys.argv[2]), number, "x" * 3000])
-"""
-
-
-def test_several_processes_write_whole_lines(path):
-    writers = [subprocess.Popen([sys.executable, "-c", WRITE_MANY, str(path), str(who)]) for who in range(3)]
-    assert [writer.wait() for writer in writers] == [0, 0, 0]
-    found = read_feedback(path)
-    assert found.damaged == 0
-    assert sorted(tuple(one[:2]) for one in found.positives) == [(w, n) for w in range(3) for n in range(50)]
-
-
 def test_a_model_learns_from_the_log(path):
     baskets = [["tea", "milk"], ["coffee", "milk"], ["tea", "sugar"]] * 40
     model = cd.LowRankDPP(n_components=3, max_iter=5, random_state=0, objective="explicit").fit(baskets)
@@ -158,15 +142,8 @@ def test_a_model_learns_from_the_log(path):
 
 def choices_of(path) -> tuple[list, list]:
     choices = read_choices(path)
-    offered = (
-        []
-        if choices.offered is None
-        else [
-            [choices.items[code] for code in choices.offered.indices[first:last]]
-            for first, last in itertools.pairwise(choices.offered.indptr)
-        ]
-    )
-    return list(choices), offered
+    parts = np.split(choices.offered.indices, choices.offered.indptr[1:-1])
+    return list(choices), [[choices.items[code] for code in part] for part in parts]
 
 
 def test_impressions_are_choices(path):
@@ -230,16 +207,21 @@ def test_a_log_that_cannot_be_set_aside_grows_on(path, monkeypatch, caplog):
     assert "could not be set aside" in caplog.text
 
 
-ROTATE_MANY = """
+WRITE_MANY = """
 import sys
 from contradpp.data.feedback import append_impression
+path, who, rotate = sys.argv[1:]
 for number in range(60):
-    append_impression(sys.argv[1], [], [f"{sys.argv[2]}-{number}"], rotate=400)
+    append_impression(path, [], [f"{who}-{number}", "x" * 3000], rotate=int(rotate) or None)
 """
 
 
-def test_writers_of_several_processes_lose_nothing_while_the_log_is_set_aside(path):
-    writers = [subprocess.Popen([sys.executable, "-c", ROTATE_MANY, str(path), name]) for name in "ab"]
-    assert [writer.wait(timeout=120) for writer in writers] == [0, 0]
+@pytest.mark.parametrize("rotate", [0, 10_000], ids=["one file", "set aside"])
+def test_several_processes_write_whole_lines_and_lose_none(path, rotate):
+    command = [sys.executable, "-c", WRITE_MANY, str(path)]
+    writers = [subprocess.Popen([*command, name, str(rotate)]) for name in "abc"]
+    assert [writer.wait(timeout=120) for writer in writers] == [0, 0, 0]
+    assert (len(log_files(path)) > 1) == bool(rotate)
+    assert read_feedback(path).damaged == 0
     shown = [offered[0] for offered in choices_of(path)[1]]
-    assert sorted(shown) == sorted(f"{name}-{number}" for name in "ab" for number in range(60))
+    assert sorted(shown) == sorted(f"{name}-{number}" for name in "abc" for number in range(60))

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 import contradpp.data.files
-import contradpp.data.formats
+import contradpp.data.readers
 from contradpp.cli.inputs import reading_from
 from contradpp.data.baskets import Baskets
 from contradpp.data.files import Source
@@ -280,7 +280,7 @@ def test_a_basket_may_be_scattered(write):
 
 
 def test_scattered_over_many_blocks(write, monkeypatch):
-    monkeypatch.setattr(contradpp.data.formats, "_BLOCK", 64)
+    monkeypatch.setattr(contradpp.data.readers, "_BLOCK", 64)
     rows = [(f"t{n % 7}", f"i{n % 11}") for n in range(500)]
     expected = Baskets.from_lists([[i for t, i in rows if t == f"t{k}"] for k in range(7)])
     path = write("\n".join(["tid,sku", *(f"{t},{i}" for t, i in rows)]))
@@ -289,7 +289,7 @@ def test_scattered_over_many_blocks(write, monkeypatch):
 
 
 def test_a_quoted_line_end_may_fall_between_blocks(write, monkeypatch):
-    monkeypatch.setattr(contradpp.data.formats, "_BLOCK", 50)
+    monkeypatch.setattr(contradpp.data.readers, "_BLOCK", 50)
     path = write("order,item,note\n" + "".join(f'{n},i{n},"first\n{"x" * (n % 9)},second\n"\n' for n in range(40)))
     assert list(read_baskets(path)) == [[f"i{n}"] for n in range(40)]
 
@@ -369,7 +369,7 @@ def test_malformed_rows_are_reported_by_line(write, text, line, reason):
 
 
 def test_a_row_longer_than_a_block_is_refused(write, monkeypatch):
-    monkeypatch.setattr(contradpp.data.formats, "_BLOCK", 1000)
+    monkeypatch.setattr(contradpp.data.readers, "_BLOCK", 1000)
     path = write("order,item\n1,a\n2," + "x" * 5000 + "\n")
     with pytest.raises(DataError, match="line 3: the row is longer"):
         read_baskets(path)

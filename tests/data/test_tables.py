@@ -26,12 +26,8 @@ MAKERS = [pd.DataFrame, pl.DataFrame, pa.table]
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_long_frames(make):
+def test_long_frames_and_frames_of_lists(make):
     assert list(Baskets.from_frame(make(LONG))) == LISTS
-
-
-@pytest.mark.parametrize("make", MAKERS)
-def test_frames_of_lists(make):
     frame = make({"id": [1, 2, 3], "items": [["tea", "milk", "tea"], ["milk", "jam"], []]})
     assert list(Baskets.from_frame(frame)) == [*LISTS, []]
 
@@ -69,8 +65,7 @@ def test_batches_of_any_size_give_the_same_baskets(rows, size):
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())],
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
 )
 def test_every_kind_of_string(kind):
     table = pa.table({"order": pa.array(["x", "x", "y"]).cast(kind), "item": pa.array(["a", "b", "a"]).cast(kind)})
@@ -142,19 +137,17 @@ def test_rows_are_counted_over_batches_and_before_dropping():
             Baskets.from_arrow(reader, quantity="n")
 
 
-@pytest.mark.parametrize("values", [["1", " 2 ", "-3"], [1, 2, -3], [0.5, 2.0, -1.0], [True, True, False]])
+@pytest.mark.parametrize("values", [["1", " 2 ", "-3"], [1, 2, -3], [0.5, 2.0, -1.0]])
 def test_quantities_may_be_numbers_or_texts(values):
     table = pa.table({"order": [1, 1, 1], "item": ["a", "b", "c"], "n": values})
-    if isinstance(values[0], bool):
-        with pytest.raises(DataError, match=r"row 1: .*not a quantity"):
-            Baskets.from_arrow(table, quantity="n")
-    else:
-        assert list(Baskets.from_arrow(table, quantity="n")) == [["a", "b"]]
+    assert list(Baskets.from_arrow(table, quantity="n")) == [["a", "b"]]
 
 
-@pytest.mark.parametrize("values", [["1", "x"], [1, None], [1.0, float("nan")]])
-def test_quantities_must_be_there(values):
-    with pytest.raises(DataError, match=r"row 2: .*quantity"):
+@pytest.mark.parametrize(
+    ("values", "row"), [(["1", "x"], 2), ([1, None], 2), ([1.0, float("nan")], 2), ([True, False], 1)]
+)
+def test_quantities_must_be_there(values, row):
+    with pytest.raises(DataError, match=rf"row {row}: .*quantity"):
         Baskets.from_arrow(pa.table({"order": [1, 1], "item": ["a", "b"], "n": values}), quantity="n")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.data.item_features import ItemFeatures
+from contradpp.data.features import ItemFeatures
 from contradpp.dpp import persist
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError
 from contradpp.models.kin import find_kin, learn_sales

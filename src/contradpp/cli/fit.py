@@ -55,9 +55,9 @@ from contradpp.cli.output import (
     written,
 )
 from contradpp.data.baskets import Baskets
-from contradpp.data.columns import matches
 from contradpp.data.features import Given, read_features
 from contradpp.data.feedback import Feedback, read_choices, read_feedback
+from contradpp.data.tables import matches
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.distributed.shards import list_files
 from contradpp.errors import ConvergenceError, DataError, ParameterError

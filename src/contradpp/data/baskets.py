@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import numbers
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState, as_generator
-from contradpp.data.assemble import OnBadRow, Returns
 from contradpp.data.sets import (
     Sets,
     checked_csr,
@@ -25,8 +25,7 @@ from contradpp.data.sets import (
     take_sets,
     without_duplicates,
 )
-from contradpp.data.summary import Summary, summarise
-from contradpp.data.tables import assemble_table, frame_to_arrow
+from contradpp.data.tables import OnBadRow, Returns, assemble_table, frame_to_arrow
 from contradpp.data.vocabulary import Vocabulary, as_vocabulary, plain, unusable_ids
 from contradpp.errors import DataError, ParameterError
 
@@ -294,7 +293,22 @@ class Baskets(Sequence[list[Hashable]]):
 
     def summary(self) -> Summary:
         """The figures that `describe` prints."""
-        return summarise(self)
+        sizes, counts = self.sizes, self.item_counts
+        top = np.argsort(-counts, kind="stable")[:5]
+        choices = np.zeros(0) if self.offered is None else self.offered.sizes[self.offered.sizes > 0]
+        return Summary(
+            n_baskets=self.n_baskets,
+            n_items=self.n_items,
+            n_entries=len(self.indices),
+            n_unused_items=int(np.count_nonzero(counts == 0)),
+            smallest=int(sizes.min()) if len(sizes) else 0,
+            median=float(np.median(sizes)) if len(sizes) else 0.0,
+            mean=float(sizes.mean()) if len(sizes) else 0.0,
+            largest=int(sizes.max(initial=0)),
+            sizes={label: int(np.count_nonzero((sizes >= lo) & (sizes <= hi))) for label, lo, hi in _SIZE_BINS},
+            popular={self.items.name(self.items[c]): int(counts[c]) for c in top.tolist() if counts[c]},
+            mean_offered=float(choices.mean()) if len(choices) else None,
+        )
 
     def describe(self) -> str:
         """One screen about the data: how many baskets and items, how large, what is popular."""
@@ -506,3 +520,54 @@ def _not_an_id(item: Hashable, where: str = "") -> DataError:
     return DataError(
         f"{where}{item!r} ({kind}) cannot be an item id, which is a string, a number or a tuple: use str()"
     )
+
+
+# -- Figures ---------------------------------------------------------------------------------------
+
+
+_SIZE_BINS = [
+    ("0", 0, 0), ("1", 1, 1), ("2-3", 2, 3), ("4-7", 4, 7), ("8-15", 8, 15),
+    ("16-31", 16, 31), ("32-63", 32, 63), ("64+", 64, np.iinfo(np.int64).max),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What there is to say about a collection of baskets in one screen."""
+
+    n_baskets: int
+    n_items: int
+    n_entries: int
+    n_unused_items: int
+    smallest: int
+    median: float
+    mean: float
+    largest: int
+    sizes: dict[str, int]
+    popular: dict[str, int]
+    mean_offered: float | None = None  # items that a basket was chosen from, where that is known
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures as plain values, for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        unused = f" ({self.n_unused_items:,} never occur)" if self.n_unused_items else ""
+        lines = [
+            f"{self.n_baskets:,} baskets, {self.n_items:,} items{unused}, largest {self.largest}",
+            f"basket size: smallest {self.smallest}, median {self.median:g}, mean {self.mean:.2f}, "
+            f"largest {self.largest}; {self.n_entries:,} entries",
+        ]
+        if self.mean_offered is not None:
+            lines.append(f"chosen from {self.mean_offered:.2f} offered items on average")
+        most = max(self.sizes.values(), default=0)
+        for label, count in self.sizes.items():
+            if count:
+                share = count / self.n_baskets
+                lines.append(f"  {label:>5}  {count:>10,}  {share:6.1%}  {'█' * round(30 * count / most)}")
+        if self.popular:
+            lines.append("most popular:")
+            width = max(map(len, self.popular))
+            for name, count in self.popular.items():
+                lines.append(f"  {name:<{min(width, 50)}.50}  {count:>8,}  in {count / self.n_baskets:.1%} of baskets")
+        return "\n".join(lines)

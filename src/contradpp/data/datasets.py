@@ -8,23 +8,37 @@ downloaded into the cache.
 from __future__ import annotations
 
 import difflib
+import importlib
 import logging
 import os
-from collections.abc import Hashable
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from contradpp._random import RandomState
 from contradpp.data import grocer
 from contradpp.data.baskets import Baskets
-from contradpp.data.download import Progress, convert_online_retail, fetch
 from contradpp.data.features import Given, read_features
 from contradpp.data.readers import read_baskets, read_items
-from contradpp.errors import DataError, DownloadError, ParameterError
+from contradpp.errors import DataError, DownloadError, MissingExtraError, ParameterError
 
 __all__ = ["Dataset", "cache_folder", "download", "info", "item_features", "load", "location", "names"]
 
+Progress = Callable[[int, int | None], None]
+"""Called with the number of bytes there are and the number there will be, if that is known."""
+
 _LOG = logging.getLogger(__name__)
+_CHUNK = 1 << 16
+_MAX_BYTES = 1 << 30  # of a download
+_ATTEMPTS = 3  # with a pause of a second more each time
+_TIMEOUT = 30.0  # seconds without an answer
+_LARGEST_WORKBOOK = 1 << 30  # unpacked; the real one has some 200 MB of XML
+_COLUMNS = ("InvoiceNo", "StockCode", "Description", "Quantity")
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What there is to know about a data set before loading it; the counts are those after preparation.
+    """A data set as it is described before loading; the counts are those after preparation.
 
     `n_baskets` is None where the caller chooses. A data set without files is built in.
     """
@@ -153,12 +167,12 @@ _CATALOGUE: dict[str, Dataset] = {
 
 
 def names() -> list[str]:
-    """The names that `load` accepts."""
+    """List the names that `load` accepts."""
     return list(_CATALOGUE)
 
 
 def info(name: str) -> Dataset:
-    """What there is to know about a data set; `ParameterError` if there is none of this name."""
+    """Describe a data set; `ParameterError` if there is none of this name."""
     if name in _CATALOGUE:
         return _CATALOGUE[name]
     close = difflib.get_close_matches(str(name).lower(), _CATALOGUE, n=1)
@@ -183,7 +197,7 @@ def load(
         Of generated data ("grocer"): how many baskets (20,000), and the seed; without one it is 0, so that
         a name always means the same data.
     progress : bool or callable, optional
-        Of a download: see `contradpp.data.download.fetch`.
+        Of a download: see `fetch`.
 
     Examples
     --------
@@ -202,7 +216,7 @@ def load(
 
 
 def item_features(name: str) -> Given:
-    """What is known of the items of a data set, their names and categories; `ParameterError` if that is nothing."""
+    """Read the features of a data set's items, names and categories; `ParameterError` if it has none."""
     if name not in _FEATURES:
         raise ParameterError(f"the items of {info(name).name!r} have no features; those of {', '.join(_FEATURES)} have")
     given = read_features(download(name)[1], item=_ITEMS[name]["item"])
@@ -210,20 +224,20 @@ def item_features(name: str) -> Given:
 
 
 def cache_folder() -> Path:
-    """Where downloads go."""
+    """Return the folder for downloads."""
     if folder := os.environ.get("CONTRADPP_CACHE"):
         return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "contradpp"
 
 
 def location(name: str) -> Path | None:
-    """The folder that holds the data set, or None if it is built in or not on disk yet."""
+    """Find the folder that holds the data set; None if it is built in or not on disk yet."""
     found = [_find(origin) for origin in info(name).files]
     return found[0].parent if found and found[0] and all(found) else None
 
 
 def download(name: str, *, progress: bool | Progress | None = None) -> list[Path]:
-    """The files of a data set, downloaded into the cache folder if they are not on disk."""
+    """Return the files of a data set, downloaded into the cache folder if they are not on disk."""
     dataset = info(name)
     return [_find(origin) or _download(dataset, origin, progress) for origin in dataset.files]
 
@@ -253,7 +267,7 @@ def _download(dataset: Dataset, origin: Origin, progress: bool | Progress | None
 
 
 def _download_uk(dataset: Dataset, url: str, target: Path, progress: bool | Progress | None) -> Path:
-    """The workbook, converted. It has no known checksum: the baskets it yields must have the known counts."""
+    """Download and convert the workbook, of which no checksum but the number of baskets is known."""
     archive = fetch(url, target.with_name("online_retail.zip"), progress=progress)
     candidate = target.with_name("unchecked.parquet")
     try:
@@ -289,7 +303,7 @@ def _prepare(dataset: Dataset, files: list[Path]) -> Baskets:
 
 
 def _amazon_names(path: Path) -> dict[Hashable, str]:
-    """Names by id, from lines `id category: title`; a few titles have the quotation marks of Windows."""
+    """Read names by id from lines `id category: title`; a few titles have the quotation marks of Windows."""
     found: dict[Hashable, str] = {}
     for line in path.read_text(encoding="cp1252", errors="replace").splitlines():
         number, _, rest = line.partition(" ")
@@ -301,7 +315,7 @@ def _amazon_names(path: Path) -> dict[Hashable, str]:
 
 
 def _uk_names(path: Path) -> dict[Hashable, str]:
-    """The most frequent description of each article: others are notes of the stock-takers."""
+    """Find the most frequent description of each article: others are notes of the stock-takers."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(path, columns=["StockCode", "Description"])
@@ -312,3 +326,159 @@ def _uk_names(path: Path) -> dict[Hashable, str]:
         if name and name != "Missing_Description":
             best[row["StockCode"]] = max(best.get(row["StockCode"], (0, "")), (row["count_all"], name))
     return {item: name for item, (_, name) in best.items()}
+
+
+# -- Downloads -------------------------------------------------------------------------------------
+
+
+def fetch(url: str, destination: Path, *, sha256: str | None = None, progress: bool | Progress | None = None) -> Path:
+    """Download a file; nothing appears at `destination` unless the whole file came and is right.
+
+    Parameters
+    ----------
+    sha256 : str, optional
+        The checksum in hexadecimal. Without it only the announced length is checked.
+    progress : bool or callable, optional
+        True shows a progress bar on stderr, None only if that is a terminal. A callable receives
+        (bytes so far, bytes in all or None).
+    """
+    if not url.startswith(("http://", "https://")):
+        raise ParameterError(f"can only download from http and https addresses, got {url!r}")
+    pooch = _extra("pooch")
+    pooch.get_logger().setLevel("WARNING")
+    checksum = None if sha256 is None else f"sha256:{sha256.lower()}"
+    name, folder = destination.name, destination.parent
+    keeper = pooch.create(folder, "", registry={name: checksum}, urls={name: url}, retry_if_failed=_ATTEMPTS - 1)
+    try:
+        with _reporter(progress, name) as report:
+            # "identity": the length must count the bytes of the file, not of a compressed transfer.
+            downloader = pooch.HTTPDownloader(
+                progressbar=_Meter(url, report), chunk_size=_CHUNK, timeout=_TIMEOUT,
+                headers={"User-Agent": "contradpp", "Accept-Encoding": "identity"},
+            )  # fmt: skip
+            return Path(keeper.fetch(name, downloader=downloader))
+    except DownloadError:
+        raise
+    except importlib.import_module("requests").RequestException as error:
+        raise DownloadError(f"could not download {url}: {error}") from error
+    except ValueError as error:  # of pooch: the checksum is another
+        raise DownloadError(f"{url} was changed at its origin or on the way, nothing was kept: {error}") from error
+    except OSError as error:
+        raise DownloadError(f"could not store {url} in {destination}: {error}") from error
+
+
+def convert_online_retail(archive: Path, destination: Path) -> None:
+    """Write the sales in the Online Retail zip of the UCI repository to the Parquet file that `uk` is read from.
+
+    Kept are the rows of a positive quantity whose invoice number is a number: cancellations begin with C,
+    accounting adjustments with A, and stock corrections have a negative quantity.
+    """
+    calamine = _extra("python_calamine")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
+            workbook = calamine.CalamineWorkbook.from_path(_unpack(archive, Path(folder)))
+            sales = list(_sales(workbook.get_sheet_by_index(0).iter_rows()))
+    except (zipfile.BadZipFile, calamine.CalamineError, EOFError, ValueError, LookupError) as error:
+        raise DataError(f"{archive} is not the Online Retail workbook: {error}") from error
+    kinds = (pa.int64(), pa.string(), pa.string(), pa.int64())
+    columns = [pa.array([row[n] for row in sales], kind) for n, kind in enumerate(kinds)]
+    pq.write_table(pa.table(columns, names=list(_COLUMNS)), destination, compression="zstd")
+
+
+def _extra(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"downloads need {module}: pip install 'contradpp[download]', or put the data into a folder that the "
+            "environment variable CONTRADPP_DATA names"
+        ) from error
+
+
+def _unpack(archive: Path, folder: Path) -> Path:
+    """Unpack the workbook, itself a zip of XML files, from the zip around it; neither may be too large."""
+    with zipfile.ZipFile(archive) as outer:
+        inside = [entry for entry in outer.namelist() if entry.lower().endswith(".xlsx")]
+        if len(inside) != 1:
+            raise DataError(f"{archive} should hold one .xlsx file, it holds {len(inside)}")
+        _refuse_large(outer)
+        workbook = Path(outer.extract(inside[0], folder))
+    with zipfile.ZipFile(workbook) as inner:
+        _refuse_large(inner)
+    return workbook
+
+
+def _refuse_large(package: zipfile.ZipFile) -> None:
+    size = sum(entry.file_size for entry in package.infolist())
+    if size > _LARGEST_WORKBOOK:
+        raise DataError(f"it would take {size:,} bytes unpacked, at most {_LARGEST_WORKBOOK:,} are expected")
+
+
+def _sales(rows: Iterator[list[Any]]) -> Iterator[tuple[int, str, str | None, int]]:
+    """Read the rows that are sales: invoice, article, its name and how many."""
+    header = next(rows, [])
+    places = [header.index(column) for column in _COLUMNS]
+    for row in rows:
+        invoice, code, name = (_as_text(row[place]) for place in places[:3])
+        quantity = float(row[places[3]] or 0)
+        if invoice.isdigit() and code and quantity > 0:
+            yield int(invoice), code, name or None, int(quantity)
+
+
+def _as_text(cell: Any) -> str:
+    """Write a cell as people see it: a workbook keeps whole numbers as fractions."""
+    return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell).strip()
+
+
+class _Meter:
+    """The progress bar that pooch asks for: it tells the caller, and ends a transfer that is too long."""
+
+    def __init__(self, url: str, report: Progress) -> None:
+        self._url, self._report = url, report
+        self._done, self._total = 0, 0
+
+    @property
+    def total(self) -> int:
+        """The announced length, 0 if there is none; set when a transfer begins."""
+        return self._total
+
+    @total.setter
+    def total(self, n_bytes: int) -> None:
+        self._total = n_bytes
+        self.reset()
+        self.update(0)
+
+    def update(self, n_bytes: int) -> None:
+        """Count bytes that have come; the last piece may be shorter than pooch says."""
+        self._done += n_bytes
+        if max(self._total, self._done - _CHUNK) > _MAX_BYTES:
+            raise DownloadError(f"{self._url} is larger than expected: more than {_MAX_BYTES:,} bytes")
+        self._report(min(self._done, self._total or self._done), self._total or None)
+
+    def reset(self) -> None:
+        """Count from zero again."""
+        self._done = 0
+
+    def close(self) -> None:
+        """Do nothing: the transfer is over."""
+
+
+@contextmanager
+def _reporter(progress: bool | Progress | None, label: str) -> Iterator[Progress]:
+    """Make a callback that draws a bar, does nothing, or is the caller's own."""
+    if callable(progress):
+        yield progress
+    elif progress or (progress is None and sys.stderr is not None and sys.stderr.isatty()):
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, TransferSpeedColumn
+        from rich.progress import Progress as Bar
+
+        columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(label, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+    else:
+        yield lambda _done, _total: None

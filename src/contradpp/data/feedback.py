@@ -6,7 +6,6 @@ import json
 import logging
 import os
 from collections.abc import Hashable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -56,7 +55,7 @@ def append_feedback(
         More to note, such as `id`: of several events with one id, readers count the first; and `judged`, how many of
         the items, the last ones, were suggested.
     """
-    _append(path, {"v": 1, "outcome": outcome, "set": list(items)} | _known(facts), rotate)
+    _append(path, {"v": 1, "outcome": outcome, "set": list(items)} | facts, rotate)
 
 
 def append_impression(
@@ -83,7 +82,7 @@ def append_impression(
     if problem := _problem(basket, shown, taken, places):
         raise ParameterError(problem)
     event = {"v": 2, "outcome": "shown", "basket": basket, "shown": shown, "positions": places, "taken": taken}
-    _append(path, event | _known(facts), rotate)
+    _append(path, event | facts, rotate)
 
 
 def read_feedback(path: PathLike) -> Feedback:
@@ -152,16 +151,14 @@ def read_choices(path: PathLike, *, taken: bool = False) -> Baskets:
 def log_files(path: PathLike) -> list[Path]:
     """The parts of a log, the oldest first: `path.1`, `path.2`, ..., and the one that is being written."""
     whole = Path(path)
-    parts = {int(part.name.rpartition(".")[2]): part for part in whole.parent.glob(f"{whole.name}.*") if _is_part(part)}
+    parts = _parts(whole)
     return [*(parts[number] for number in sorted(parts)), *([whole] if whole.exists() or not parts else [])]
 
 
-def _is_part(path: Path) -> bool:
-    return path.name.rpartition(".")[2].isdecimal()
-
-
-def _known(facts: dict[str, Fact]) -> dict[str, Fact]:
-    return {name: value for name, value in facts.items() if value is not None}
+def _parts(path: Path) -> dict[int, Path]:
+    """The parts of a log that were set aside, by their numbers."""
+    found = {part.name.rpartition(".")[2]: part for part in path.parent.glob(f"{path.name}.*")}
+    return {int(number): part for number, part in found.items() if number.isdecimal()}
 
 
 def _problem(basket: list[Any], shown: list[Any], taken: list[Any], places: list[Any]) -> str | None:
@@ -201,8 +198,11 @@ def _events(path: PathLike) -> tuple[list[dict[str, Any]], int]:
 
 
 def _append(path: PathLike, event: dict[str, Any], rotate: int | None) -> None:
+    import fcntl  # not on Windows, where logs can be read but not written
+
+    known = {name: value for name, value in event.items() if value is not None}
     try:
-        line = (json.dumps(event, allow_nan=False) + "\n").encode()
+        line = (json.dumps(known, allow_nan=False) + "\n").encode()
     except (TypeError, ValueError) as error:
         raise DataError(f"this event cannot be kept in a feedback log: {error}") from None
     if _event(line) is None:  # what could not be read back is not written
@@ -211,16 +211,16 @@ def _append(path: PathLike, event: dict[str, Any], rotate: int | None) -> None:
         )
     while True:
         is_new = not os.path.exists(path)
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            with _locked(handle):
-                if not _is_at(handle, path):  # another writer has set it aside while we waited
-                    continue
-                _append_line(handle, line)
-                if rotate is not None and os.fstat(handle).st_size >= rotate:
-                    _set_aside(Path(path))
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if not _is_at(handle, path):  # another writer has set it aside while we waited
+                continue
+            _append_line(handle, line)
+            if rotate is not None and os.fstat(handle).st_size >= rotate:
+                _set_aside(Path(path))
         finally:
-            os.close(handle)
+            os.close(handle)  # which gives up the lock
         if is_new:
             _sync_folder(Path(path).parent)
         return
@@ -236,9 +236,8 @@ def _is_at(handle: int, path: PathLike) -> bool:
 
 def _set_aside(path: Path) -> None:
     """Give the log the next free number; whoever holds its lock does so."""
-    numbers = [int(part.name.rpartition(".")[2]) for part in log_files(path) if part != path]
     try:
-        path.rename(path.with_name(f"{path.name}.{max(numbers, default=0) + 1}"))
+        path.rename(path.with_name(f"{path.name}.{max(_parts(path), default=0) + 1}"))
         path.touch(0o600)
     except OSError as error:  # the event is safe: the log merely grows on
         log.warning("%s could not be set aside: %s", path, error)
@@ -258,21 +257,6 @@ def _append_line(handle: int, line: bytes) -> None:
         if os.fstat(handle).st_size > before:
             os.ftruncate(handle, before)
         raise
-
-
-@contextmanager
-def _locked(handle: int) -> Iterator[None]:
-    """An exclusive lock on an open file, where the system has such locks."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: one worker only
-        yield
-        return
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -10,7 +10,7 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,11 +74,11 @@ class Source:
         return Path(re.sub(r"\.gz$", "", self.path.name.lower())).suffix
 
     def head(self, n: int) -> bytes:
-        """The first `n` bytes, which stay unread."""
+        """Peek at the first `n` bytes."""
         return bytes(self.stream.peek(n)[:n])
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes in pieces; `DataError` if gzip unpacks to more than baskets can."""
+        """Read the bytes in pieces; `DataError` if gzip unpacks to more than baskets can."""
         most = None if self.packed is None else max(MAX_UNPACKED, MAX_RATIO * self.packed)
         done = 0
         while chunk := self.stream.read(_CHUNK):
@@ -93,7 +93,7 @@ class Source:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Source]:
-    """The file at `path`; whether it is gzip is told by its first bytes."""
+    """Open the file at `path`; its first bytes tell if it is gzip."""
     with reading(path):
         if "\0" in str(path):
             raise FileNotFoundError
@@ -139,11 +139,11 @@ class Text(io.RawIOBase):
         return n
 
     def lines(self) -> io.TextIOWrapper:
-        """What is left, line by line, with the ends of the lines."""
+        """Read what is left line by line, with the ends of the lines."""
         return io.TextIOWrapper(io.BufferedReader(self, _CHUNK), encoding="utf-8", newline="")
 
     def first_lines(self) -> list[str]:
-        """The next lines that are not blank, without their ends, enough to judge the file by; they stay unread."""
+        """Peek at the next lines that are not blank, without their ends, enough to judge the file by."""
         sample = bytes(self._ready[:_SAMPLE_BYTES])
         lines = sample.splitlines()
         if len(sample) < len(self._ready):  # the last line is cut, unless there is only one
@@ -151,13 +151,13 @@ class Text(io.RawIOBase):
         return [line.decode() for line in lines[:_SAMPLE_LINES] if line.strip()]
 
     def skip_line(self) -> bool:
-        """Leave out the next line, and blank ones after it; whether there are more."""
+        """Leave out the next line, and blank ones after it; tell if there are more."""
         block = bytes(self._ready)
         self._ready = memoryview(self._from_text(block[_LINE.match(block).end() :]))  # type: ignore[union-attr]
         return bool(self._ready)
 
     def error(self, line: int, reason: str) -> DataError:
-        """The error for something wrong in a line."""
+        """Build the error for something wrong in a line."""
         return DataError(f"{self}, line {line}: {reason}")
 
     def report(self) -> None:
@@ -167,7 +167,7 @@ class Text(io.RawIOBase):
             logger.warning(what, self, self._n_latin, self._first_latin)
 
     def _opening(self, head: bytes) -> bytes:
-        """The first block that is not blank, from its first line that is not blank."""
+        """Read the first block that is not blank, from its first line that is not blank."""
         for magic, what in _FOREIGN.items():
             if head.startswith(magic):
                 raise DataError(f"{self}: not a text file of baskets but {what}")
@@ -178,7 +178,7 @@ class Text(io.RawIOBase):
         return block
 
     def _from_text(self, block: bytes) -> bytes:
-        """This block, or the next that is not blank, from its first line that is not; nothing at the end."""
+        """Return this block, or the next that is not blank, from its first line that is not; nothing at the end."""
         blank = 0
         while not block.strip():
             blank += len(block)
@@ -191,7 +191,7 @@ class Text(io.RawIOBase):
         return block[max(before.rfind(b"\n"), before.rfind(b"\r")) + 1 :]
 
     def _block(self) -> bytes:
-        """The next whole lines, as UTF-8; nothing at the end of the file."""
+        """Read the next whole lines as UTF-8; nothing at the end of the file."""
         data, cut, chunk = self._rest, 0, b"more"
         while chunk and not cut:
             chunk = next(self._chunks, b"")
@@ -211,17 +211,16 @@ class Text(io.RawIOBase):
         return checked
 
     def _as_utf8(self, block: bytes) -> bytes:
-        try:
+        """Take every line that is not UTF-8 for Latin-1."""
+        with suppress(UnicodeDecodeError):
             block.decode()
-        except UnicodeDecodeError:
-            return b"".join(self._line_as_utf8(line, n) for n, line in enumerate(block.splitlines(keepends=True)))
-        return block
-
-    def _line_as_utf8(self, line: bytes, number: int) -> bytes:
-        try:
-            line.decode()
-        except UnicodeDecodeError:
-            self._n_latin += 1
-            self._first_latin = self._first_latin or self._line + number
-            return line.decode("latin-1").encode()
-        return line
+            return block
+        lines = block.splitlines(keepends=True)
+        for n, line in enumerate(lines):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                lines[n] = line.decode("latin-1").encode()
+                self._n_latin += 1
+                self._first_latin = self._first_latin or self._line + n
+        return b"".join(lines)

@@ -1,22 +1,235 @@
-"""Tables as baskets: Arrow batches and data frames, long (a row per basket and item) or with a column of lists."""
+"""Tables as baskets: which column holds what, and rows that become integer codes batch by batch."""
 
 from __future__ import annotations
 
+import itertools
+import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.assemble import LABELS, Assembled, Assembler, BadRow, Codebook, Codes, OnBadRow, Returns
-from contradpp.data.columns import Layout, Told, find_layout
 from contradpp.data.files import BLANK
+from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
 
+logger = logging.getLogger("contradpp")
+
+Codes = NDArray[np.int32]
+Told = Mapping[str, str | None]
+OnBadRow = Literal["error", "skip"]
+Returns = Literal["drop", "keep"]
+LABELS = ("name", "category")
 BATCH_ROWS = 1 << 20
-_MINUS = "[-\u2212(]"  # whatever makes a number one below zero
+
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # at most 18 digits: whatever matches fits into 64 bits
+_CANCELLED = re.compile(r"[Cc][0-9]+")
 _NUMBER = re.compile(r"(?P<before>[-\u2212(]?) ?(?P<size>[0-9]+(?:[.,][0-9]+)?)(?:(?P<after>[-\u2212])|\))?")
+
+
+# -- Data frames and Arrow tables ------------------------------------------------------------------
+
+
+def assemble_table(table: Any, told: Told, *, on_bad_row: OnBadRow, returns: Returns) -> Assembled:
+    """Assemble an Arrow Table, RecordBatch or RecordBatchReader, or whatever exports an Arrow stream."""
+    import pyarrow as pa
+
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if isinstance(table, pa.Table):
+        table = table.to_reader(max_chunksize=BATCH_ROWS)
+    if not hasattr(table, "__arrow_c_stream__"):
+        raise ParameterError(f"from_arrow needs a Table, RecordBatch or RecordBatchReader, got {type(table).__name__}")
+    reader = pa.RecordBatchReader.from_stream(table)
+    layout = layout_of(reader.schema, told, where="the table")
+    assembler = Assembler(on_bad_row=on_bad_row, returns=returns)
+    add_batches(assembler, reader, layout, where="the table")
+    assembled = assembler.finish()
+    assembler.report("the table", layout)
+    return assembled
+
+
+def frame_to_arrow(frame: Any, told: Told) -> Any:
+    """Convert a pandas or polars data frame to an Arrow table.
+
+    The columns matter only if some other column cannot be converted: then only those needed are.
+    """
+    import pyarrow as pa
+
+    if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):  # polars: a frame that is yet to be computed
+        frame = frame.collect()
+    if not (hasattr(frame, "columns") or hasattr(frame, "__arrow_c_stream__")):
+        raise ParameterError(f"from_frame needs a pandas or polars data frame, got {type(frame).__name__}")
+    unconvertible = (pa.ArrowException, TypeError, ValueError)
+    try:
+        return pa.table(frame)
+    except unconvertible as error:
+        if not hasattr(frame, "columns"):
+            raise ParameterError(f"from_frame needs a data frame, got {type(frame).__name__} ({error})") from error
+        layout = find_layout(list(map(str, frame.columns)), told, texts=(), numbers=(), where="the frame")
+        try:
+            return pa.table(frame[layout.columns])
+        except unconvertible:
+            raise DataError(
+                f"the frame cannot be converted ({error}); a column that mixes types, such as numbers and "
+                "strings, must be made one type first: frame[column].astype(str)"
+            ) from error
+
+
+# -- Which column holds what -----------------------------------------------------------------------
+
+
+_BASKET = "(basket|order|invoice|transaction|trans|txn|cart|session|receipt|ticket|bill|purchase|playlist)"
+_ITEM = "(item|product|article|track|song|book|good|material)"
+_ID = "(id|ids|no|nr|num|number|code|key)"
+
+MOST_COLUMNS = 10_000  # a line of more fields is no header: it is a basket, and its items are not looked at as names
+LONGEST_NAME = 1_000  # characters: the same of a field
+
+# Best first: an explicit identifier before a bare noun before a name.
+_TIERS = {
+    "basket": [f"{_BASKET}{_ID}|tid", f"{_BASKET}s?"],
+    "item": [
+        f"({_ITEM}|stock){_ID}|sku|asin|upc|ean|gtin|isbn|barcode",
+        f"{_ITEM}s?",
+        f"{_ITEM}(name|title|description)",
+    ],
+    "quantity": [f"({_ITEM}|{_BASKET})?(quantity|qty|units|pieces|pcs)(sold|ordered)?"],
+    "name": ["(item|product|article|stock)?(name|title|description|desc)"],
+}
+_LISTS = f"({_ITEM}|{_BASKET})s?{_ID}?|skus?|asins?"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a table keeps what: the columns by role, and whether `item` holds lists.
+
+    A table of lists may do without `basket`: then every row is a basket of its own. `returns` is a column that
+    nobody named but whose name says quantities: rows below zero are returns.
+    """
+
+    basket: str | None
+    item: str
+    quantity: str | None = None
+    name: str | None = None
+    category: str | None = None
+    returns: str | None = None
+    lists: bool = False
+    chosen: str | None = None  # then `item` holds what was offered, and this says what of it was taken
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are needed."""
+        wanted = (self.basket, self.item, self.quantity, self.name, self.category, self.returns, self.chosen)
+        return list(dict.fromkeys(column for column in wanted if column is not None))
+
+
+def find_layout(
+    columns: Sequence[str],
+    told: Told,
+    *,
+    where: str,
+    lists: Sequence[str] = (),
+    texts: Sequence[str] | None = None,
+    numbers: Sequence[str] | None = None,
+) -> Layout:
+    """Find the columns by role, as told or by guess; the `DataError` for a doubtful guess lists them.
+
+    `lists`, `texts` and `numbers` are those of the columns that hold lists of items, that may hold names, and that may
+    hold quantities. Category and chosen are never guessed.
+    """
+    for role, column in told.items():
+        if column is not None:
+            check_column(columns, column, role, where)
+    basket, item, chosen = told.get("basket"), told.get("item"), told.get("chosen")
+    columns = [column for column in columns if column != chosen]
+    whole = item if item is not None else _list_column(columns, [column for column in lists if column != chosen])
+    if whole is not None and whole in lists:
+        of_rows = [role for role in ("quantity", "name", "category") if told.get(role) is not None]
+        if of_rows:
+            raise DataError(f"{where}: {of_rows[0]}= needs a row per item, but {whole!r} holds lists")
+        if chosen is not None and (chosen not in lists or chosen == whole):
+            reason = f"chosen= must name a column of lists, other than {whole!r}"
+            raise DataError(f"{where}: {reason}", parameters=("chosen",))
+        return Layout(basket, whole, lists=True, chosen=chosen)
+    if basket is None:
+        basket = _guess([c for c in columns if c != item], "basket", columns, where)
+    if item is None:
+        item = _guess([c for c in columns if c != basket], "item", columns, where)
+    if chosen is not None and chosen in (basket, item, *lists):
+        reason = f"{chosen!r} cannot say what was chosen of {item!r}: a column of 0 and 1 can"
+        raise DataError(f"{where}: {reason}", parameters=("chosen",))
+    if basket == item:
+        raise DataError(f"{where}: basket= and item= name the same column {item!r}; {_listed(columns)}")
+    name, quantity, category = told.get("name"), told.get("quantity"), told.get("category")
+    taken = {basket, item, name, quantity, category}
+    returns = None if quantity is not None else _only(columns if numbers is None else numbers, "quantity", taken)
+    name = name if name is not None else _only(columns if texts is None else texts, "name", taken)
+    return Layout(basket, item, quantity, name, category, returns, chosen=chosen)
+
+
+def matches(columns: Sequence[str], role: str) -> list[str]:
+    """Find the columns whose names fit a role best; several if they fit equally well."""
+    if len(columns) > MOST_COLUMNS:
+        return []
+    for tier in _TIERS[role]:
+        found = [name for name in columns if len(name) <= LONGEST_NAME and re.fullmatch(tier, _normal(name))]
+        if found:
+            return found
+    return []
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name.casefold())
+
+
+def _only(columns: Sequence[str], role: str, taken: set[str | None]) -> str | None:
+    """Find the only column that fits a role and has no other, None if in doubt."""
+    found = [column for column in matches(columns, role) if column not in taken]
+    return found[0] if len(found) == 1 else None
+
+
+def _list_column(columns: Sequence[str], lists: Sequence[str]) -> str | None:
+    """Find the column of lists to take: the only one, or the only one with a fitting name; None if long."""
+    scalars = [column for column in columns if column not in lists]
+    if matches(scalars, "basket") and matches(scalars, "item"):
+        return None
+    fitting = lists if len(lists) == 1 else [c for c in lists if re.fullmatch(_LISTS, _normal(c))]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def check_column(columns: Sequence[str], column: str, role: str, where: str) -> None:
+    """Raise `DataError` unless there is one column of this name."""
+    count = list(columns).count(column)
+    if not count:
+        raise DataError(f"{where}: there is no column {column!r} for {role}=; {_listed(columns)}", parameters=(role,))
+    if count > 1:
+        reason = f"the column {column!r} for {role}= occurs more than once"
+        raise DataError(f"{where}: {reason}; {_listed(columns)}", parameters=(role,))
+
+
+def _guess(candidates: Sequence[str], role: str, columns: Sequence[str], where: str) -> str:
+    found = matches(candidates, role)
+    if len(found) == 1:
+        return found[0]
+    why = f"{' and '.join(map(repr, found))} fit equally well" if found else "no name says so"
+    raise DataError(
+        f"{where}: cannot tell which column holds the {role}: {why}; {_listed(columns)}. "
+        "Pass basket='...' and item='...' with the names of the two columns",
+        parameters=("basket", "item"),
+    )
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return "the columns are " + ", ".join(map(repr, columns)) if columns else "there are no columns"
+
+
+# -- Batches of rows -------------------------------------------------------------------------------
 
 
 def layout_of(schema: Any, told: Told, *, where: str) -> Layout:
@@ -51,7 +264,7 @@ def add_batch(assembler: Assembler, batch: Any, layout: Layout, *, first_row: in
     if layout.quantity is not None:
         rows.require_quantities(layout.quantity)
         assembler.n_dropped += rows.keep(rows.numbers(layout.quantity) > 0)
-    if layout.returns is not None and assembler.returns == "drop" and rows.has_minus(layout.returns):
+    if layout.returns is not None and assembler.returns == "drop":
         assembler.n_returned += rows.keep(~(rows.numbers(layout.returns) < 0))  # what is no number stays
     if layout.basket is not None:
         rows.require_ids(layout.basket, "basket")
@@ -59,16 +272,14 @@ def add_batch(assembler: Assembler, batch: Any, layout: Layout, *, first_row: in
         _add_lists(rows, layout)
         return
     rows.require_ids(layout.item, "item")
-    if layout.chosen is not None:
-        rows.require_flags(layout.chosen)
+    taken = None if layout.chosen is None else rows.flags(layout.chosen)
     owners = rows.encode(str(layout.basket), assembler.baskets)
     codes = rows.encode(layout.item, assembler.items)
-    if layout.chosen is None:
-        assembler.add(owners, codes)
+    if taken is None:
+        assembler.chosen.add(owners, codes)
     else:
-        taken = rows.flags(layout.chosen)
         assembler.offered.add(owners, codes)
-        assembler.add(owners[taken], codes[taken])
+        assembler.chosen.add(owners[taken], codes[taken])
     for kind, column in zip(LABELS, (layout.name, layout.category), strict=True):
         if column is not None:
             assembler.add_labels(kind, codes, rows.columns[column])
@@ -76,7 +287,7 @@ def add_batch(assembler: Assembler, batch: Any, layout: Layout, *, first_row: in
 
 def _add_lists(rows: _Rows, layout: Layout) -> None:
     assembler = rows.assembler
-    columns = [layout.item] if layout.chosen is None else [layout.item, layout.chosen]
+    columns = [column for column in (layout.item, layout.chosen) if column is not None]
     for column in columns:
         rows.require_lists(column)
     n_rows = len(rows.columns[layout.item])
@@ -85,7 +296,7 @@ def _add_lists(rows: _Rows, layout: Layout) -> None:
     else:
         numbers = rows.encode(layout.basket, assembler.baskets)
     pairs = [rows.listed(column) for column in columns]
-    assembler.add(numbers[pairs[-1][0]], pairs[-1][1])
+    assembler.chosen.add(numbers[pairs[-1][0]], pairs[-1][1])
     if layout.chosen is not None:
         assembler.offered.add(numbers[pairs[0][0]], pairs[0][1])
 
@@ -113,61 +324,55 @@ class _Rows:
 
     def require(self, usable: NDArray[np.bool_], why: Callable[[int], str]) -> None:
         """Leave out rows that are unusable, or raise `BadRow` with the reason for the first."""
-        if not usable.all():
+        if usable.all():
+            return
+        if self.assembler.on_bad_row == "error":
             first = int(np.argmin(usable))
-            place, reason = int(self._places[first]), why(first)
-            self.assembler.bad_row(place, reason, times=self.keep(usable))
+            raise BadRow(int(self._places[first]), why(first))
+        self.assembler.n_bad += self.keep(usable)
 
     def require_ids(self, column: str, role: str) -> None:
-        """A row without an id is unusable."""
+        """Leave out, or refuse, rows without an id."""
         if self._integers(column) is not None:
             return
         indices, values = self.distinct(column)
-        if self.assembler.as_text:
-            missing = [] if all(values) else [n for n, value in enumerate(values) if not value]
-        else:
-            missing = [n for n, value in enumerate(values) if value is None or value != value]
+        as_text = self.assembler.as_text
+        missing = [n for n, value in enumerate(values) if value is None or value != value or (as_text and not value)]
         if missing:
             self.require(~np.isin(indices, missing), lambda _: f"the {role} is missing (column {column!r})")
 
     def require_lists(self, column: str) -> None:
-        """A row without a list, or with a hole in it, is unusable."""
+        """Leave out, or refuse, rows without a list or with a hole in it."""
         import pyarrow.compute as pc
 
         whole = self.columns[column].is_valid().to_numpy(zero_copy_only=False)
         self.require(whole, lambda _: f"there is no list in column {column!r}")
         lists = self.columns[column]
-        holes = pc.list_parent_indices(lists).to_numpy()[_missing(_plain(pc.list_flatten(lists)))]
-        if len(holes):
-            whole = np.ones(len(lists), dtype=bool)
-            whole[holes] = False
-            self.require(whole, lambda _: f"an item in the list is missing (column {column!r})")
+        missing = _plain(pc.list_flatten(lists)).is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+        whole = np.ones(len(lists), dtype=bool)
+        whole[pc.list_parent_indices(lists).to_numpy()[missing]] = False
+        self.require(whole, lambda _: f"an item in the list is missing (column {column!r})")
 
     def listed(self, column: str) -> tuple[NDArray[np.int64], Codes]:
-        """The row and the code of every item in a column of lists."""
+        """Find the row and the code of every item in a column of lists."""
         import pyarrow.compute as pc
 
         lists = self.columns[column]
         items = _Rows(self.assembler, {column: _plain(pc.list_flatten(lists))}, 0)
         return pc.list_parent_indices(lists).to_numpy(), items.encode(column, self.assembler.items)
 
-    def require_flags(self, column: str) -> None:
-        """A row that says neither yes nor no is unusable."""
-        indices, values = self.distinct(column)
-        unclear = [n for n, value in enumerate(values) if flag(value) is None]
-        if unclear:
-            self.require(
-                ~np.isin(indices, unclear),
-                lambda row: f"{self.columns[column][row].as_py()!r} in column {column!r} says neither yes nor no",
-            )
-
     def flags(self, column: str) -> NDArray[np.bool_]:
-        """Which rows say yes."""
+        """Tell which rows say yes, after leaving out or refusing those that say neither yes nor no."""
         indices, values = self.distinct(column)
-        return np.array([bool(flag(value)) for value in values], dtype=bool)[indices]
+        told = np.array([{True: 1, False: 0, None: -1}[flag(value)] for value in values], dtype=np.int8)[indices]
+        self.require(
+            told >= 0,
+            lambda row: f"{self.columns[column][row].as_py()!r} in column {column!r} says neither yes nor no",
+        )
+        return told[told >= 0] > 0
 
     def distinct(self, column: str) -> tuple[Codes, list[Any]]:
-        """For each row a number, and the value that stands for each number, in order of first appearance."""
+        """Number the values of a column in order of first appearance: each row's number, and the values."""
         if column not in self._distinct:
             encoded = self.columns[column].dictionary_encode(null_encoding="encode")
             values = encoded.dictionary.to_pylist()
@@ -177,7 +382,7 @@ class _Rows:
         return self._distinct[column]
 
     def encode(self, column: str, codebook: Codebook) -> Codes:
-        """The codes of the ids in a column; Python sees only the distinct values."""
+        """Encode the ids in a column; Python sees only the distinct values."""
         numbers = self._integers(column)
         codes = None if numbers is None else codebook.encode_rising(numbers)
         if codes is not None:
@@ -186,7 +391,7 @@ class _Rows:
         return np.array(codebook.encode(values), dtype=np.int32)[indices]
 
     def _integers(self, column: str) -> NDArray[np.int64] | None:
-        """A column of integers without a gap, that 64 bits hold; None if it is another."""
+        """Return a column of 64-bit integers without a gap; None if it is another."""
         import pyarrow as pa
 
         values = self.columns[column]
@@ -195,7 +400,7 @@ class _Rows:
         return values.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
 
     def require_quantities(self, column: str) -> None:
-        """A row whose quantity is no number is unusable."""
+        """Leave out, or refuse, rows whose quantity is no number."""
 
         def why(row: int) -> str:
             value = self.columns[column][row].as_py()
@@ -205,18 +410,8 @@ class _Rows:
 
         self.require(~np.isnan(self.numbers(column)), why)
 
-    def has_minus(self, column: str) -> bool:
-        """Whether some number of a column may be below zero: quick to tell, also of texts."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        values = self.columns[column]
-        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            return bool(pc.any(pc.match_substring_regex(values, _MINUS)).as_py())
-        return True
-
     def numbers(self, column: str) -> NDArray[np.float64]:
-        """A column of numbers, or of texts of numbers; what is none is NaN."""
+        """Read a column of numbers, or of texts of numbers; other values are NaN."""
         import pyarrow as pa
 
         values = self.columns[column]
@@ -227,7 +422,7 @@ class _Rows:
 
 
 def flag(value: Any) -> bool | None:
-    """What a value says: a number yes above zero and no at zero, words as usual; None if that is not clear."""
+    """Read a value as yes or no: a number is yes above zero and no at zero; None if it is not clear."""
     word = str(value).strip().casefold()
     if word in ("true", "yes", "y", "t", "false", "no", "n", "f"):
         return word in ("true", "yes", "y", "t")
@@ -236,7 +431,7 @@ def flag(value: Any) -> bool | None:
 
 
 def _number(value: Any) -> float:
-    """A number as tills and spreadsheets write it: −2, -2,5, 2- and (2) are below zero; NaN if it is none."""
+    """Read a number as tills and spreadsheets write it: −2, -2,5, 2- and (2) are below zero; NaN if it is none."""
     try:
         return float("nan" if value is None or isinstance(value, bool) else value)
     except (TypeError, ValueError):
@@ -247,12 +442,8 @@ def _number(value: Any) -> float:
         return -size if found["before"] or found["after"] else size
 
 
-def _missing(values: Any) -> NDArray[np.bool_]:
-    return values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
 def _plain(values: Any) -> Any:
-    """The values in an encoding for which Arrow has all the functions needed here."""
+    """Convert values to an encoding for which Arrow has all the functions needed here."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(values.type):
@@ -269,66 +460,226 @@ def _is_list(kind: Any) -> bool:
     return any(getattr(types, test)(kind) for test in tests if hasattr(types, test))
 
 
-# -- Data frames -------------------------------------------------------------------------------------------
+# -- Baskets put together from rows ----------------------------------------------------------------
 
 
-def assemble_table(table: Any, told: Told, *, on_bad_row: OnBadRow, returns: Returns) -> Assembled:
-    """An Arrow Table, RecordBatch or RecordBatchReader, or whatever exports an Arrow stream, as baskets."""
-    schema, batches = _batches(table)
-    layout = layout_of(schema, told, where="the table")
-    assembler = Assembler(on_bad_row=on_bad_row, returns=returns)
-    add_batches(assembler, batches, layout, where="the table")
-    assembled = assembler.finish()
-    assembler.report("the table", layout)
-    return assembled
+class BadRow(Exception):
+    """A row that cannot be used; whoever knows the file turns it into a `DataError` with the place."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(row, reason)
+        self.row = row  # its position in the file or table
+        self.reason = reason
 
 
-def frame_to_arrow(frame: Any, told: Told) -> Any:
-    """A pandas or polars data frame as an Arrow table, through the Arrow stream interface if it has one.
+class Assembled(NamedTuple):
+    """What `Baskets` are made of: a CSR of item codes, the vocabulary, and a CSR of what was offered, if known."""
 
-    The columns matter only if some other column cannot be converted: then only those needed are.
+    indptr: NDArray[np.int64]
+    indices: Codes
+    items: Vocabulary
+    offered: tuple[NDArray[np.int64], Codes] | None = None
+
+
+class Codebook:
+    """Ids numbered in the order in which they first occur.
+
+    Integers that only rise, as the numbers of orders do in most files, take no lookup: arrays hold them, in a tenth of
+    the memory, until something else comes.
     """
-    import pyarrow as pa
 
-    if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):  # polars: a frame that is yet to be computed
-        frame = frame.collect()
-    if not (hasattr(frame, "columns") or hasattr(frame, "__arrow_c_stream__")):
-        raise ParameterError(f"from_frame needs a pandas or polars data frame, got {type(frame).__name__}")
-    unconvertible = (pa.ArrowException, TypeError, ValueError)
-    try:
-        return _exported(frame)
-    except unconvertible as error:
-        if not hasattr(frame, "columns"):
-            raise ParameterError(f"from_frame needs a data frame, got {type(frame).__name__} ({error})") from error
-        layout = find_layout(list(map(str, frame.columns)), told, texts=(), numbers=(), where="the frame")
-        try:
-            return _exported(frame[layout.columns])
-        except unconvertible:
-            raise DataError(
-                f"the frame cannot be converted ({error}); a column that mixes types, such as numbers and "
-                "strings, must be made one type first: frame[column].astype(str)"
-            ) from error
+    def __init__(self, ids: Iterable[Hashable] = ()) -> None:
+        self._codes: dict[Hashable, int] = {id_: code for code, id_ in enumerate(ids)}
+        self._rising: list[NDArray[np.int64]] = []
+
+    @property
+    def codes(self) -> dict[Hashable, int]:
+        """The code of every id."""
+        if self._rising:
+            every = np.concatenate(self._rising).tolist()
+            self._codes, self._rising = {id_: code for code, id_ in enumerate(every)}, []
+        return self._codes
+
+    @property
+    def only_rises(self) -> bool:
+        """Whether all ids so far are integers that rise."""
+        return not self._codes
+
+    def __len__(self) -> int:
+        return len(self._codes) + sum(map(len, self._rising))
+
+    def code(self, id_: Hashable) -> int:
+        """Encode one id, with a new code if it has none yet."""
+        return self.codes.setdefault(id_, len(self.codes))
+
+    def encode(self, ids: Iterable[Hashable]) -> list[int]:
+        """Encode several ids."""
+        codes = self.codes
+        return [codes.setdefault(id_, len(codes)) for id_ in ids]
+
+    def encode_rising(self, ids: NDArray[np.int64]) -> Codes | None:
+        """Encode integers that nowhere fall, from the last one known on; None if they do, or others are known."""
+        before = self._rising[-1][-1] if self._rising else None
+        if not self.only_rises or not len(ids) or (before is not None and ids[0] < before):
+            return None
+        if np.any(ids[1:] < ids[:-1]):
+            return None
+        new = np.concatenate([[before is None or ids[0] > before], ids[1:] != ids[:-1]])
+        codes: Codes = np.cumsum(new, dtype=np.int32) + np.int32(len(self) - 1)
+        if new.any():
+            self._rising.append(ids[new])
+        return codes
 
 
-def _exported(frame: Any) -> Any:
-    import pyarrow as pa
+class Pairs:
+    """Items and the baskets they belong to, in any order: eight bytes a pair, whatever the ids look like."""
 
-    if hasattr(frame, "__arrow_c_stream__"):
-        return pa.table(frame)
-    return pa.Table.from_pandas(frame, preserve_index=False)
+    def __init__(self) -> None:
+        self._owners = array("i")
+        self._codes = array("i")
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    @property
+    def owners(self) -> Codes:
+        """The basket of every pair."""
+        return np.frombuffer(self._owners, dtype=np.int32)
+
+    @property
+    def codes(self) -> Codes:
+        """The item of every pair."""
+        return np.frombuffer(self._codes, dtype=np.int32)
+
+    def add(self, owners: NDArray[np.integer[Any]], codes: NDArray[np.integer[Any]]) -> None:
+        """Put the item `codes[i]` into the basket `owners[i]`, for every i."""
+        self._owners.frombytes(np.ascontiguousarray(owners, dtype=np.int32).data.cast("B"))
+        self._codes.frombytes(np.ascontiguousarray(codes, dtype=np.int32).data.cast("B"))
+
+    def add_list(self, owner: int, codes: list[int]) -> None:
+        """Put items into one basket."""
+        self._codes.extend(codes)
+        self._owners.extend([owner] * len(codes))
+
+    def taken(self, kept: NDArray[np.bool_], used: Codes) -> Pairs:
+        """Keep some baskets, numbered anew, with items by their position among the codes `used`."""
+        rows, pairs = kept[self.owners], Pairs()
+        pairs.add((np.cumsum(kept) - 1)[self.owners[rows]], np.searchsorted(used, self.codes[rows]))
+        return pairs
+
+    def csr(self, n_baskets: int) -> tuple[NDArray[np.int64], Codes]:
+        """Sort the pairs into baskets by their numbers, items as they came."""
+        owners, codes = self.owners, self.codes
+        if np.any(owners[1:] < owners[:-1]):
+            order = np.argsort(owners, kind="stable")
+            owners, codes = owners[order], codes[order]
+        return np.searchsorted(owners, np.arange(n_baskets + 1, dtype=np.int32)), codes
 
 
-def _batches(table: Any) -> tuple[Any, Iterator[Any]]:
-    import pyarrow as pa
+class Assembler:
+    """Grows baskets from (basket, item) pairs, which may come in any order.
 
-    if isinstance(table, pa.Table):
-        return table.schema, iter(table.to_batches(max_chunksize=BATCH_ROWS))
-    if isinstance(table, pa.RecordBatch):
-        return table.schema, iter([table])
-    if not isinstance(table, pa.RecordBatchReader):
-        if not hasattr(table, "__arrow_c_stream__"):
-            raise ParameterError(
-                f"from_arrow needs a Table, RecordBatch or RecordBatchReader, got {type(table).__name__}"
-            )
-        table = pa.RecordBatchReader.from_stream(table)
-    return table.schema, iter(table)
+    If `as_text`, blanks around ids do not count, and if every item is a plain integer, they become integers.
+    """
+
+    def __init__(self, *, on_bad_row: OnBadRow = "error", returns: Returns = "drop") -> None:
+        self.on_bad_row, self.returns = on_bad_row, returns
+        self.as_text = False
+        self.baskets = Codebook()
+        self.items = Codebook()
+        self.n_dropped, self.n_returned, self.n_bad = 0, 0, 0
+        self._n_anonymous = 0
+        self.chosen = Pairs()
+        self.offered = Pairs()  # what baskets were chosen from, if that is known
+        # How often an item was seen with each name, and with each category.
+        self.labels: dict[str, dict[int, Counter[str]]] = {kind: defaultdict(Counter) for kind in LABELS}
+
+    @property
+    def n_baskets(self) -> int:
+        """How many baskets there are so far, empty ones included."""
+        return len(self.baskets) + self._n_anonymous
+
+    def new_baskets(self, n: int) -> int:
+        """Open `n` baskets that have no id; the number of the first one."""
+        first = self._n_anonymous
+        self._n_anonymous += n
+        return first
+
+    def add_list(
+        self, ids: Iterable[Hashable], *, owner: int | None = None, offered: Iterable[Hashable] | None = None
+    ) -> None:
+        """Put items into a basket, the one numbered `owner` or else a new one; `offered` holds them and the refused."""
+        number = self.new_baskets(1) if owner is None else owner
+        if offered is not None:
+            self.offered.add_list(number, self.items.encode(offered))
+        self.chosen.add_list(number, self.items.encode(ids))
+
+    def add_labels(self, kind: str, codes: Codes, column: Any) -> None:
+        """Note the names, or the categories, of items from an Arrow array, row by row."""
+        rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        encoded = column.take(rows).dictionary_encode()
+        texts = [str(text).strip(BLANK) for text in encoded.dictionary.to_pylist()]
+        keys = codes[rows].astype(np.int64) * max(len(texts), 1) + encoded.indices.to_numpy(zero_copy_only=False)
+        found, first, times = np.unique(keys, return_index=True, return_counts=True)
+        for place in np.argsort(first, kind="stable").tolist():
+            code, text = divmod(int(found[place]), max(len(texts), 1))
+            if texts[text]:
+                self.labels[kind][code][texts[text]] += int(times[place])
+
+    def drop_cancelled(self) -> None:
+        """Leave out invoices numbered like C536379, if most of the others have plain numbers: they are returns."""
+        if self.baskets.only_rises:
+            return
+        ids = list(self.baskets.codes)
+        marked = [n for n, id_ in enumerate(ids) if type(id_) is str and id_.startswith(("C", "c"))]
+        found = [n for n in marked if _CANCELLED.fullmatch(str(ids[n]))]
+        plain = sum(type(id_) is str and id_.isdigit() for id_ in ids) if found else 0
+        if self.returns == "keep" or 2 * plain <= len(ids):
+            return
+        kept = np.ones(len(ids), dtype=bool)
+        kept[found] = False
+        rows = self.offered or self.chosen
+        self.n_returned += int(np.count_nonzero(~kept[rows.owners]))
+        self.baskets = Codebook(itertools.compress(ids, kept.tolist()))
+        used = np.unique(np.concatenate([pairs.codes[kept[pairs.owners]] for pairs in (self.chosen, self.offered)]))
+        items = list(self.items.codes)
+        self.items = Codebook(items[code] for code in used.tolist())
+        for kind, seen in self.labels.items():
+            self.labels[kind] = {new: seen[old] for new, old in enumerate(used.tolist()) if old in seen}
+        self.chosen = self.chosen.taken(kept, used)
+        self.offered = self.offered.taken(kept, used)
+
+    def finish(self) -> Assembled:
+        """Assemble the baskets in the order of their numbers, items as they came; to be called once."""
+        self.drop_cancelled()
+        n_baskets = self.n_baskets
+        self.baskets = Codebook()  # often the largest thing here, and no longer needed
+        ids = integers_if_all(self.items.codes) if self.as_text else list(self.items.codes)
+        # The name that an item has most often; orders are full of remarks such as "damaged" in a name's place.
+        names, categories = (
+            {ids[code]: seen.most_common(1)[0][0] for code, seen in self.labels[kind].items()} for kind in LABELS
+        )
+        items = Vocabulary(ids, names=names, categories=categories)
+        offered = self.offered.csr(n_baskets) if self.offered else None
+        indptr, indices = self.chosen.csr(n_baskets)
+        del self.chosen, self.offered  # half of them are owners, which are no longer needed
+        return Assembled(indptr, indices, items, offered)
+
+    def report(self, where: str, layout: Layout | None) -> None:
+        """Log how many rows were left out, and why."""
+        quantity = layout and layout.quantity
+        for n_rows, why in (
+            (self.n_dropped, f"rows whose {quantity} is not positive"),
+            (self.n_returned, "rows that are returns (returns='keep' keeps them)"),
+            (self.n_bad, "rows that could not be read"),
+        ):
+            if n_rows:
+                logger.warning("%s: dropped %d %s", where, n_rows, why)
+
+
+def integers_if_all(ids: Iterable[Hashable]) -> list[Hashable]:
+    """Convert texts to integers if all are in their usual spelling ('7', not '007' or '+7')."""
+    texts = list(ids)
+    if all(_INTEGER.fullmatch(str(text)) for text in texts):
+        return [int(str(text)) for text in texts]
+    return texts

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.data.assemble import Assembler
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, kept_entries, pointers, take_sets
-from contradpp.data.tables import add_batches, layout_of
+from contradpp.data.tables import Assembler, add_batches, layout_of
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.distributed.exchange import Exchange
 from contradpp.errors import DataError, MissingExtraError

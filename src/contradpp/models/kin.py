@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._threads import blas_threads, run_blocks
-from contradpp.data.item_features import ItemFeatures, features_contents, restored_features
-from contradpp.data.recipe import Matrix
+from contradpp.data.features import ItemFeatures, Matrix, features_contents, restored_features
 from contradpp.data.vocabulary import Labels, Vocabulary, plain, unusable_ids
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import DataError, ParameterError

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from contradpp._random import RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import as_baskets
-from contradpp.data.item_features import ItemFeatures
+from contradpp.data.features import ItemFeatures
 from contradpp.data.vocabulary import Labels
 from contradpp.dpp import persist
 from contradpp.dpp.ahead import NEGATIVES, compile_ahead

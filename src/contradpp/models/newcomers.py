@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from contradpp._random import stream
 from contradpp._threads import run_blocks
-from contradpp.data.recipe import Matrix, Turned
+from contradpp.data.features import Matrix, Turned
 from contradpp.data.sets import Sets, pointers, runs, take_sets, without_each
 from contradpp.models.kin import Alike, Array, Kin, find_kin, learn_sales
 from contradpp.models.questions import Questions, learn_weights

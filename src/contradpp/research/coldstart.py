@@ -19,8 +19,7 @@ from contradpp._random import stream
 from contradpp._threads import resolve_n_jobs, run_blocks
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
-from contradpp.data.features import Given
-from contradpp.data.recipe import Matrix
+from contradpp.data.features import Given, Matrix
 from contradpp.data.sets import Sets, pointers, take_sets
 from contradpp.metrics.resampled import mean_interval
 from contradpp.models.conditional import ConditionalDPP
