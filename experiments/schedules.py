@@ -206,13 +206,14 @@ def main() -> None:
 @click.option("--n-jobs", default=1, show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("schedules"), show_default=True)
 def run(data: tuple[str, ...], methods: tuple[str, ...], trials: int, n_jobs: int, output: Path) -> None:
-    """Run what is missing; each result is a file, and a run that was stopped goes on with the next."""
+    """Run what is neither collected nor in a file of its own; each result is a file."""
     output.mkdir(parents=True, exist_ok=True)
     names = [name for word in data for name in (AMAZON if word == "amazon" else (word,))]
+    collected = runs_in(pd.read_csv(TABLE)) if TABLE.exists() else set()
     for trial, name, method in product(range(trials), names, methods):
         one = Run(name, method, trial)
         claim = output / f"{one.file}.running"
-        if (output / one.file).exists():
+        if one in collected or (output / one.file).exists():
             continue
         try:
             claim.touch(exist_ok=False)
@@ -227,10 +228,15 @@ def run(data: tuple[str, ...], methods: tuple[str, ...], trials: int, n_jobs: in
         click.echo(f"{one.file}: {time.perf_counter() - started:.0f} s")
 
 
+def runs_in(table: pd.DataFrame) -> set[Run]:
+    """The runs that a table has rows of."""
+    return {Run(*key) for key in zip(table["data"], table.method, table.trial, strict=True)}
+
+
 @main.command()
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("schedules"), show_default=True)
 def collect(output: Path) -> None:
-    """Put the numbers of all runs into the table that the page is made from."""
+    """Add the runs that have a file to the table that the page is made from."""
     rows = [
         {
             "data": one.data,
@@ -248,8 +254,14 @@ def collect(output: Path) -> None:
         for result in [json.loads((output / one.file).read_text(encoding="utf-8"))]
         for point in result["points"]
     ]
-    pd.DataFrame(rows).to_csv(TABLE, index=False)
-    click.echo(f"{len(rows)} rows in {TABLE}")
+    table = pd.DataFrame(rows)
+    if TABLE.exists():
+        earlier = pd.read_csv(TABLE)
+        again = runs_in(table) if rows else set()
+        kept = [Run(*key) not in again for key in zip(earlier["data"], earlier.method, earlier.trial, strict=True)]
+        table = pd.concat([earlier[kept], table]).sort_values(["trial", "data", "method"], kind="stable")
+    table.to_csv(TABLE, index=False)
+    click.echo(f"{len(table)} rows in {TABLE}, {len(rows)} of them new")
 
 
 @main.command()
@@ -309,12 +321,12 @@ def chosen_table(table: pd.DataFrame) -> str:
         own = part_of(best, data, method)
         base = part_of(best, data, "mle")
         printed = PRINTED[f"table-{data}"]
-        theirs = {metric: printed.absolute(method, metric) for metric in ("mpr", "auc")}
-        gain = printed.improvement.get(method, {}).get("mpr")
+        theirs = {metric: printed.absolute(method, metric) for metric in ("mpr_paper", "auc")}
+        gain = printed.improvement.get(method, {}).get("mpr_paper")
         cells = [
             NAMES[data], LABELS[method], SCHEDULES[own.phase.iloc[0]].format(own.steps.mean()),
             f"{own.rounds.mean():.0f}", f"{own.seconds.mean():.0f}",
-            "–" if theirs["mpr"] is None else f"{theirs['mpr']:.2f}", spread(own.mpr_paper, 2),
+            "–" if theirs["mpr_paper"] is None else f"{theirs['mpr_paper']:.2f}", spread(own.mpr_paper, 2),
             "–" if gain is None else f"{gain.value:+.2f}",
             "" if method == "mle" else spread(own.mpr_paper - base.mpr_paper, 2, sign=True),
             "–" if theirs["auc"] is None else f"{theirs['auc']:.3f}", spread(own.auc, 3),
@@ -346,13 +358,13 @@ def figure(table: pd.DataFrame) -> Any:
     axes = drawing.subplots(2, len(NAMES), sharex=True)
     for column, data in enumerate(NAMES):
         printed = PRINTED[f"table-{data}"]
-        for row, (metric, theirs, title) in enumerate((("mpr_paper", "mpr", "MPR"), ("auc", "auc", "AUC"))):
+        for row, (metric, title) in enumerate((("mpr_paper", "MPR"), ("auc", "AUC"))):
             ax = axes[row, column]
             for method, color in COLORS.items():
                 part = fixed[(fixed["data"] == data) & (fixed.method == method)].groupby("steps")[metric]
                 steps = list(part.groups)
                 ax.errorbar(steps, part.mean(), part.std(ddof=1), color=color, label=LABELS[method], marker="o", ms=3)
-                published = printed.absolute(method, theirs)
+                published = printed.absolute(method, metric)
                 if published is not None:
                     ax.plot(max(FIXED_STEPS) * 1.45, published, marker="<", color=color, ms=8, clip_on=False)
             ax.set_xscale("log", base=2)
