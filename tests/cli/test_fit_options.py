@@ -96,7 +96,7 @@ def test_old_words_still_work_and_are_not_shown(call, orders, tmp_path):
 @pytest.mark.parametrize(
     "words",
     [["evaluate", "--seed", "--jobs"], ["tune", "--seed", "--jobs"], ["sample", "--seed"], ["serve", "--threads"],
-     ["demo", "--seed"], ["reproduce", "--jobs"]],
+     ["demo", "--seed"]],
     ids=lambda words: words[0],
 )  # fmt: skip
 def test_old_words_of_other_commands(call, words):
