@@ -239,8 +239,8 @@ def _tasks(target: str, protocol: Protocol) -> Iterator[Task]:
             few = SLATE_DATA[:2] if protocol.quick else SLATE_DATA
             yield from grid("slates", 1, few, ("conditional",), ("default",))
         case "cold-start":
-            few = ("groceries" if protocol.quick else "instacart",)
-            yield from grid("cold-start", 1, few, ("conditional",), ("default",))
+            name = "groceries" if protocol.quick else "instacart"
+            yield from grid("cold-start", 1, (name,), ("conditional",), ("default",))
         case "negatives":
             yield from grid("negatives", n, ("yoochoose",), tuple(CHOICE_LABELS), ("default",))
         case "figure1":

@@ -163,7 +163,7 @@ class Item2Vec(Baseline):
         try:
             from gensim.models import Word2Vec
         except ImportError as error:
-            raise MissingExtraError("item2vec is gensim's: pip install 'contradpp[benchmark]'") from error
+            raise MissingExtraError("item2vec is gensim's: pip install -e '.[experiments]'") from error
         train = labour.train
         words = train.indices.astype(str).tolist()
         told = Word2Vec(

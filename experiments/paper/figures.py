@@ -116,7 +116,10 @@ def runtimes(ratios: Mapping[str, Number]) -> Figure:
     """Time to convergence relative to LowRank, published beside ours."""
     figure, ((panel,),) = panels_of(6.5, 3.8)
     theirs = {LABELS[method]: Number(value.value / RUNTIMES["mle"].value) for method, value in RUNTIMES.items()}
-    series = {"published": [theirs.get(label) for label in ratios], "ours": list(ratios.values())}
+    series: dict[str, list[Number | None]] = {
+        "published": [theirs.get(label) for label in ratios],
+        "ours": list(ratios.values()),
+    }
     for drawn in bars(panel, list(ratios), series):
         panel.bar_label(drawn, ["" if np.isnan(bar.get_height()) else f"{bar.get_height():.1f}" for bar in drawn])
     panel.set(yscale="log", ylabel="time relative to LowRank")

@@ -154,7 +154,7 @@ def plan_of(problem: Problem, params: Params, state: State) -> Plan:
     """The plan of `settings="paper"`, its fixed phase as long as the longest schedule."""
     seed = root_seed(stream(problem.seed, TRAIN))
     plan = make_plan(params, state, problem.data, problem.validation, problem.counts, problem.n_baskets, seed)
-    return replace(plan, optimizer=replace(plan.optimizer, fixed_steps=max(FIXED_STEPS)))
+    return replace(plan, optimizer=replace(plan.optimizer, fixed_steps=max(FIXED_STEPS)))  # type: ignore[type-var]
 
 
 def monitored(problem: Problem) -> Validation:
@@ -175,7 +175,7 @@ def endless_batches(state: State, problem: Problem, plan: Plan, first_round: int
 def small_steps(fixed: int, state: State, problem: Problem, plan: Plan, monitor: Any) -> LowRankDPP:
     """The paper's second phase after `fixed` steps: small ones without momentum until its rule ends them."""
     state = state.at(state.V.copy())
-    plan = replace(plan, optimizer=replace(plan.optimizer, fixed_steps=fixed, velocity=None, t=fixed))
+    plan = replace(plan, optimizer=replace(plan.optimizer, fixed_steps=fixed, velocity=None, t=fixed))  # type: ignore[type-var]
     source = endless_batches(state, problem, plan, first_round=OTHER_ROUNDS)
     last = monitor(state)
     for step in range(1, MOST_SMALL_STEPS + 1):
