@@ -66,7 +66,7 @@ class Results:
 
 def numbers_of(result: Result) -> dict[str, Any]:
     """The numbers of a result by metric; "auc:likelihood" is the AUC at that scale of the kernel."""
-    top = ("seconds", "rounds", "single_share", "geometric_mean")
+    top = ("seconds", "rounds", "single_share")
     numbers: dict[str, Any] = {name: result[name] for name in top if name in result} | result.get("metrics", {})
     if "scaled" not in result:
         return numbers | ({"auc:none": numbers["auc"]} if "auc" in numbers else {})  # a baseline has no scale

@@ -44,9 +44,6 @@ KINDS: dict[str, Callable[[Task, int | None], Result]] = {
     "defaults": defaults.measure,
 }
 SECTIONS: dict[str, Callable[[Results], Section]] = {
-    "benchmark": page.benchmark_section,
-    "beyond": page.beyond_section,
-    "ingredients": page.ingredients_section,
     "slates": slates.section,
     "cold-start": coldstart.section,
     "negatives": negatives.section,
@@ -202,7 +199,9 @@ def _check_there(targets: Sequence[str], protocol: Protocol, store: Store) -> No
 def build(target: str, protocol: Protocol, store: Store) -> Section:
     """The section of a target whose results are there."""
     results = store.results(target, protocol)
-    return SECTIONS[target](results) if target in SECTIONS else paper_section(target, results)
+    if target in SECTIONS:
+        return SECTIONS[target](results)
+    return page.section(target, results) if target in VIEWS else paper_section(target, results)
 
 
 def write(section: Section, protocol: Protocol, store: Store) -> None:

@@ -41,9 +41,14 @@ LADDER_METRICS = ("ndcg", "mpr", "matched", "log_likelihood")
 # -- Sections ----------------------------------------------------------------------------------------------
 
 
-def benchmark_section(results: Results) -> Section:
-    """All tables of the benchmark, or those that were asked for."""
-    return benchmark_of(summarise(results), results.protocol.tasks or ALL_TASKS)
+def section(target: str, results: Results) -> Section:
+    """The benchmark, the part of it that docs/beyond.md is about, or the gain by each ingredient."""
+    summary = summarise(results)
+    if target == "benchmark":
+        return benchmark_of(summary, results.protocol.tasks or ALL_TASKS)
+    if target == "beyond":
+        return beyond_of(summary)
+    return ingredients_of(rounded({"run": sentences(summary)["run"][0], "gains": gains(results)}))
 
 
 def benchmark_of(summary: Summary, tasks: Sequence[str] = ALL_TASKS, target: str = "benchmark") -> Section:
@@ -67,23 +72,12 @@ def benchmark_of(summary: Summary, tasks: Sequence[str] = ALL_TASKS, target: str
     )  # fmt: skip
 
 
-def beyond_section(results: Results) -> Section:
-    """The columns and rows of the benchmark that docs/beyond.md is about."""
-    return beyond_of(summarise(results))
-
-
 def beyond_of(summary: Summary) -> Section:
     """Tables of next items, likelihood and cost; in words, the lead of our model by every metric."""
     tasks = ("next", "likelihood")
     told = sentences(summary, tasks, [*BY_ALL_METRICS, ("Log-likelihood", "log_likelihood")])
     whole = benchmark_of(summary, (*tasks, "cost"), "beyond")
     return replace(whole, setup=" ".join([*told["run"], *told["verdict"]]), plots=(), findings=told["findings"])
-
-
-def ingredients_section(results: Results) -> Section:
-    """The gain by each ingredient on every data set; and whether negatives help."""
-    (run,) = sentences(summarise(results))["run"]
-    return ingredients_of(rounded({"run": run, "gains": gains(results)}))
 
 
 def ingredients_of(found: Summary) -> Section:

@@ -133,8 +133,7 @@ def statistics(rows: pd.DataFrame) -> dict[str, Any]:
     for metric in (*RANKING, *LIKELIHOOD):
         value = mean(rows, metric)
         if value is not None:
-            found[metric] = {**value._asdict(), "values": rows[metric].dropna().tolist()}
-            found[metric]["mean"] = found[metric].pop("value")
+            found[metric] = {"mean": value.value, "std": value.std, "values": rows[metric].dropna().tolist()}
     return found
 
 

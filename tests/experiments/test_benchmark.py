@@ -11,7 +11,7 @@ import contradpp as cd
 from contradpp.data.sets import Sets
 from experiments import protocol
 from experiments.benchmark import leaderboard, measure, page
-from experiments.benchmark.models import BEYOND_ROWS, DATA, MODELS, Settings, WithoutKernel, groups_of
+from experiments.benchmark.models import BEYOND_ROWS, DATA, MODELS, WithoutKernel, groups_of
 from experiments.pages import Results, replaced
 from experiments.paper import training
 from experiments.protocol import Protocol, Task, tasks_of
@@ -36,17 +36,6 @@ def test_every_model_is_asked_everything(method: str, monkeypatch, two_kinds):
     if not law and method not in ("bpr", "lmf"):  # those have no way to take a new basket in
         assert found["metrics"]["mpr"] > 70  # what goes together is plain to see
         assert found["metrics"]["matched"] > 0.8
-
-
-def test_ease_is_tried_with_the_same_settings_in_every_catalogue():
-    tried = [
-        [
-            model.regularization
-            for model in MODELS["ease"].tried(Settings(cd.Baskets.from_lists([[0]], items=range(n)), 0, 1))
-        ]
-        for n in (12, 7000, 30_000)
-    ]
-    assert tried == [[50.0, 200.0, 500.0]] * 3
 
 
 def test_popular_sets_are_drawn_as_often_as_items_were_sold():
@@ -124,7 +113,7 @@ def collected(values: dict[str, float], **protocol) -> Results:
 
 def test_the_section_says_who_is_ahead_and_how_surely(same_baskets):
     data = collected({"conditional": 0.9, "conditional-no-kernel": 0.8, "ease": 0.7}, data=("uk", "groceries"))
-    section = page.benchmark_section(data)
+    section = page.section("benchmark", data)
     text = " ".join(section.findings)
     assert "Next item, UK: ConditionalDPP ahead of EASE, the best of the others: +0.2000 [+0.2000, +0.2000]" in text
     assert "the kernel brings +0.1000 [+0.1000, +0.1000]" in text
@@ -135,13 +124,9 @@ def test_the_section_says_who_is_ahead_and_how_surely(same_baskets):
     assert cells["ConditionalDPP"].endswith("(1)")
     assert cells["EASE"].endswith("(3)")
     assert section.tables[-1].rows == []  # no baseline is ahead
-
-
-def test_losses_are_shown(same_baskets):
-    data = collected({"conditional": 0.6, "ease": 0.7}, data=("uk",), models=("popularity", "ease", "conditional"))
-    section = page.benchmark_section(data)
-    assert "ConditionalDPP behind EASE" in section.findings[0]
-    assert ("UK", "Next item", "nDCG@10", "EASE", "−0.1000 [−0.1000, −0.1000]") in section.tables[-1].rows
+    behind = page.section("benchmark", collected({"conditional": 0.6, "ease": 0.7}, data=("uk",)))
+    assert "ConditionalDPP behind EASE" in behind.findings[0]
+    assert ("UK", "Next item", "nDCG@10", "EASE", "−0.1000 [−0.1000, −0.1000]") in behind.tables[-1].rows
 
 
 def test_intervals_are_those_of_the_mean_over_data_sets(monkeypatch):
@@ -226,7 +211,7 @@ def test_beyond_is_a_part_of_the_benchmark(same_baskets):
     part, whole = (set(tasks_of(target, Protocol())) for target in ("beyond", "benchmark"))
     assert part < whole
     assert {task.method for task in part} == {name for name in BEYOND_ROWS if MODELS[name].available}
-    section = page.beyond_section(collected({}, data=("uk",)))
+    section = page.section("beyond", collected({}, data=("uk",)))
     assert [table.title.split(":")[0] for table in section.tables[:2]] == ["Next item", "Next item"]
     told = [sentence.split(":")[0] for sentence in section.findings]
     assert told[:4] == [f"Next item, {metric}, UK" for metric in ("MPR", "p@1", "p@10", "nDCG@10")]
@@ -236,19 +221,13 @@ def test_the_ladder_says_what_each_ingredient_brings(same_baskets):
     told = Protocol(quick=True, data=("uk",))
     values = {"lowrank-mle": 0.6, "lowrank-product": 0.4, "lowrank-nce": 0.7, "conditional": 0.9, "nonsymmetric": 0.8}
     results = {t: made_up(values.get(t.method, 0.6)) for t in tasks_of("ingredients", told)}
-    section = page.ingredients_section(Results(told, results))
+    section = page.section("ingredients", Results(told, results))
     cells = dict(row[:2] for row in section.tables[0].rows)
     assert cells["relevance: other voices"] == "**+0.1000 [+0.1000, +0.1000]**"
     assert cells["annealing"] == "+0.0000 [+0.0000, +0.0000]"
     (answer,) = section.findings
     assert "Do negatives help on UK?" in answer
     assert "nDCG@10 better with nce; worse with product; no different with explicit, dynamic, exact" in answer
-
-
-def test_variants_are_no_rows_of_the_benchmark_unless_asked_for():
-    rows = {task.method for task in tasks_of("benchmark", Protocol())}
-    assert "lowrank-mle-walls" not in rows
-    assert {task.method for task in tasks_of("benchmark", Protocol(models=("diagonal",)))} == {"diagonal"}
 
 
 def test_all_data_sets_are_known():

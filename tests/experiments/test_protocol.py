@@ -8,7 +8,7 @@ from contradpp.data import datasets
 from contradpp.errors import ParameterError
 from experiments import protocol
 from experiments.paper.published import PRINTED, RUNTIMES, Number
-from experiments.protocol import Protocol, Task, tasks_of, tasks_of_all
+from experiments.protocol import Protocol, tasks_of, tasks_of_all
 
 
 def test_ranks_and_hyperparameters_are_those_printed():
@@ -16,12 +16,9 @@ def test_ranks_and_hyperparameters_are_those_printed():
     assert protocol.DATA["uk"].n_components == 100
     assert protocol.DATA["belgian"].n_components == 76
     assert (protocol.ALPHA, protocol.RATIO, protocol.TEST_SHARE) == (1.0, 0.5, 0.2)
+    assert set(protocol.DATA) <= set(datasets.names())
     estimator = tasks_of("table-uk", Protocol())[0].estimator
     assert (estimator["alpha"], estimator["negative_ratio"], estimator["contrast"]) == (1.0, 0.5, 1.0)
-
-
-def test_all_data_sets_exist():
-    assert set(protocol.DATA) <= set(datasets.names())
 
 
 @pytest.mark.parametrize("target", protocol.TARGETS)
@@ -30,11 +27,6 @@ def test_every_target_has_tasks_with_names_of_their_own(target):
     assert tasks
     assert len({task.name for task in tasks}) == len(tasks)
     assert {task.trial for task in tasks} >= ({0} if target in ("slates", "cold-start") else {0, 1})
-
-
-def test_an_unknown_target_lists_those_there_are():
-    with pytest.raises(ParameterError, match=r"table-uk.*ablation-ratio"):
-        tasks_of("table-nowhere", Protocol())
 
 
 def test_quick_is_one_trial_and_a_part_of_the_full_run():
@@ -60,19 +52,6 @@ def test_ablations_vary_what_they_say():
     assert {task.method for task in tasks_of("ablation-ratio", Protocol())} == {"explicit", "dynamic"}
 
 
-def test_settings_reach_the_estimator():
-    assert {t.settings for t in tasks_of("figure1", Protocol())} == {"default", "paper"}
-    fits = [t for t in tasks_of("table-uk", Protocol("paper")) if t.method != "popularity"]
-    assert {t.estimator["settings"] for t in fits} == {"paper"}
-    assert Task("fit", "uk", "mle", 0).estimator["settings"] is None
-
-
-@pytest.mark.parametrize("wrong", [{"settings": "best"}, {"trials": 0}])
-def test_wrong_protocols_are_refused(wrong):
-    with pytest.raises(ParameterError):
-        Protocol(**wrong)
-
-
 def test_published_numbers():
     assert PRINTED["table-uk"].absolute("mle", "mpr_paper") == 80.07
     assert PRINTED["table-uk"].absolute("explicit", "mpr_paper") == pytest.approx(83.82)
@@ -87,3 +66,11 @@ def test_published_numbers():
         assert table.where
         for gains in table.improvement.values():
             assert set(gains) == set(table.metrics)
+
+
+def test_a_wrong_protocol_or_target_is_refused():
+    for wrong in ({"settings": "best"}, {"trials": 0}, {"models": ("magic",)}):
+        with pytest.raises(ParameterError):
+            Protocol(**wrong)
+    with pytest.raises(ParameterError, match=r"table-uk.*ablation-ratio"):
+        tasks_of("table-nowhere", Protocol())

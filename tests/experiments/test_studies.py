@@ -57,28 +57,6 @@ def test_every_way_runs_and_the_section_is_written(slates_result, tmp_path, monk
     assert section.findings[0].startswith("groceries, as learned (")
 
 
-def test_sentences_tell_gain_from_loss(slates_result):
-    told = json.loads(json.dumps(slates_result))
-    told["ways"]["ours, as learned"]["gains"] |= {"recall": [-0.02, -0.03, -0.01], "hit": [0.01, 0.005, 0.015]}
-    told["ways"]["ours"]["metrics"]["categories_hit"] = 9.0
-    told["ways"]["MMR, co-occurrence"]["kept"] = True
-    told["likelihood"] |= {"gain": 0.1, "low": 0.05, "high": 0.15}
-    text = " ".join(slates.section(Results(Protocol(), {SLATES: told})).findings)
-    assert "recall −0.0200 [−0.0300, −0.0100], below the top 10" in text
-    assert "any hit +0.0100 [+0.0050, +0.0150]: above" in text
-    assert "9.0000, more than the best of the references" in text
-    assert "[+0.0500, +0.1500] beside Φ = I (40 baskets): above 0" in text
-    for way in told["ways"].values():
-        way["kept"] = False
-    text = " ".join(slates.section(Results(Protocol(), {SLATES: told})).findings)
-    assert "9.0000, where no reference keeps that." in text
-
-
-def test_quick_leaves_the_large_data_out():
-    assert [task.data for task in tasks_of("slates", Protocol(quick=True))] == ["groceries", "uk"]
-    assert len(tasks_of("slates", Protocol())) == 4
-
-
 # -- New items -------------------------------------------------------------------------------------------
 
 
@@ -185,12 +163,6 @@ def test_items_on_their_own_are_a_law(small):
     asked = cd.Baskets.from_lists(subsets, offered=[offered] * len(subsets), items=range(M))
     for kind in negatives.OTHERS:
         assert np.exp(negatives.ByItem(kind).fit(data).score_choices(asked)).sum() == pytest.approx(1.0)
-
-
-def test_tasks_of_the_real_negatives():
-    tasks = tasks_of("negatives", Protocol())
-    assert len(tasks) == 3 * len(CHOICE_LABELS)
-    assert Task("negatives", "yoochoose", "lift", 2) in tasks
 
 
 # -- Defaults --------------------------------------------------------------------------------------------

@@ -83,12 +83,6 @@ def test_trials_differ_in_their_split(tiny):
     assert first.indices.tolist() != second.indices.tolist()
 
 
-def test_popularity_is_evaluated_without_a_scale(tiny):
-    result = run.carry_out(Task("fit", "uk", "popularity", 0))
-    assert "scaled" not in result
-    assert result["metrics"]["mpr"] > 50
-
-
 def test_runs_from_the_papers_start_are_cut_off(tiny):
     result = run.carry_out(Task("fit", "uk", "mle", 0, "paper"), n_jobs=1)
     assert (result["rounds"], result["ended"]) == (1, "cut off")
@@ -104,13 +98,6 @@ def test_a_run_that_diverges_is_reported_with_what_it_reached(tiny, monkeypatch)
     result = run.carry_out(TASK, n_jobs=1)
     assert result["ended"] == "left the finite numbers"
     assert result["metrics"]["mpr"] > 0
-
-
-def test_long_curves_are_thinned_to_their_ends():
-    history = [{"iteration": i, "seconds": i / 10, "validation": -1.0} for i in range(5000)]
-    thin = training.thinned(history)
-    assert len(thin["iteration"]) == training.POINTS
-    assert (thin["iteration"][0], thin["iteration"][-1]) == (0, 4999)
 
 
 # -- Figure 1 and the bound that every symmetric kernel obeys --------------------------------------------
