@@ -136,18 +136,21 @@ def test_the_papers_settings_have_the_papers_methods(tmp_path, faked):
         assert "exact" not in [row[0] for table in section.tables for row in table.rows]
 
 
-def test_published_numbers_stand_beside_ours(tmp_path, faked):
-    run.reproduce(["table-uk", "table-runtimes", "figure1"], tmp_path, Protocol(trials=2))
-    uk = (tmp_path / "table-uk.md").read_text(encoding="utf-8")
-    for text in ("80.07", "+3.75 ± 0.16", "+0.4147 ± 0.0134", "0.5730"):
-        assert text in uk
-    assert "4,070 items" in uk
-    times = (tmp_path / "table-runtimes.md").read_text(encoding="utf-8")
-    assert "27.59 ± 2.20" in times
-    assert "1 : 3.2 : 8.6 : 33" in times
-    toy = (tmp_path / "figure1.md").read_text(encoding="utf-8")
-    assert "at most 1/2" in toy
-    assert r"P(2\|1)" in toy
+def test_published_numbers_stand_beside_ours_and_the_index_has_all(tmp_path, faked):
+    expected = {
+        "figure1": ["at most 1/2", r"P(2\|1)"],
+        "table-runtimes": ["27.59 ± 2.20", "1 : 3.2 : 8.6 : 33"],
+        "table-uk": ["80.07", "+3.75 ± 0.16", "+0.4147 ± 0.0134", "0.5730", "4,070 items"],
+        "table-belgian": ["does not reach the published 89.00", "not as trained", "less than the published +9.64"],
+    }
+    for target in reversed(expected):
+        run.reproduce([target], tmp_path, Protocol(trials=2))
+    index = (tmp_path / "index.md").read_text(encoding="utf-8")
+    pages = {target: (tmp_path / f"{target}.md").read_text(encoding="utf-8") for target in expected}
+    for target, texts in expected.items():
+        assert [text for text in texts if text not in pages[target]] == []
+    places = [index.index(page.strip()) for page in pages.values()]
+    assert places == sorted(places)  # in the order of the paper
 
 
 def test_results_of_other_parameters_are_not_mixed_in(tmp_path, faked):
