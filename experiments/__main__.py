@@ -28,7 +28,11 @@ class Commands(click.Group):
         """Import the command of this name."""
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(COMMANDS[name][0]), name)
+        try:
+            module = importlib.import_module(COMMANDS[name][0])
+        except ModuleNotFoundError as error:
+            raise click.ClickException(f"{error}: pip install -e '.[experiments]'") from error
+        command: click.Command = getattr(module, name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

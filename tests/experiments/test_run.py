@@ -245,3 +245,8 @@ def test_the_overview_imports_no_command():
     for name in COMMANDS:
         assert name in done.stdout
         assert main.get_command(None, name).name == name
+
+
+def test_a_missing_package_names_the_extra(call, monkeypatch):
+    monkeypatch.setitem(COMMANDS, "reproduce", ("no_such_module", ""))
+    assert "pip install -e '.[experiments]'" in call("reproduce", "figure1", code=1).stderr
