@@ -11,7 +11,7 @@ ifneq ($(SHARED_DATA),)
 export CONTRADPP_DATA ?= $(abspath $(SHARED_DATA))
 endif
 
-.PHONY: help install demo test lint types browser unit check package audit soak bench docs lock clean
+.PHONY: help install demo test lint types browser unit check package audit soak reproduce benchmark bench docs lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -74,8 +74,14 @@ package: $(STAMP)  ## wheel and source archive in dist/; `make test` checks them
 soak: $(STAMP)   ## the faults of the tests many times over: 30 kills, 110,000 damaged files, 100,000 slates with rules
 	$(BIN)/python benchmarks/soak.py
 
+reproduce: $(STAMP)  ## the paper's tables and figures again, into reproduction/: about an hour on one core
+	$(BIN)/python -m experiments reproduce all --trials 5
+
+benchmark: $(STAMP)  ## every model on every data set, into reproduction/: one seed
+	$(BIN)/python -m experiments benchmark --quick
+
 bench: $(STAMP)  ## speed as ratios, one table
-	$(BIN)/contradpp bench
+	$(BIN)/python -m experiments bench
 
 docs: $(STAMP)   ## the documentation as a site in site/; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

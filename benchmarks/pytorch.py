@@ -97,7 +97,7 @@ def write_problem(path: Path, n_batches: int, K: int = 76) -> int:
     from contradpp.learn.negatives import Dynamic
     from contradpp.learn.start import popularity, start_factors
     from contradpp.learn.state import State
-    from contradpp.research.bench import shop
+    from experiments.speed.bench import shop
 
     baskets = shop("belgian")
     baskets = baskets.subset(baskets.sizes <= K)

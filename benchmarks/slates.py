@@ -23,7 +23,7 @@ import numpy as np
 import contradpp as cd
 from contradpp._threads import blas_threads
 from contradpp.dpp.slates import Lists, Rules, Trade, Vectors, choose
-from contradpp.research.bench import fast_greedy
+from experiments.speed.bench import fast_greedy
 
 try:
     from pyversity import Strategy, diversify

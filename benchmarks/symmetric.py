@@ -15,7 +15,7 @@ import numpy as np
 
 import contradpp as cd
 from contradpp.metrics.resampled import mean_interval
-from contradpp.research.contestants import AMAZON
+from experiments.benchmark.models import AMAZON
 
 
 def main() -> None:

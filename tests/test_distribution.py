@@ -38,7 +38,7 @@ def built(tmp_path_factory) -> Path:
 def test_the_wheel_has_the_package_and_nothing_else(built):
     (wheel,) = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"contradpp"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"contradpp"}  # no experiments, no tests
     package = ROOT / "src"
     ours = {str(path.relative_to(package)) for path in package.rglob("*") if path.is_file()}
     ours = {name for name in ours if "__pycache__" not in name and not name.endswith((".nbi", ".nbc"))}

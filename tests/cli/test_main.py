@@ -114,7 +114,7 @@ def test_completion_completes():
     code = "import sys; sys.argv = ['contradpp']; from contradpp.cli.main import main; main()"
     asked = {**os.environ, "_CONTRADPP_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
     for words, expected in (
-        ("re", ["plain,recommend", "plain,rerank", "plain,reproduce"]),
+        ("re", ["plain,recommend", "plain,rerank"]),
         ("--de", ["plain,--debug"]),
     ):
         asked["COMP_WORDS"] = f"contradpp {words}"

@@ -10,7 +10,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.learn.problem import Given, problem_of
-from experiments import schedules
+from experiments.paper import schedules
 
 
 def test_a_run_stops_at_every_length(monkeypatch):

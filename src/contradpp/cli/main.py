@@ -15,7 +15,7 @@ from contradpp.cli.output import explain, notes, say, see_also
 
 # A command's name, and its line in the overview. A module of `contradpp.cli` of that name defines it, or one of these.
 MODULES = {"recommend": "ask", "complete": "ask", "sample": "ask", "slate": "ask", "completion": "main",
-           "benchmark": "reproduce", "card": "info", "compare": "evaluate", "tune": "evaluate"}  # fmt: skip
+           "card": "info", "compare": "evaluate", "tune": "evaluate"}  # fmt: skip
 SECTIONS = {
     "Start here": {
         "demo": "learn a small made-up shop, compare models, see suggestions",
@@ -38,11 +38,6 @@ SECTIONS = {
     "Put it to work": {
         "rerank": "choose varied lists from any recommender's candidates, JSON in and out",
         "serve": "offer a model over HTTP, with a page to try it",
-    },
-    "Research": {
-        "reproduce": "run the paper's tables and figures again, beside the published numbers",
-        "benchmark": "compare every model on every data set, or on baskets of your own",
-        "bench": "measure speed against the machine's limits",
     },
     "Shell": {
         "completion": "print the script that completes commands in a shell",

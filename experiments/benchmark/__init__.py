@@ -1,0 +1,1 @@
+"""The benchmark: models on data sets, and the studies beside it."""

@@ -1,1 +1,0 @@
-"""The paper's experiments: every table and figure, run again and set beside the published numbers."""
