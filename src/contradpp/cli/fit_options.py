@@ -185,9 +185,6 @@ OPTIONS: dict[str, dict[str, Spec]] = {
         "engine": _option(("ray",), "Train on a Ray cluster, from Parquet files."),
         "address": _option(None, "The cluster, such as auto or HOST:6379; one on this machine if left out."),
         "workers": _option(_COUNT, "Processes to train with.", default=2),
-        # Gone, but known, so that old files of settings can be read and other modes are told what to use instead.
-        "mode": _option(None, "", default="replicated", hidden=True),
-        "local_steps": _option(_COUNT, "", hidden=True),
     },
 }  # fmt: skip
 _named = {name for group in OPTIONS.values() for name in group}

@@ -1,4 +1,4 @@
-"""Baskets in Parquet files, spread over workers: who reads which file, and how all find a basket by its number."""
+"""Baskets in Parquet files, spread over workers: how workers exchange arrays, read files and find a basket by its number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib import import_module
-from typing import Any, NamedTuple
+from threading import Condition
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +18,120 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, kept_entries, pointers, take_sets
 from contradpp.data.tables import add_batches, layout_of
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.distributed.exchange import Exchange
-from contradpp.errors import DataError, MissingExtraError
+from contradpp.errors import ClusterError, DataError, MissingExtraError
 
+LARGE = 100_000  # bytes from which on Ray's object store is faster than a message
+T = TypeVar("T")
 _BATCH_ROWS = 1 << 18
 Codes = NDArray[np.int32]
 Positions = NDArray[np.int64]
 Columns = dict[str, str | None]
 NO_COLUMNS: Columns = {"basket": None, "item": None, "quantity": None, "name": None}
+
+
+class Barrier:
+    """A place where workers wait for each other, for `timeout` seconds or until one fails."""
+
+    def __init__(self, size: int, timeout: float) -> None:
+        self._size, self._timeout = size, timeout
+        self._values: dict[int, dict[int, Any]] = {}  # by the number of the gathering, and by rank
+        self._failure = ""
+        self._changed = Condition()
+
+    def wait(self, number: int, rank: int, value: Any) -> list[Any] | str:
+        """Return the values of all workers in the gathering of this number, by rank, or the reason why there are none."""
+        with self._changed:
+            values = self._values.setdefault(number, {})
+            values[rank] = value
+            if len(values) == self._size:
+                self._values.pop(number - 1, None)  # all workers have left that gathering
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: len(values) == self._size or self._failure, self._timeout)
+            if len(values) == self._size:
+                return [values[other] for other in range(self._size)]
+            missing = " and ".join(str(other) for other in range(self._size) if other not in values)
+            return self._failure or f"worker {missing} has not answered for {self._timeout:g} s"
+
+    def leave(self, why: str) -> None:
+        """Let nobody wait for a worker that fails."""
+        with self._changed:
+            self._failure = self._failure or why
+            self._changed.notify_all()
+
+
+class RemoteBarrier:
+    """A barrier that is an actor of Ray's. Large arrays stay in the object store; the actor passes on references."""
+
+    def __init__(self, actor: Any, timeout: float) -> None:
+        self._actor, self._timeout = actor, 2 * timeout  # the barrier knows who is missing: let it say so first
+
+    def wait(self, number: int, rank: int, value: Any) -> list[Any] | str:
+        """See `Barrier`."""
+        import ray
+
+        try:
+            sent = [ray.put(value) if n_bytes(value) >= LARGE else value]  # in a list, a reference is not followed
+            found = ray.get(self._actor.wait.remote(number, rank, sent), timeout=self._timeout)
+            if isinstance(found, str):
+                return found
+            values = [value for (value,) in found]
+            references = [value for value in values if isinstance(value, ray.ObjectRef)]
+            fetched = iter(ray.get(references, timeout=self._timeout))
+            return [next(fetched) if isinstance(value, ray.ObjectRef) else value for value in values]
+        except (ray.exceptions.RayError, TimeoutError) as error:
+            return f"the workers can no longer reach each other: {error}"
+
+    def leave(self, why: str) -> None:
+        """See `Barrier`."""
+        self._actor.leave.remote(why)
+
+
+class Exchange:
+    """One of `size` workers, which all call the same operations in the same order; by default the only one."""
+
+    def __init__(self, rank: int = 0, size: int = 1, barrier: Barrier | RemoteBarrier | None = None) -> None:
+        self.rank, self.size = rank, size
+        self.sent = 0  # bytes of arrays that this worker has brought so far; each of the others fetches them
+        self._barrier, self._number = barrier, 0
+
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all workers, by rank: arrays, or tuples or dictionaries of arrays and small things.
+
+        Arrays of others may be read-only.
+        """
+        if self._barrier is None:
+            return [value]
+        self.sent += n_bytes(value)
+        found = self._barrier.wait(self._number, self.rank, value)
+        self._number += 1
+        if isinstance(found, str):
+            raise ClusterError(found)
+        return found
+
+    def sum(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return the sum of arrays of one shape, added in order of rank: the same bits for all."""
+        parts = self.gather(array)
+        if any(part.shape != array.shape for part in parts):
+            raise ClusterError(f"the workers disagree: sums of shapes {sorted({part.shape for part in parts})}")
+        total: NDArray[Any] = np.sum(parts, axis=0)
+        return total
+
+    def leave(self, why: str) -> None:
+        """Tell the others not to wait for this worker any more."""
+        if self._barrier is not None:
+            self._barrier.leave(f"worker {self.rank} {why}")
+
+
+def n_bytes(value: Any) -> int:
+    """Return the size of the arrays in a value."""
+    if isinstance(value, (tuple, list)):
+        return sum(map(n_bytes, value))
+    if isinstance(value, dict):
+        return sum(map(n_bytes, value.values()))
+    return len(value) if isinstance(value, bytes) else getattr(value, "nbytes", 0)
+
+
+# -- Files -------------------------------------------------------------------------------------------
 
 
 def import_extra(name: str) -> Any:
