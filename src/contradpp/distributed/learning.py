@@ -65,17 +65,14 @@ class Progress(Callback):
         self.warnings: list[str] = []
 
     def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Any], Any]) -> None:  # noqa: ARG002
-        """See `Callback`."""
         self.n_sets, self.max_iter = n_sets, max_iter
 
     def on_step(self, step: int, n_sets: int) -> None:  # noqa: ARG002
-        """See `Callback`."""
         self.seen += n_sets
 
     on_resume = on_step
 
     def on_iteration(self, record: dict[str, Any], best: Any) -> None:  # noqa: ARG002
-        """See `Callback`."""
         self.records.append(record)
 
 
@@ -88,7 +85,6 @@ class Warnings(logging.Handler):
         self._thread = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`."""
         if record.thread == self._thread:
             self._collected.append(record.getMessage())
 
@@ -215,40 +211,39 @@ def learn(model: Model, shard: Shard, task: Task, callbacks: list[Callback]) -> 
 
 @dataclass(frozen=True)
 class ShardedData(TrainingData):
-    """Training data of which every worker has a part; `positives` is a stand-in for what only their number tells."""
+    """Training data of which every worker has a part. `positives` is a stand-in: only their number is used."""
 
     shard: Shard
     numbers: Positions  # of the training baskets
 
     @staticmethod
     def of(shard: Shard, numbers: Positions, batch_size: int) -> ShardedData:
-        """The baskets of these numbers."""
+        """Make training data of the baskets of these numbers."""
         size = min(len(numbers), batch_size)
         stand_in = Sets(np.zeros(size + 1, dtype=np.int64), EMPTY.indices)
         return ShardedData(stand_in, np.ones(size), EMPTY, np.empty(0), shard, numbers)
 
     @property
     def count(self) -> int:
-        """How many positives there are."""
+        """The number of positives."""
         return len(self.numbers)
 
     def take(self, chosen: Positions) -> tuple[Sets, Array]:
-        """See `TrainingData`; a gathering."""
         return self.shard.take(self.numbers[chosen]), np.ones(len(chosen))
 
 
 def without_excess(shard: Shard) -> Shard:
-    """The baskets, of which none has more items than can be learned from at once."""
+    """Draw items of baskets that have more than can be learned from at once."""
     return shard.cut(MOST_LEARNED, drawn_entries)
 
 
 def counted_together(own: Sets, n_items: int, exchange: Exchange) -> Any:
-    """How often any two items are in a basket together, over the baskets of all workers (sparse, M × M)."""
+    """Count how often any two items are in a basket together, over all workers (sparse, M × M)."""
     from scipy.sparse import coo_array
 
     part = count_pairs(own, n_items).tocoo()
-    told = exchange.gather((part.row, part.col, part.data))
-    rows, columns, counts = (np.concatenate(parts) for parts in zip(*told, strict=True))
+    gathered = exchange.gather((part.row, part.col, part.data))
+    rows, columns, counts = (np.concatenate(parts) for parts in zip(*gathered, strict=True))
     return coo_array((counts, (rows, columns)), shape=(n_items, n_items)).tocsr()
 
 
@@ -267,7 +262,7 @@ def regress_items(items: range, n_neighbours: int, system: Any) -> Any:
 
 
 def share_of(sets: Sets, exchange: Exchange) -> Positions:
-    """The sets that are ours: a run of them with about as many entries as any other's."""
+    """Return the positions of this worker's sets: a run with about as many entries as any other's."""
     marks = sets.indptr[-1] * np.arange(exchange.size + 1) // exchange.size
     ends = np.searchsorted(sets.indptr, marks, side="left")
     ends[0], ends[-1] = 0, sets.count
@@ -275,7 +270,7 @@ def share_of(sets: Sets, exchange: Exchange) -> Positions:
 
 
 def own_share(exchange: Exchange, batch: Batch) -> Batch:
-    """The part of a batch whose gradient is ours to compute."""
+    """Return the part of a batch whose gradient this worker computes."""
     liked, others = share_of(batch.positives, exchange), share_of(batch.negatives.sets, exchange)
     sets, weights = take_sets(batch.negatives.sets, others), batch.negatives.weights[others]
     return Batch(
@@ -284,9 +279,9 @@ def own_share(exchange: Exchange, batch: Batch) -> Batch:
 
 
 def summed(exchange: Exchange, own: Gradient) -> Gradient:
-    """The gradient of the whole batch: those of all shares, summed in order of rank."""
-    told = exchange.gather((own.rows, own.values, own.right, own.objective, own.total, own.pairs, own.log_d))
-    all_rows, all_values, rights, objectives, totals, pairs, log_d = zip(*told, strict=True)
+    """Sum the gradients of all shares of a batch, in order of rank."""
+    gathered = exchange.gather((own.rows, own.values, own.right, own.objective, own.total, own.pairs, own.log_d))
+    all_rows, all_values, rights, objectives, totals, pairs, log_d = zip(*gathered, strict=True)
     rows, values = sum_rows(all_rows, all_values)
     total, size = float(sum(totals)), float(sum(map(abs, totals)))
     total = 0.0 if abs(total) <= 1e-12 * size else total
@@ -296,14 +291,14 @@ def summed(exchange: Exchange, own: Gradient) -> Gradient:
 
 
 def sum_of_some(parts: tuple[Array | None, ...]) -> Array | None:
-    """The sum of those that are there."""
+    """Sum the arrays that are not None."""
     found = [part for part in parts if part is not None]
     total: Array | None = np.sum(found, axis=0) if found else None
     return total
 
 
 def sum_rows(all_rows: tuple[NDArray[np.int32], ...], all_values: tuple[Array, ...]) -> tuple[NDArray[np.int32], Array]:
-    """The rows of all shares, each once, and the sums of their values."""
+    """Return the rows of all shares, each once, and the sums of their values."""
     rows, places = np.unique(np.concatenate(all_rows), return_inverse=True)
     sums = np.zeros((len(rows), all_values[0].shape[1]))
     first = 0
@@ -314,13 +309,12 @@ def sum_rows(all_rows: tuple[NDArray[np.int32], ...], all_values: tuple[Array, .
 
 
 class SameEverywhere(Callback):
-    """After each round, makes sure that all workers have the same parameters: machines may differ in their rounding."""
+    """A check after each round that all workers have the same parameters: machines may differ in their rounding."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
 
     def on_iteration(self, record: dict[str, Any], best: Array) -> None:
-        """See `Callback`."""
         record["bytes_sent"] = self._exchange.sent
         if len(set(self._exchange.gather(fingerprint([best])))) > 1:
             raise ClusterError(
@@ -333,14 +327,14 @@ class SameEverywhere(Callback):
 
 
 class Reader(Keeper):
-    """Goes on from a checkpoint, but leaves the writing to another."""
+    """A keeper that goes on from a checkpoint, and leaves the writing to the first worker."""
 
     def _write(self, parts: Any) -> None:
-        """Nothing: see `Keeper`."""
+        pass
 
 
 def keeper_of(task: Task, exchange: Exchange) -> Keeper | None:
-    """Return what keeps the checkpoint: the first worker reads and writes it, the others get its content."""
+    """Return the keeper of the checkpoint. The first worker reads and writes it; the others get its content."""
     if task.checkpoint is None:
         return None
     path, content = Path(task.checkpoint), b""

@@ -1,7 +1,8 @@
 """Training and scoring on a Ray cluster.
 
-`fit` is the engine "ray": a group of workers learns from Parquet files. A lost worker ends its group, and a new group goes
-on from the last checkpoint. `recommend_folder` scores a folder of Parquet files with Ray Data.
+`fit` is the engine "ray": a group of workers learns from Parquet files. A lost worker ends its
+group, and a new group goes on from the last checkpoint. `recommend_folder` scores a folder of
+Parquet files with Ray Data.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import hashlib
 import json
 import logging
 import os
-import secrets
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -57,6 +58,7 @@ from contradpp.models.rows import Labour
 
 log = logging.getLogger("contradpp")
 SECONDS_TO_START = 60.0  # at least, for a worker that the cluster has room for
+SECONDS_TO_END = 5.0  # for a worker that is told of a loss: its own error may say more
 LONG = 10.0  # times the time limit: for work during which a worker reports no progress
 BLOCK = 512  # baskets scored at a time
 
@@ -204,6 +206,9 @@ class WorkerGroup:
         self._ray.wait(asked, num_returns=max(room, 1), timeout=seconds)
         pids = self._outcomes(asked, self._timeout)
         started = [worker for worker, pid in zip(self._workers, pids, strict=True) if isinstance(pid, int)]
+        for worker in self._workers:
+            if worker not in started:
+                self._ray.kill(worker)
         if not started:
             failure = next((f"{pid}" for pid in pids if not isinstance(pid, TimeoutError)), None)
             why = failure or f"none within {seconds:g} s: has the cluster a free CPU?"
@@ -225,9 +230,9 @@ class WorkerGroup:
         waiting = runs
         while waiting:
             ended, waiting = self._ray.wait(runs, num_returns=self.size, timeout=min(1.0, self._timeout / 4))
-            if any(isinstance(outcome, BaseException) for outcome in self._outcomes(ended, self._timeout)):
+            if any(isinstance(outcome, Exception) for outcome in self._outcomes(ended, self._timeout)):
                 barrier.leave.remote("a worker was lost")  # so that the others end soon
-                self._results(runs, 2 * self._timeout)
+                self._results(runs, SECONDS_TO_END)
             for rank, progress in enumerate(self.call("progress")):
                 for warning in progress.warnings[n_warnings[rank] :]:
                     log.warning("worker %s: %s", rank, warning)
@@ -245,37 +250,31 @@ class WorkerGroup:
     def _results(self, calls: list[Any], seconds: float) -> list[Any]:
         """Return the results of one call per worker. An error of data or settings is raised as it is."""
         outcomes = self._outcomes(calls, seconds)
-        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-        if not errors:
-            return outcomes
-        ours = [error for error in errors if isinstance(error, ContradppError) and not isinstance(error, ClusterError)]
-        if ours:
-            raise ours[0]
-        lost = [
-            str(rank) for rank, o in enumerate(outcomes) if isinstance(o, (self._ray.exceptions.RayError, TimeoutError))
-        ]
-        if lost:
-            raise ClusterError(f"lost worker {' and '.join(lost)}") from errors[0]
-        cause = next((error for error in errors if not isinstance(error, ClusterError)), None)
-        raise ClusterError(
-            f"a worker failed: {type(cause).__name__}: {cause}" if cause else str(errors[0])
-        ) from errors[0]
+        errors = {rank: outcome for rank, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
+        lost = [str(rank) for rank, error in errors.items() if isinstance(error, self._ray.exceptions.RayError)]
+        for error in errors.values():
+            if isinstance(error, ContradppError) and not isinstance(error, ClusterError):
+                raise error
+        for error in sorted(errors.values(), key=lambda error: isinstance(error, ClusterError)):
+            if lost:
+                raise ClusterError(f"lost worker {' and '.join(lost)}") from error
+            if isinstance(error, ClusterError):
+                raise error
+            raise ClusterError(f"a worker failed: {type(error).__name__}: {error}") from error
+        return outcomes
 
     def _outcomes(self, calls: list[Any], seconds: float) -> list[Any]:
-        """Return the result or the error of every call."""
-        done: list[Any] = []
-        if calls:
-            done, _ = self._ray.wait(calls, num_returns=len(calls), timeout=seconds)
-        late = TimeoutError(f"no answer within {seconds:g} s")
-        return [self._outcome(call) if call in done else late for call in calls]
-
-    def _outcome(self, call: Any) -> Any:
-        try:
-            return self._ray.get(call)
-        except self._ray.exceptions.RayTaskError as error:
-            return error.cause if isinstance(error.cause, BaseException) else error
-        except self._ray.exceptions.RayError as error:
-            return error
+        """Return the result or the error of every call after so many seconds."""
+        end = time.monotonic() + seconds
+        outcomes = []
+        for call in calls:
+            try:
+                outcomes.append(self._ray.get(call, timeout=max(end - time.monotonic(), 0.0)))
+            except self._ray.exceptions.RayTaskError as error:
+                outcomes.append(error.cause)
+            except self._ray.exceptions.RayError as error:
+                outcomes.append(error)
+        return outcomes
 
 
 # -- The experts of a conditional model --------------------------------------------------------------
@@ -351,8 +350,8 @@ def recommend_folder(
 ) -> tuple[int, int]:
     """Score all files of `source` that have no answers in the folder `target` yet, and count (files, rows).
 
-    Every file has its answers in a file of its name, which is renamed into place when it is whole. A run that was broken
-    off and is started again scores the files that are left, so that every row is answered exactly once.
+    Every file has its answers in a file of its name, which is renamed into place when it is whole. A
+    run that was broken off and starts again scores the files that are left: each row exactly once.
     """
     files = list_files(source)
     folder = Path(target).absolute()
@@ -371,15 +370,10 @@ def recommend_folder(
         data = import_extra("ray.data")
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)
         data.DataContext.get_current().enable_progress_bars = False
+        left_data = data.from_items(left, override_num_blocks=len(left))
         pool = data.TaskPoolStrategy(size=workers)
         try:
-            rows = (
-                data.from_items(left, override_num_blocks=len(left))
-                .map_batches(
-                    score_files, fn_args=(query,), batch_size=1, batch_format="numpy", num_cpus=1, compute=pool
-                )
-                .take_all()
-            )
+            rows = left_data.map(score_row, fn_args=(query,), num_cpus=1, compute=pool).take_all()
         except ray.exceptions.RayError as error:
             raise ClusterError(f"scoring failed: {error}") from error
     for row in rows:
@@ -407,21 +401,12 @@ def check_same_run(query: Query) -> None:
         raise DataError(f"{folder} holds answers of another model or with other settings: name another folder")
 
 
-def score_files(batch: dict[str, Any], query: Query) -> dict[str, list[Any]]:
-    """Score the files of these paths, and return the number of rows of each, or an error as a value.
-
-    Ray Data would make text of an error that is raised.
-    """
-    found: dict[str, list[Any]] = {"n_rows": [], "error": []}
-    for path in batch["path"]:
-        n_rows, problem = 0, None
-        try:
-            n_rows = score_file(str(path), query)
-        except ContradppError as error:
-            problem = error
-        found["n_rows"].append(n_rows)
-        found["error"].append(problem)
-    return found
+def score_row(row: dict[str, Any], query: Query) -> dict[str, Any]:
+    """Score one file. An error is a value, since Ray Data turns one that is raised into text."""
+    try:
+        return {"n_rows": score_file(row["path"], query), "error": None}
+    except ContradppError as error:
+        return {"n_rows": 0, "error": error}
 
 
 @lru_cache(maxsize=1)
@@ -437,29 +422,24 @@ def score_file(path: str, query: Query) -> int:
     import pyarrow.parquet as pq
 
     ids = pa.list_(pa.string() if load_model(query)[1] else pa.int64())
-    probabilities = pa.list_(pa.float64())
-    schema = pa.schema([("row", pa.int64()), ("items", ids), ("probabilities", probabilities), ("error", pa.string())])
-    target = Path(query.folder) / Path(path).name
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    columns = {"row": pa.int64(), "items": ids, "probabilities": pa.list_(pa.float64()), "error": pa.string()}
+    schema = pa.schema(columns)
+    written = pa.BufferOutputStream()
     n_rows = 0
     try:
         with import_extra("fsspec").open(path, "rb") as stream, pq.ParquetFile(stream) as table:
             layout = layout_of(table.schema_arrow, NO_COLUMNS, where=path)
             if not layout.lists:
                 raise DataError(f"{path}: a column with the list of a basket's items is needed")
-            with pq.ParquetWriter(temporary, schema) as out:
+            with pq.ParquetWriter(written, schema) as out:
                 for batch in table.iter_batches(batch_size=BLOCK, columns=[layout.item]):
                     baskets = [basket or [] for basket in batch.column(0).to_pylist()]
                     lines = [{"row": n_rows + i} | answer for i, answer in enumerate(score(baskets, query))]
                     out.write_table(pa.Table.from_pylist(lines, schema=schema))
                     n_rows += len(lines)
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, target)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: cannot be answered ({error})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    persist.write_atomically(Path(query.folder) / Path(path).name, written.getvalue().to_pybytes())
     return n_rows
 
 

@@ -1,4 +1,8 @@
-"""Baskets in Parquet files, spread over workers: how workers exchange arrays, read files and find a basket by its number."""
+"""Baskets in Parquet files, spread over workers.
+
+Workers exchange arrays by one operation, `gather`. Each reads its own files and finds any basket by
+its number. The workers wait for each other at a `Barrier`, an object that threads share or an actor.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ class Barrier:
         self._changed = Condition()
 
     def wait(self, number: int, rank: int, value: Any) -> list[Any] | str:
-        """Return the values of all workers in the gathering of this number, by rank, or the reason why there are none."""
+        """Return the values of all workers, by rank, or the reason why there are none."""
         with self._changed:
             values = self._values.setdefault(number, {})
             values[rank] = value
@@ -135,7 +139,7 @@ def n_bytes(value: Any) -> int:
 
 
 def import_extra(name: str) -> Any:
-    """A package that the extra `ray` brings, or an error that names the extra."""
+    """Import a package of the extra `ray`, or raise an error that names the extra."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -143,7 +147,7 @@ def import_extra(name: str) -> Any:
 
 
 class FileOf(NamedTuple):
-    """A file of baskets: its place in the order of all files, where it is, and how many rows it has."""
+    """A file of baskets: its number in the order of all files, its path and its number of rows."""
 
     number: int
     path: str
@@ -151,7 +155,7 @@ class FileOf(NamedTuple):
 
 
 def list_files(source: str) -> list[FileOf]:
-    """The Parquet files of a folder, by name, or the one file that is named; a path of any fsspec file system."""
+    """List the Parquet files of a folder, by name, or one file, on any fsspec file system."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -175,7 +179,7 @@ def list_files(source: str) -> list[FileOf]:
 
 
 def assign(files: Sequence[FileOf], n_workers: int) -> list[list[FileOf]]:
-    """A list of files for each worker, the largest first to whoever has the fewest rows; some may get none."""
+    """Share out files: the largest first, to the worker with the fewest rows. Some may get none."""
     shards: list[list[FileOf]] = [[] for _ in range(n_workers)]
     rows = [0] * n_workers
     for file in sorted(files, key=lambda file: (-file.n_rows, file.number)):
@@ -186,14 +190,14 @@ def assign(files: Sequence[FileOf], n_workers: int) -> list[list[FileOf]]:
 
 
 class Read(NamedTuple):
-    """What a file holds: baskets, and for each a hash of its id, if it has one (n, 2)."""
+    """The baskets of a file, and a hash of the id of each, if it has one (n, 2)."""
 
     baskets: Baskets
     keys: NDArray[np.uint64]
 
 
 def read_file(path: str, columns: Columns) -> Read:
-    """The baskets of one file, which may have none; a basket must not go on in another file."""
+    """Read the baskets of one file, which may have none. A basket must not go on in another file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -211,15 +215,15 @@ def read_file(path: str, columns: Columns) -> Read:
 
 
 def refuse_divided(read: Mapping[int, Read], paths: Sequence[str], exchange: Exchange) -> None:
-    """An error for all workers if a basket is in two files: each looks through a part of all hashes."""
+    """Raise an error on all workers if a basket is in two files. Each looks through a part of all hashes."""
     keys = np.concatenate([np.empty((0, 2), np.uint64), *[part.keys for part in read.values()]])
     files = np.repeat(list(read), [len(part.keys) for part in read.values()]).astype(np.int32)
     target = keys[:, 0] % np.uint64(exchange.size)
-    mine: list[tuple[Any, Any]] = []
+    own: list[tuple[Any, Any]] = []
     for rank in range(exchange.size):
-        told = exchange.gather((keys[target == rank], files[target == rank]))
-        mine = told if rank == exchange.rank else mine
-    all_keys, all_files = (np.concatenate(parts) for parts in zip(*mine, strict=True))
+        parts = exchange.gather((keys[target == rank], files[target == rank]))
+        own = parts if rank == exchange.rank else own
+    all_keys, all_files = (np.concatenate(parts) for parts in zip(*own, strict=True))
     order = np.lexsort((all_keys[:, 1], all_keys[:, 0]))
     twice = np.flatnonzero((all_keys[order][1:] == all_keys[order][:-1]).all(axis=1))
     pair = sorted(all_files[order[[twice[0], twice[0] + 1]]].tolist()) if len(twice) else []
@@ -233,7 +237,7 @@ def refuse_divided(read: Mapping[int, Read], paths: Sequence[str], exchange: Exc
 
 @dataclass(frozen=True)
 class Shard:
-    """What one worker knows: its own baskets, and of all baskets the size and the owner."""
+    """The baskets of one worker, and the size and the owner of all baskets."""
 
     own: Sets  # codes of the common vocabulary
     numbers: Positions  # theirs among all baskets, which are in the order of files and rows
@@ -245,9 +249,9 @@ class Shard:
 
     @staticmethod
     def build(read: Mapping[int, Baskets], exchange: Exchange) -> Shard:
-        """From the baskets of the files that every worker has read, by the files' numbers, to a common numbering."""
-        told = exchange.gather({number: baskets.sizes.astype(np.int32) for number, baskets in read.items()})
-        rank_and_sizes = {number: (rank, sizes) for rank, part in enumerate(told) for number, sizes in part.items()}
+        """Number the baskets that all workers have read, in the order of files and rows."""
+        parts = exchange.gather({number: baskets.sizes.astype(np.int32) for number, baskets in read.items()})
+        rank_and_sizes = {number: (rank, sizes) for rank, part in enumerate(parts) for number, sizes in part.items()}
         owners, sizes = zip(*[rank_and_sizes[number] for number in sorted(rank_and_sizes)], strict=True)
         starts, all_sizes = pointers([len(part) for part in sizes]), np.concatenate(sizes)
         items = common_vocabulary(read, exchange)
@@ -258,7 +262,7 @@ class Shard:
         return Shard(own, numbers, items, all_sizes, starts, np.array(owners), exchange)
 
     def take(self, numbers: Positions) -> Sets:
-        """The baskets of these numbers, wherever they are: everyone asks for the same."""
+        """Return the baskets of these numbers, of any worker. All workers ask for the same."""
         owners = self.owners[np.searchsorted(self.starts, numbers, side="right") - 1]
         mine = numbers[owners == self.exchange.rank]
         own = take_sets(self.own, np.searchsorted(self.numbers, mine))
@@ -269,28 +273,28 @@ class Shard:
         return Sets(pointers(sizes), indices)
 
     def own_among(self, numbers: Positions) -> Sets:
-        """The worker's own baskets among those of these numbers, which rise."""
+        """Return the worker's own baskets among those of these numbers, which rise."""
         return take_sets(self.own, np.flatnonzero(np.isin(self.numbers, numbers, assume_unique=True)))
 
     def cut(self, size: int, entries: Callable[[Sets, int], NDArray[np.bool_]]) -> Shard:
-        """The same baskets, each cut to `size` items: `first_entries` or `drawn_entries` of `data.sets` says which."""
+        """Cut each basket to `size` items, chosen by `first_entries` or `drawn_entries` of `data.sets`."""
         own = kept_entries(self.own, entries(self.own, size))
         return replace(self, own=own, sizes=np.minimum(self.sizes, np.int32(size)))
 
     def digests(self) -> list[str]:
-        """A digest of every file's baskets, by number: the same whoever has read them."""
+        """Return a digest of the baskets of every file, by number."""
         mine = {}
         for file in np.flatnonzero(self.owners == self.exchange.rank).tolist():
             first, last = self.own.indptr[np.searchsorted(self.numbers, self.starts[file : file + 2])]
             mine[file] = blake2b(self.own.indices[first:last].tobytes(), digest_size=8).hexdigest()
-        by_number = {file: word for told in self.exchange.gather(mine) for file, word in told.items()}
+        by_number = {file: word for part in self.exchange.gather(mine) for file, word in part.items()}
         return [by_number[file] for file in sorted(by_number)]
 
 
 def common_vocabulary(read: Mapping[int, Baskets], exchange: Exchange) -> Vocabulary:
-    """All items in order of first appearance, as one machine would number them."""
-    told = exchange.gather({file: (list(baskets.items), baskets.items.names) for file, baskets in read.items()})
-    by_file = {file: items for part in told for file, items in part.items()}
+    """Return all items in order of first appearance, as one machine would number them."""
+    parts = exchange.gather({file: (list(baskets.items), baskets.items.names) for file, baskets in read.items()})
+    by_file = {file: items for part in parts for file, items in part.items()}
     ids: dict[Any, None] = {}
     names: dict[Any, str] = {}
     for file in sorted(by_file):
