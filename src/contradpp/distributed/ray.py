@@ -371,7 +371,7 @@ def recommend_folder(
         logging.getLogger("ray.data").setLevel(logging.CRITICAL)
         data.DataContext.get_current().enable_progress_bars = False
         left_data = data.from_items(left, override_num_blocks=len(left))
-        pool = data.TaskPoolStrategy(size=workers)
+        pool = data.TaskPoolStrategy(size=min(workers, len(left)))
         try:
             rows = left_data.map(score_row, fn_args=(query,), num_cpus=1, compute=pool).take_all()
         except ray.exceptions.RayError as error:
