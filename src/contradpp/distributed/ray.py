@@ -13,6 +13,7 @@ import logging
 import os
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -373,7 +374,10 @@ def recommend_folder(
         left_data = data.from_items(left, override_num_blocks=len(left))
         pool = data.TaskPoolStrategy(size=min(workers, len(left)))
         try:
-            rows = left_data.map(score_row, fn_args=(query,), num_cpus=1, compute=pool).take_all()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # Ray drops `max_retries` in 2.64
+                # Without it, Ray Data repeats a file that ends its process for ever.
+                rows = left_data.map(score_row, fn_args=(query,), num_cpus=1, max_retries=3, compute=pool).take_all()
         except ray.exceptions.RayError as error:
             raise ClusterError(f"scoring failed: {error}") from error
     for row in rows:
