@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 import contradpp as cd
 from contradpp.distributed import ray as engine
-from contradpp.distributed.exchange import Exchange, Meeting, RemoteMeeting
+from contradpp.distributed.shards import Barrier, Exchange, RemoteBarrier
 
 M, K, BATCH = 16_470, 30, 1000  # the Belgian shop's catalogue
 
@@ -71,11 +71,11 @@ def gatherings(ray: object, workers: int) -> None:
     """What a gathering takes, by size."""
     talkers = [ray.remote(num_cpus=1)(Talker).remote() for _ in range(workers)]
     for n_numbers in (10, 10_000, 100_000, 1_000_000):
-        meeting = ray.remote(num_cpus=0, max_concurrency=workers + 2)(Meeting).remote(workers, 60.0)
-        exchanges = [Exchange(rank, workers, RemoteMeeting(meeting, 60.0)) for rank in range(workers)]
+        barrier = ray.remote(num_cpus=0, max_concurrency=workers + 2)(Barrier).remote(workers, 60.0)
+        exchanges = [Exchange(rank, workers, RemoteBarrier(barrier, 60.0)) for rank in range(workers)]
         runs = [t.talk.remote(e, n_numbers, 100) for t, e in zip(talkers, exchanges, strict=True)]
         print(f"{workers} workers, {8 * n_numbers:9,d} bytes each: {max(ray.get(runs)):6.2f} ms", flush=True)
-        ray.kill(meeting)
+        ray.kill(barrier)
     for talker in talkers:
         ray.kill(talker)
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import contradpp as cd
 from contradpp.cli.main import cli
 from contradpp.distributed import ray as engine
-from contradpp.distributed.scoring import recommend_folder
+from contradpp.distributed.ray import recommend_folder
 from contradpp.errors import ContradppError
 from distributed.threads import task_of, together
 

@@ -98,11 +98,6 @@ def test_what_cannot_be_is_said_before_anything_starts(folder, tmp_path):
         model.fit([[1, 2]], engine="ray")
     with pytest.raises(ParameterError, match="workers"):
         model.fit(folder, engine="ray", workers=0)
-    with pytest.raises(ParameterError, match="mode must be one of"):
-        model.fit(folder, engine="ray", mode="other")
-    for mode in ("sharded", "local"):
-        with pytest.raises(ParameterError, match=f"mode='{mode}' is gone.*use mode='replicated'"):
-            model.fit(folder, engine="ray", mode=mode)
     with pytest.raises(ParameterError, match="oversize must be one of"):
         cd.LowRankDPP(5, oversize="clipp").fit(folder, engine="ray")
     with pytest.raises(ParameterError, match="resume=True needs checkpoint"):

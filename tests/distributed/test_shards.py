@@ -13,7 +13,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.data.sets import first_entries
-from contradpp.distributed.crew import Worker
+from contradpp.distributed.learning import Worker
 from contradpp.distributed.shards import NO_COLUMNS, FileOf, Shard, assign, list_files, read_file
 from contradpp.errors import ContradppError, DataError, MissingExtraError
 from distributed.threads import in_threads, task_of, together

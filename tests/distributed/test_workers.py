@@ -15,11 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import contradpp as cd
-from contradpp.distributed import crew, learning
-from contradpp.distributed.crew import Worker
-from contradpp.distributed.exchange import Alone
-from contradpp.distributed.learning import counted_together, refuse_unsupported
-from contradpp.distributed.shards import Shard
+from contradpp.distributed import learning
+from contradpp.distributed.learning import Worker, counted_together, refuse_unsupported
+from contradpp.distributed.shards import Exchange, Shard
 from contradpp.errors import CheckpointError, ClusterError, ParameterError, RankError
 from contradpp.learn import plan
 from contradpp.learn.start import co_occurrences
@@ -245,11 +243,11 @@ def test_a_checkpoint_that_cannot_be_written_is_known_to_whoever_asks_the_worker
     workers = [Worker(), Worker()]
     first, _ = together(folder, 2, task_of(folder, place, {"max_iter": 2}, every=2), workers=workers)
     assert isinstance(first, cd.LowRankDPP)
-    assert [worker.news().max_iter for worker in workers] == [2, 2]
-    said = workers[0].news().warnings
+    assert [worker.progress().max_iter for worker in workers] == [2, 2]
+    said = workers[0].progress().warnings
     assert said
     assert all("no checkpoint at step" in warning for warning in said)
-    assert workers[1].news().warnings == []
+    assert workers[1].progress().warnings == []
 
 
 def test_a_first_checkpoint_that_cannot_be_written_is_an_error(folder, tmp_path):
@@ -289,7 +287,7 @@ def test_sums_are_the_same_everywhere():
         assert told == [{"n": rank} for rank in range(4)]
         assert sent == 3 * parts[0].nbytes
     np.testing.assert_allclose(results[0][0][0], parts.sum(axis=0))
-    sent = pickle.loads(pickle.dumps(Alone()))  # as to a cluster's only worker
+    sent = pickle.loads(pickle.dumps(Exchange()))  # as to a cluster's only worker
     np.testing.assert_array_equal(sent.sum(parts[0]), parts[0])
 
 
@@ -315,23 +313,23 @@ def test_one_that_says_so_is_not_waited_for():
     assert "worker 1 failed: a reason" in str(found[2])
 
 
-def test_the_meeting_forgets_what_everyone_has_heard():
+def test_the_barrier_forgets_what_every_worker_has():
     place = []
 
     def work(exchange):
-        place.append(exchange._place)
+        place.append(exchange._barrier)
         for number in range(5):
             exchange.gather(number)
 
     in_threads(3, work)
-    assert len(place[0]._brought) == 1
+    assert len(place[0]._values) == 1
 
 
 def test_few_files_know_how_learning_works():
     """So that there is one place to change when it does; the driver draws its bar, checks, and has voices learn."""
     used = {
         (path.name, line.split()[1])
-        for path in Path(crew.__file__).parent.glob("*.py")
+        for path in Path(learning.__file__).parent.glob("*.py")
         for line in path.read_text().splitlines()
         if line.startswith(("from contradpp.learn", "from contradpp.models")) and path.name != "learning.py"
     }

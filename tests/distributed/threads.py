@@ -7,10 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import contradpp as cd
-from contradpp.distributed.crew import Task, Worker
-from contradpp.distributed.exchange import Alone, Exchange, Meeting
-from contradpp.distributed.learning import Keeping
-from contradpp.distributed.shards import NO_COLUMNS, assign, list_files
+from contradpp.distributed.learning import Task, Worker
+from contradpp.distributed.shards import NO_COLUMNS, Barrier, Exchange, assign, list_files
 
 QUICK = {"n_components": 20, "batch_size": 256, "max_iter": 1, "tol": 0.0, "n_jobs": 1, "random_state": 3}
 TIMEOUT = 120.0  # seconds: a worker may have to compile first
@@ -18,19 +16,19 @@ TIMEOUT = 120.0  # seconds: a worker may have to compile first
 
 def task_of(folder, tmp_path, parameters, *, kind=cd.LowRankDPP, every=1, resume=False) -> Task:
     paths = tuple(file.path for file in list_files(str(folder)))
-    return Task(kind, QUICK | parameters, paths, None, Keeping(str(tmp_path / "c"), every, resume))
+    return Task(kind, QUICK | parameters, paths, None, str(tmp_path / "c"), every, resume)
 
 
-def meeting_of(n, timeout=TIMEOUT) -> list[Exchange]:
+def exchanges_of(n, timeout=TIMEOUT) -> list[Exchange]:
     """The exchanges of n workers."""
-    place = Meeting(n, timeout)
-    return [Exchange(rank, n, place) for rank in range(n)] if n > 1 else [Alone()]
+    barrier = Barrier(n, timeout)
+    return [Exchange(rank, n, barrier) for rank in range(n)] if n > 1 else [Exchange()]
 
 
 def in_threads(n, work, timeout=TIMEOUT) -> list:
     """What `work(exchange)` gives on each of n workers, or its error."""
     with ThreadPoolExecutor(n) as pool:
-        runs = [pool.submit(work, exchange) for exchange in meeting_of(n, timeout)]
+        runs = [pool.submit(work, exchange) for exchange in exchanges_of(n, timeout)]
     return [run.exception() or run.result() for run in runs]
 
 
@@ -39,8 +37,7 @@ def together(folder, n, task, *, timeout=TIMEOUT, workers=None) -> list:
     workers = workers or [Worker() for _ in range(n)]
     for worker, files in zip(workers, assign(list_files(str(folder)), n), strict=True):
         worker.load(files, NO_COLUMNS)
-    found = in_threads(n, lambda exchange: workers[exchange.rank].train(exchange, task), timeout)
-    return [one if isinstance(one, BaseException) else one[0] for one in found]
+    return in_threads(n, lambda exchange: workers[exchange.rank].train(exchange, task), timeout)
 
 
 def one_machine(folder, parameters, *, kind=cd.LowRankDPP):

@@ -22,7 +22,7 @@ from contradpp.cli.inputs import (
     unknown_option,
 )
 from contradpp.cli.output import Column, called, json_option, listed, say, show_answers, show_json, show_table
-from contradpp.distributed.scoring import recommend_folder
+from contradpp.distributed.ray import recommend_folder
 from contradpp.errors import ContradppError
 from contradpp.models.base import BaseDPP
 from contradpp.models.explain import Explanation

@@ -1,43 +1,72 @@
-"""The engine "ray": learns on workers of a Ray cluster, and replaces those that die.
+"""Training and scoring on a Ray cluster.
 
-A checkpoint is kept along the way: when a worker is lost, a new one reads its files, and all go on from the checkpoint.
-For the other voices of a `ConditionalDPP` workers count and solve regressions; the rest is done here.
+`fit` is the engine "ray": a group of workers learns from Parquet files. A lost worker ends its
+group, and a new group goes on from the last checkpoint. `recommend_folder` scores a folder of
+Parquet files with Ray Data.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import reduce
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+import contradpp as cd
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, pointers, take_sets
-from contradpp.data.vocabulary import Vocabulary
-from contradpp.distributed.crew import Crew, News, Task
-from contradpp.distributed.learning import Held, Keeping, Model, adopt, parameters_for_all, refuse_unsupported
-from contradpp.distributed.shards import NO_COLUMNS, Columns, Positions, import_extra, list_files
-from contradpp.errors import ClusterError, ParameterError
+from contradpp.data.tables import layout_of
+from contradpp.distributed.learning import (
+    Model,
+    Progress,
+    Task,
+    Worker,
+    count_pairs,
+    parameters_for_all,
+    refuse_unsupported,
+    regress_items,
+)
+from contradpp.distributed.shards import (
+    NO_COLUMNS,
+    Barrier,
+    Columns,
+    Exchange,
+    FileOf,
+    RemoteBarrier,
+    assign,
+    import_extra,
+    list_files,
+)
+from contradpp.dpp import persist
+from contradpp.errors import ClusterError, ContradppError, DataError, ParameterError
 from contradpp.learn.callbacks import ProgressBar
 from contradpp.learn.params import Parameter
 from contradpp.models.conditional import ConditionalDPP, not_in
 from contradpp.models.rows import Labour
 
 log = logging.getLogger("contradpp")
+SECONDS_TO_START = 60.0  # at least, for a worker that the cluster has room for
+SECONDS_TO_END = 5.0  # for a worker that is told of a loss: its own error may say more
+LONG = 10.0  # times the time limit: for work during which a worker reports no progress
+BLOCK = 512  # baskets scored at a time
 
 
 @contextmanager
 def session(address: str | None, workers: int) -> Iterator[Any]:
-    """Ray, connected to a cluster or with a small one of its own, which ends with the block."""
+    """Connect Ray to a cluster, or to a small one of its own, for the time of a block."""
     ray = import_extra("ray")
     if ray.is_initialized():
         yield ray
@@ -54,6 +83,9 @@ def session(address: str | None, workers: int) -> Iterator[Any]:
         ray.shutdown()
 
 
+# -- Training ----------------------------------------------------------------------------------------
+
+
 def fit(
     model: Any,
     source: Any,
@@ -67,7 +99,6 @@ def fit(
     columns: Columns | None = None,
     timeout: float = 120.0,
     restarts: int = 3,
-    mode: str = "replicated",
 ) -> None:
     """Learn from Parquet files on a Ray cluster; `LowRankDPP.fit(engine="ray")` documents the arguments.
 
@@ -82,51 +113,41 @@ def fit(
         Seconds that a worker is waited for before it counts as lost.
     restarts : int
         How many times lost workers are replaced.
-    mode : {"replicated"}
-        The others are gone.
     """
-    refuse_gone(mode)
-    kernel, held = parts_of(model, validation)
+    kernel = model.new_kernel() if isinstance(model, ConditionalDPP) else model
+    held_out = model.held_out(validation) if isinstance(model, ConditionalDPP) else validation
     refuse_unsupported(kernel)
     Parameter("workers", "", low=1, whole=True).check(workers)
     Parameter("timeout", "", low=0, above=True).check(timeout)
+    Parameter("restarts", "", low=0, whole=True).check(restarts)
     if not isinstance(source, (str, os.PathLike)):
         raise ParameterError(f"engine='ray' reads Parquet files by itself: pass a path, not {type(source).__name__}")
     if not (validation is None or isinstance(validation, float)):
         raise ParameterError("with engine='ray', validation is a share of the baskets")
     parameters = parameters_for_all(kernel, checkpoint, resume, checkpoint_every)
     files = list_files(os.fspath(source))
-    follower = Follower(shown=bool(model.verbose))
-    with tempfile.TemporaryDirectory() as folder, session(address, workers) as ray:
-        place = place_of(ray, checkpoint, folder)
-        keeping = None if place is None else Keeping(place, checkpoint_every, resume)
-        task = Task(type(kernel), parameters, tuple(file.path for file in files), held, keeping)
-        crew = Crew(ray, files, columns or NO_COLUMNS, float(timeout), follower.follow)
-
-        def work(task: Task) -> None:
-            adopt(kernel, crew.train(task))
-            if callable(held):
-                learn_voices(model, kernel, crew, held)
-
-        try:
-            run(crew, task, work, workers, restarts)
-        finally:
-            crew.dismiss()
-            follower.bar.on_end()
-
-
-def refuse_gone(mode: str) -> None:
-    """Say of modes that there once were what to use instead."""
-    if mode in ("sharded", "local"):
-        raise ParameterError(
-            f"mode={mode!r} is gone: every worker has all parameters and a share of every batch. Leave it out, or use "
-            "mode='replicated'; docs/scale.md says what that costs"
-        )
-    Parameter("mode", "", choices=("replicated",)).check(mode)
+    with tempfile.TemporaryDirectory() as folder, session(address, workers) as ray, shown(model.verbose) as show:
+        path = checkpoint_path(ray, checkpoint, folder)
+        paths = tuple(file.path for file in files)
+        task = Task(type(kernel), parameters, paths, held_out, path, checkpoint_every, resume)
+        for attempt in range(restarts + 1):
+            try:
+                with WorkerGroup(ray, workers, float(timeout)) as group:
+                    group.load(files, columns or NO_COLUMNS)
+                    kernel.take(group.train(task, show).learned())
+                    kernel.n_updates_ = 0
+                    if isinstance(model, ConditionalDPP):
+                        learn_experts(model, kernel, group, held_out)
+                return
+            except ClusterError as error:
+                if attempt == restarts:
+                    raise ClusterError(f"gave up after {restarts} restarts; the last failure: {error}") from error
+                log.warning("%s. Going on from the last checkpoint", error)
+                task = replace(task, resume=True)
 
 
-def place_of(ray: Any, checkpoint: str | os.PathLike[str] | None, folder: str) -> str | None:
-    """Where the checkpoint goes: on one machine a temporary file will do."""
+def checkpoint_path(ray: Any, checkpoint: str | os.PathLike[str] | None, folder: str) -> str | None:
+    """Return the path of the checkpoint: on one machine a temporary file will do."""
     if checkpoint is not None:
         return str(Path(checkpoint).absolute())
     if sum(node["Alive"] for node in ray.nodes()) == 1:
@@ -135,79 +156,153 @@ def place_of(ray: Any, checkpoint: str | os.PathLike[str] | None, folder: str) -
     return None
 
 
-class Follower:
-    """Moves a progress bar to where the first worker says that training is."""
+@contextmanager
+def shown(verbose: Any) -> Iterator[Callable[[Progress], None]]:
+    """Give a function that moves a progress bar to the progress of a worker."""
+    bar, before = ProgressBar(), Progress()
 
-    def __init__(self, *, shown: bool) -> None:
-        self.bar = ProgressBar()
-        self._shown, self._started, self._seen, self._rounds = shown, False, 0, 0
-
-    def follow(self, news: News) -> None:
-        """Take over what the worker said."""
-        if not self._shown or not news.max_iter:
+    def show(now: Progress) -> None:
+        nonlocal before
+        if not verbose or not now.max_iter:
             return
-        if not self._started:
-            self._started = True
-            self.bar.on_start(news.n_sets, news.max_iter, lambda _: None)  # type: ignore[arg-type, return-value]
-        self.bar.on_step(0, news.seen - self._seen)
-        for record in news.records[self._rounds :]:
-            self.bar.on_iteration(record, np.empty(0))
-        self._seen, self._rounds = news.seen, len(news.records)
+        if not before.max_iter:
+            bar.on_start(now.n_sets, now.max_iter, lambda _: None)  # type: ignore[arg-type, return-value]
+        bar.on_step(0, now.seen - before.seen)
+        for record in now.records[len(before.records) :]:
+            bar.on_iteration(record, np.empty(0))
+        before = now
+
+    try:
+        yield show
+    finally:
+        bar.on_end()
 
 
-def run(crew: Crew, task: Task, work: Callable[[Task], None], workers: int, restarts: int) -> None:
-    """Work until it is done, again from the checkpoint each time that a worker is lost."""
-    for attempt in range(restarts + 1):
-        try:
-            crew.fill(workers)
-            work(task)
-            return
-        except ClusterError as error:
-            if attempt == restarts:
-                raise ClusterError(f"gave up after {restarts} restarts; the last failure: {error}") from error
-            log.warning("%s. Going on from the last checkpoint", error)
-            task = replace(task, keeping=task.keeping and replace(task.keeping, resume=True))
-    raise ClusterError("no attempt was allowed")
+class WorkerGroup:
+    """The workers of a run: actors of Ray, which end with the block. A worker silent for `timeout` seconds is lost."""
+
+    def __init__(self, ray: Any, size: int, timeout: float) -> None:
+        self._ray, self._timeout = ray, timeout
+        actor = ray.remote(num_cpus=1, max_restarts=0, max_concurrency=2)(Worker)
+        self._workers = [actor.remote() for _ in range(size)]
+        self._actors = list(self._workers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for actor in self._actors:
+            self._ray.kill(actor)
+
+    @property
+    def size(self) -> int:
+        """The number of workers."""
+        return len(self._workers)
+
+    def load(self, files: Sequence[FileOf], columns: Columns) -> None:
+        """Wait for the workers, go on without those that the cluster has no room for, and let each read its files."""
+        asked = [worker.pid.remote() for worker in self._workers]
+        room = min(int(self._ray.cluster_resources().get("CPU", 0)), self.size)
+        seconds = max(self._timeout, SECONDS_TO_START)
+        self._ray.wait(asked, num_returns=max(room, 1), timeout=seconds)
+        pids = self._outcomes(asked, self._timeout)
+        started = [worker for worker, pid in zip(self._workers, pids, strict=True) if isinstance(pid, int)]
+        for worker in self._workers:
+            if worker not in started:
+                self._ray.kill(worker)
+        if not started:
+            failure = next((f"{pid}" for pid in pids if not isinstance(pid, TimeoutError)), None)
+            why = failure or f"none within {seconds:g} s: has the cluster a free CPU?"
+            raise ClusterError(f"no worker could be started: {why}")
+        if len(started) < self.size:
+            log.warning("only %s of %s workers could be started: training with those", len(started), self.size)
+        log.info("workers: %s", " ".join(str(pid) for pid in pids if isinstance(pid, int)))
+        self._workers = started
+        self.call("load", assign(files, self.size), [columns] * self.size)
+
+    def train(self, task: Task, show: Callable[[Progress], None]) -> Model:
+        """Train on all workers together, and return the model of the first."""
+        barrier = self._ray.remote(num_cpus=0, max_concurrency=self.size + 2)(Barrier).remote(self.size, self._timeout)
+        self._actors.append(barrier)
+        place = RemoteBarrier(barrier, self._timeout) if self.size > 1 else None
+        exchanges = [Exchange(rank, self.size, place) for rank in range(self.size)]
+        runs = [worker.train.remote(e, task) for worker, e in zip(self._workers, exchanges, strict=True)]
+        n_warnings = [0] * self.size
+        waiting = runs
+        while waiting:
+            ended, waiting = self._ray.wait(runs, num_returns=self.size, timeout=min(1.0, self._timeout / 4))
+            if any(isinstance(outcome, Exception) for outcome in self._outcomes(ended, self._timeout)):
+                barrier.leave.remote("a worker was lost")  # so that the others end soon
+                self._results(runs, SECONDS_TO_END)
+            for rank, progress in enumerate(self.call("progress")):
+                for warning in progress.warnings[n_warnings[rank] :]:
+                    log.warning("worker %s: %s", rank, warning)
+                n_warnings[rank] = len(progress.warnings)
+                if rank == 0:
+                    show(progress)
+        model: Model = self._results(runs[:1], self._timeout)[0]
+        return model
+
+    def call(self, method: str, *arguments: Sequence[Any]) -> list[Any]:
+        """Call a method of every worker, each with its own of all arguments."""
+        calls = [getattr(worker, method).remote(*own) for worker, *own in zip(self._workers, *arguments, strict=True)]
+        return self._results(calls, self._timeout if method == "progress" else LONG * self._timeout)
+
+    def _results(self, calls: list[Any], seconds: float) -> list[Any]:
+        """Return the results of one call per worker. An error of data or settings is raised as it is."""
+        outcomes = self._outcomes(calls, seconds)
+        errors = {rank: outcome for rank, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
+        lost = [str(rank) for rank, error in errors.items() if isinstance(error, self._ray.exceptions.RayError)]
+        for error in errors.values():
+            if isinstance(error, ContradppError) and not isinstance(error, ClusterError):
+                raise error
+        for error in sorted(errors.values(), key=lambda error: isinstance(error, ClusterError)):
+            if lost:
+                raise ClusterError(f"lost worker {' and '.join(lost)}") from error
+            if isinstance(error, ClusterError):
+                raise error
+            raise ClusterError(f"a worker failed: {type(error).__name__}: {error}") from error
+        return outcomes
+
+    def _outcomes(self, calls: list[Any], seconds: float) -> list[Any]:
+        """Return the result or the error of every call after so many seconds."""
+        end = time.monotonic() + seconds
+        outcomes = []
+        for call in calls:
+            try:
+                outcomes.append(self._ray.get(call, timeout=max(end - time.monotonic(), 0.0)))
+            except self._ray.exceptions.RayTaskError as error:
+                outcomes.append(error.cause)
+            except self._ray.exceptions.RayError as error:
+                outcomes.append(error)
+        return outcomes
 
 
-# -- The other voices of a conditional model -----------------------------------------------------------
+# -- The experts of a conditional model --------------------------------------------------------------
 
 
-def parts_of(model: Any, validation: float | None) -> tuple[Model, Held]:
-    """The kernel that is to be learned for a model, which may be one itself, and what is held out."""
-    if isinstance(model, ConditionalDPP):
-        return model.new_kernel(), model.held_out(validation)
-    return model, validation
-
-
-def learn_voices(model: ConditionalDPP, kernel: Model, crew: Crew, held_out: Callable[[int], Positions]) -> None:
-    """All that comes after the kernel, with the crew that has just learned it."""
-    baskets = gathered(crew, kernel.items_)
-    held = held_out(baskets.n_baskets)
-    rest = not_in(held, baskets.n_baskets)
-    seen, everything = (SharedLabour(baskets, numbers, crew) for numbers in (rest, np.arange(baskets.n_baskets)))
-    model.learn_voices(kernel, baskets.subset(held), seen, everything)
-
-
-def gathered(crew: Crew, items: Vocabulary) -> Baskets:
-    """The baskets of all workers, by their numbers."""
-    numbers, parts = zip(*crew.ask("baskets"), strict=True)
+def learn_experts(model: ConditionalDPP, kernel: Model, group: WorkerGroup, held_out: Any) -> None:
+    """Learn all that comes after the kernel, with the workers that have just learned it."""
+    numbers, parts = zip(*group.call("baskets"), strict=True)
     sizes = np.concatenate([part.sizes for part in parts])
-    together = Sets(pointers(sizes), np.concatenate([part.indices for part in parts]))
-    ordered = take_sets(together, np.argsort(np.concatenate(numbers)))
-    return Baskets(ordered.indptr, ordered.indices, items)
+    gathered = Sets(pointers(sizes), np.concatenate([part.indices for part in parts]))
+    ordered = take_sets(gathered, np.argsort(np.concatenate(numbers)))
+    baskets = Baskets(ordered.indptr, ordered.indices, kernel.items_)
+    held = held_out(baskets.n_baskets)
+    training = SharedStatistics(baskets.subset(not_in(held, baskets.n_baskets)), group)
+    model.learn_voices(kernel, baskets.subset(held), training, SharedStatistics(baskets, group))
 
 
-class SharedLabour(Labour):
-    """Counts and regressions over the baskets of these numbers, shared out among the workers."""
+class SharedStatistics(Labour):
+    """Counts of pairs and regressions, shared out among the workers."""
 
-    def __init__(self, baskets: Baskets, numbers: Positions, crew: Crew) -> None:
-        super().__init__(baskets.subset(numbers))
-        self._numbers, self._crew = numbers, crew
+    def __init__(self, train: Baskets, group: WorkerGroup) -> None:
+        super().__init__(train)
+        self._group = group
 
     def _count(self) -> Any:
-        numbers = self._crew.send(self._numbers)
-        return reduce(add, self._crew.ask("count_together", [numbers] * self._crew.size))
+        parts = [take_sets(self.train.sets, np.array(part)) for part in self._ranges(self.train.n_baskets)]
+        return reduce(add, self._map(count_pairs, parts, self.train.n_items))
 
     def _regress(
         self, counts: NDArray[np.float64], diagonal: NDArray[np.float64], n_neighbours: int, n_jobs: int
@@ -215,8 +310,157 @@ class SharedLabour(Labour):
         del n_jobs
         from scipy.sparse import hstack
 
-        size = self._crew.size
-        system = self._crew.send((*self.together, counts, diagonal))
-        ends = np.linspace(0, len(counts), size + 1).astype(int).tolist()
-        shares = [range(ends[k], ends[k + 1]) for k in range(size)]
-        return hstack(self._crew.ask("regress", [system] * size, [n_neighbours] * size, shares), format="csc")
+        system = import_extra("ray").put((*self.together, counts, diagonal))
+        return hstack(self._map(regress_items, self._ranges(len(counts)), n_neighbours, system), format="csc")
+
+    def _ranges(self, n: int) -> list[range]:
+        ends = np.linspace(0, n, self._group.size + 1).astype(int).tolist()
+        return [range(ends[k], ends[k + 1]) for k in range(self._group.size)]
+
+    def _map(self, function: Callable[..., Any], parts: list[Any], *same: Any) -> list[Any]:
+        """Return function(part, *same) for every worker's part."""
+        size = self._group.size
+        return self._group.call("execute", [function] * size, parts, *[[one] * size for one in same])
+
+
+# -- Scoring -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Query:
+    """The model and the settings of a run of `recommend_folder`, and the folder for its answers."""
+
+    model: str  # its file
+    digest: str  # of the file
+    folder: str
+    n: int
+    exclude: tuple[Any, ...]
+    unknown: str
+
+
+def recommend_folder(
+    model: str | os.PathLike[str],
+    source: str,
+    target: str | os.PathLike[str],
+    *,
+    n: int = 10,
+    exclude: Sequence[Any] = (),
+    unknown: str = "error",
+    workers: int = 2,
+    address: str | None = None,
+) -> tuple[int, int]:
+    """Score all files of `source` that have no answers in the folder `target` yet, and count (files, rows).
+
+    Every file has its answers in a file of its name, which is renamed into place when it is whole. A
+    run that was broken off and starts again scores the files that are left: each row exactly once.
+    """
+    files = list_files(source)
+    folder = Path(target).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot create the folder {folder}: {error.strerror}") from error
+    cd.load(model)  # a damaged one is an error here and now
+    digest = hashlib.sha256(Path(model).read_bytes()).hexdigest()
+    query = Query(os.path.abspath(model), digest, str(folder), n, tuple(exclude), unknown)
+    check_same_run(query)
+    left = [{"path": file.path} for file in files if not (folder / Path(file.path).name).exists()]
+    if not left:
+        return 0, 0
+    with session(address, workers) as ray:
+        data = import_extra("ray.data")
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+        data.DataContext.get_current().enable_progress_bars = False
+        left_data = data.from_items(left, override_num_blocks=len(left))
+        pool = data.TaskPoolStrategy(size=min(workers, len(left)))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # Ray drops `max_retries` in 2.64
+                # Without it, Ray Data repeats a file that ends its process for ever.
+                rows = left_data.map(score_row, fn_args=(query,), num_cpus=1, max_retries=3, compute=pool).take_all()
+        except ray.exceptions.RayError as error:
+            raise ClusterError(f"scoring failed: {error}") from error
+    for row in rows:
+        if row["error"] is not None:
+            raise row["error"]
+    return len(left), sum(row["n_rows"] for row in rows)
+
+
+def check_same_run(query: Query) -> None:
+    """Note the model and the settings in the folder, and refuse a folder with answers of another run."""
+    folder = Path(query.folder)
+    settings = [query.n, list(map(str, query.exclude)), query.unknown]
+    now = {"model": query.digest, "settings": settings}
+    note = folder / "_run.json"
+    if not note.exists():
+        if any(folder.glob("*.parquet")):
+            raise DataError(f"{folder} holds Parquet files that are no answers: name another folder")
+        persist.write_atomically(note, json.dumps(now).encode())
+        return
+    try:
+        before = json.loads(note.read_bytes())
+    except (OSError, ValueError):
+        before = None
+    if before != now:
+        raise DataError(f"{folder} holds answers of another model or with other settings: name another folder")
+
+
+def score_row(row: dict[str, Any], query: Query) -> dict[str, Any]:
+    """Score one file. An error is a value, since Ray Data turns one that is raised into text."""
+    try:
+        return {"n_rows": score_file(row["path"], query), "error": None}
+    except ContradppError as error:
+        return {"n_rows": 0, "error": error}
+
+
+@lru_cache(maxsize=1)
+def load_model(query: Query) -> tuple[Any, bool]:
+    """Return the model, loaded once in every process, and whether its item ids are written as text."""
+    model = cd.load(query.model)
+    return model, not all(type(item) is int for item in model.items_)
+
+
+def score_file(path: str, query: Query) -> int:
+    """Write the answers to one file, in its order, and return the number of its rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ids = pa.list_(pa.string() if load_model(query)[1] else pa.int64())
+    columns = {"row": pa.int64(), "items": ids, "probabilities": pa.list_(pa.float64()), "error": pa.string()}
+    schema = pa.schema(columns)
+    written = pa.BufferOutputStream()
+    n_rows = 0
+    try:
+        with import_extra("fsspec").open(path, "rb") as stream, pq.ParquetFile(stream) as table:
+            layout = layout_of(table.schema_arrow, NO_COLUMNS, where=path)
+            if not layout.lists:
+                raise DataError(f"{path}: a column with the list of a basket's items is needed")
+            with pq.ParquetWriter(written, schema) as out:
+                for batch in table.iter_batches(batch_size=BLOCK, columns=[layout.item]):
+                    baskets = [basket or [] for basket in batch.column(0).to_pylist()]
+                    lines = [{"row": n_rows + i} | answer for i, answer in enumerate(score(baskets, query))]
+                    out.write_table(pa.Table.from_pylist(lines, schema=schema))
+                    n_rows += len(lines)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path}: cannot be answered ({error})") from error
+    persist.write_atomically(Path(query.folder) / Path(path).name, written.getvalue().to_pybytes())
+    return n_rows
+
+
+def score(baskets: list[list[Any]], query: Query) -> list[dict[str, Any]]:
+    """Recommend for a block of baskets; where that fails, for one after the other, with the reason."""
+    model, as_text = load_model(query)
+    if query.unknown == "ignore":
+        baskets = [[item for item in basket if item in model.items_] for basket in baskets]
+    try:
+        found, probabilities = model.recommend(baskets, N=query.n, exclude=query.exclude)
+    except ContradppError as error:
+        if len(baskets) == 1:
+            return [{"items": None, "probabilities": None, "error": str(error)}]
+        return [answer for basket in baskets for answer in score([basket], query)]
+    answers = []
+    for items, chances in zip(found.tolist(), probabilities.tolist(), strict=True):
+        filled = [(item, p) for item, p in zip(items, chances, strict=True) if item is not None]
+        ids = [str(item) if as_text else item for item, _ in filled]
+        answers.append({"items": ids, "probabilities": [p for _, p in filled]})
+    return answers

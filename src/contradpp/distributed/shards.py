@@ -1,4 +1,8 @@
-"""Baskets in Parquet files, spread over workers: who reads which file, and how all find a basket by its number."""
+"""Baskets in Parquet files, spread over workers.
+
+Workers exchange arrays by one operation, `gather`. Each reads its own files and finds any basket by
+its number. The workers wait for each other at a `Barrier`, an object that threads share or an actor.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib import import_module
-from typing import Any, NamedTuple
+from threading import Condition
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +21,10 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, kept_entries, pointers, take_sets
 from contradpp.data.tables import Assembler, add_batches, layout_of
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.distributed.exchange import Exchange
-from contradpp.errors import DataError, MissingExtraError
+from contradpp.errors import ClusterError, DataError, MissingExtraError
 
+LARGE = 100_000  # bytes from which on Ray's object store is faster than a message
+T = TypeVar("T")
 _BATCH_ROWS = 1 << 18
 Codes = NDArray[np.int32]
 Positions = NDArray[np.int64]
@@ -26,8 +32,113 @@ Columns = dict[str, str | None]
 NO_COLUMNS: Columns = {"basket": None, "item": None, "quantity": None, "name": None}
 
 
+class Barrier:
+    """A place where workers wait for each other, for `timeout` seconds or until one fails."""
+
+    def __init__(self, size: int, timeout: float) -> None:
+        self._size, self._timeout = size, timeout
+        self._values: dict[int, dict[int, Any]] = {}  # by the number of the gathering, and by rank
+        self._failure = ""
+        self._changed = Condition()
+
+    def wait(self, number: int, rank: int, value: Any) -> list[Any] | str:
+        """Return the values of all workers, by rank, or the reason why there are none."""
+        with self._changed:
+            values = self._values.setdefault(number, {})
+            values[rank] = value
+            if len(values) == self._size:
+                self._values.pop(number - 1, None)  # all workers have left that gathering
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: len(values) == self._size or self._failure, self._timeout)
+            if len(values) == self._size:
+                return [values[other] for other in range(self._size)]
+            missing = " and ".join(str(other) for other in range(self._size) if other not in values)
+            return self._failure or f"worker {missing} has not answered for {self._timeout:g} s"
+
+    def leave(self, why: str) -> None:
+        """Let nobody wait for a worker that fails."""
+        with self._changed:
+            self._failure = self._failure or why
+            self._changed.notify_all()
+
+
+class RemoteBarrier:
+    """A barrier that is an actor of Ray's. Large arrays stay in the object store; the actor passes on references."""
+
+    def __init__(self, actor: Any, timeout: float) -> None:
+        self._actor, self._timeout = actor, 2 * timeout  # the barrier knows who is missing: let it say so first
+
+    def wait(self, number: int, rank: int, value: Any) -> list[Any] | str:
+        """See `Barrier`."""
+        import ray
+
+        try:
+            sent = [ray.put(value) if n_bytes(value) >= LARGE else value]  # in a list, a reference is not followed
+            found = ray.get(self._actor.wait.remote(number, rank, sent), timeout=self._timeout)
+            if isinstance(found, str):
+                return found
+            values = [value for (value,) in found]
+            references = [value for value in values if isinstance(value, ray.ObjectRef)]
+            fetched = iter(ray.get(references, timeout=self._timeout))
+            return [next(fetched) if isinstance(value, ray.ObjectRef) else value for value in values]
+        except (ray.exceptions.RayError, TimeoutError) as error:
+            return f"the workers can no longer reach each other: {error}"
+
+    def leave(self, why: str) -> None:
+        """See `Barrier`."""
+        self._actor.leave.remote(why)
+
+
+class Exchange:
+    """One of `size` workers, which all call the same operations in the same order; by default the only one."""
+
+    def __init__(self, rank: int = 0, size: int = 1, barrier: Barrier | RemoteBarrier | None = None) -> None:
+        self.rank, self.size = rank, size
+        self.sent = 0  # bytes of arrays that this worker has brought so far; each of the others fetches them
+        self._barrier, self._number = barrier, 0
+
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all workers, by rank: arrays, or tuples or dictionaries of arrays and small things.
+
+        Arrays of others may be read-only.
+        """
+        if self._barrier is None:
+            return [value]
+        self.sent += n_bytes(value)
+        found = self._barrier.wait(self._number, self.rank, value)
+        self._number += 1
+        if isinstance(found, str):
+            raise ClusterError(found)
+        return found
+
+    def sum(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return the sum of arrays of one shape, added in order of rank: the same bits for all."""
+        parts = self.gather(array)
+        if any(part.shape != array.shape for part in parts):
+            raise ClusterError(f"the workers disagree: sums of shapes {sorted({part.shape for part in parts})}")
+        total: NDArray[Any] = np.sum(parts, axis=0)
+        return total
+
+    def leave(self, why: str) -> None:
+        """Tell the others not to wait for this worker any more."""
+        if self._barrier is not None:
+            self._barrier.leave(f"worker {self.rank} {why}")
+
+
+def n_bytes(value: Any) -> int:
+    """Return the size of the arrays in a value."""
+    if isinstance(value, (tuple, list)):
+        return sum(map(n_bytes, value))
+    if isinstance(value, dict):
+        return sum(map(n_bytes, value.values()))
+    return len(value) if isinstance(value, bytes) else getattr(value, "nbytes", 0)
+
+
+# -- Files -------------------------------------------------------------------------------------------
+
+
 def import_extra(name: str) -> Any:
-    """A package that the extra `ray` brings, or an error that names the extra."""
+    """Import a package of the extra `ray`, or raise an error that names the extra."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -35,7 +146,7 @@ def import_extra(name: str) -> Any:
 
 
 class FileOf(NamedTuple):
-    """A file of baskets: its place in the order of all files, where it is, and how many rows it has."""
+    """A file of baskets: its number in the order of all files, its path and its number of rows."""
 
     number: int
     path: str
@@ -43,7 +154,7 @@ class FileOf(NamedTuple):
 
 
 def list_files(source: str) -> list[FileOf]:
-    """The Parquet files of a folder, by name, or the one file that is named; a path of any fsspec file system."""
+    """List the Parquet files of a folder, by name, or one file, on any fsspec file system."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -67,7 +178,7 @@ def list_files(source: str) -> list[FileOf]:
 
 
 def assign(files: Sequence[FileOf], n_workers: int) -> list[list[FileOf]]:
-    """A list of files for each worker, the largest first to whoever has the fewest rows; some may get none."""
+    """Share out files: the largest first, to the worker with the fewest rows. Some may get none."""
     shards: list[list[FileOf]] = [[] for _ in range(n_workers)]
     rows = [0] * n_workers
     for file in sorted(files, key=lambda file: (-file.n_rows, file.number)):
@@ -78,14 +189,14 @@ def assign(files: Sequence[FileOf], n_workers: int) -> list[list[FileOf]]:
 
 
 class Read(NamedTuple):
-    """What a file holds: baskets, and for each a hash of its id, if it has one (n, 2)."""
+    """The baskets of a file, and a hash of the id of each, if it has one (n, 2)."""
 
     baskets: Baskets
     keys: NDArray[np.uint64]
 
 
 def read_file(path: str, columns: Columns) -> Read:
-    """The baskets of one file, which may have none; a basket must not go on in another file."""
+    """Read the baskets of one file, which may have none. A basket must not go on in another file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -103,15 +214,15 @@ def read_file(path: str, columns: Columns) -> Read:
 
 
 def refuse_divided(read: Mapping[int, Read], paths: Sequence[str], exchange: Exchange) -> None:
-    """An error for all workers if a basket is in two files: each looks through a part of all hashes."""
+    """Raise an error on all workers if a basket is in two files. Each looks through a part of all hashes."""
     keys = np.concatenate([np.empty((0, 2), np.uint64), *[part.keys for part in read.values()]])
     files = np.repeat(list(read), [len(part.keys) for part in read.values()]).astype(np.int32)
     target = keys[:, 0] % np.uint64(exchange.size)
-    mine: list[tuple[Any, Any]] = []
+    own: list[tuple[Any, Any]] = []
     for rank in range(exchange.size):
-        told = exchange.gather((keys[target == rank], files[target == rank]))
-        mine = told if rank == exchange.rank else mine
-    all_keys, all_files = (np.concatenate(parts) for parts in zip(*mine, strict=True))
+        parts = exchange.gather((keys[target == rank], files[target == rank]))
+        own = parts if rank == exchange.rank else own
+    all_keys, all_files = (np.concatenate(parts) for parts in zip(*own, strict=True))
     order = np.lexsort((all_keys[:, 1], all_keys[:, 0]))
     twice = np.flatnonzero((all_keys[order][1:] == all_keys[order][:-1]).all(axis=1))
     pair = sorted(all_files[order[[twice[0], twice[0] + 1]]].tolist()) if len(twice) else []
@@ -125,7 +236,7 @@ def refuse_divided(read: Mapping[int, Read], paths: Sequence[str], exchange: Exc
 
 @dataclass(frozen=True)
 class Shard:
-    """What one worker knows: its own baskets, and of all baskets the size and the owner."""
+    """The baskets of one worker, and the size and the owner of all baskets."""
 
     own: Sets  # codes of the common vocabulary
     numbers: Positions  # theirs among all baskets, which are in the order of files and rows
@@ -137,9 +248,9 @@ class Shard:
 
     @staticmethod
     def build(read: Mapping[int, Baskets], exchange: Exchange) -> Shard:
-        """From the baskets of the files that every worker has read, by the files' numbers, to a common numbering."""
-        told = exchange.gather({number: baskets.sizes.astype(np.int32) for number, baskets in read.items()})
-        rank_and_sizes = {number: (rank, sizes) for rank, part in enumerate(told) for number, sizes in part.items()}
+        """Number the baskets that all workers have read, in the order of files and rows."""
+        parts = exchange.gather({number: baskets.sizes.astype(np.int32) for number, baskets in read.items()})
+        rank_and_sizes = {number: (rank, sizes) for rank, part in enumerate(parts) for number, sizes in part.items()}
         owners, sizes = zip(*[rank_and_sizes[number] for number in sorted(rank_and_sizes)], strict=True)
         starts, all_sizes = pointers([len(part) for part in sizes]), np.concatenate(sizes)
         items = common_vocabulary(read, exchange)
@@ -150,7 +261,7 @@ class Shard:
         return Shard(own, numbers, items, all_sizes, starts, np.array(owners), exchange)
 
     def take(self, numbers: Positions) -> Sets:
-        """The baskets of these numbers, wherever they are: everyone asks for the same."""
+        """Return the baskets of these numbers, of any worker. All workers ask for the same."""
         owners = self.owners[np.searchsorted(self.starts, numbers, side="right") - 1]
         mine = numbers[owners == self.exchange.rank]
         own = take_sets(self.own, np.searchsorted(self.numbers, mine))
@@ -161,28 +272,28 @@ class Shard:
         return Sets(pointers(sizes), indices)
 
     def own_among(self, numbers: Positions) -> Sets:
-        """The worker's own baskets among those of these numbers, which rise."""
+        """Return the worker's own baskets among those of these numbers, which rise."""
         return take_sets(self.own, np.flatnonzero(np.isin(self.numbers, numbers, assume_unique=True)))
 
     def cut(self, size: int, entries: Callable[[Sets, int], NDArray[np.bool_]]) -> Shard:
-        """The same baskets, each cut to `size` items: `first_entries` or `drawn_entries` of `data.sets` says which."""
+        """Cut each basket to `size` items, chosen by `first_entries` or `drawn_entries` of `data.sets`."""
         own = kept_entries(self.own, entries(self.own, size))
         return replace(self, own=own, sizes=np.minimum(self.sizes, np.int32(size)))
 
     def digests(self) -> list[str]:
-        """A digest of every file's baskets, by number: the same whoever has read them."""
+        """Return a digest of the baskets of every file, by number."""
         mine = {}
         for file in np.flatnonzero(self.owners == self.exchange.rank).tolist():
             first, last = self.own.indptr[np.searchsorted(self.numbers, self.starts[file : file + 2])]
             mine[file] = blake2b(self.own.indices[first:last].tobytes(), digest_size=8).hexdigest()
-        by_number = {file: word for told in self.exchange.gather(mine) for file, word in told.items()}
+        by_number = {file: word for part in self.exchange.gather(mine) for file, word in part.items()}
         return [by_number[file] for file in sorted(by_number)]
 
 
 def common_vocabulary(read: Mapping[int, Baskets], exchange: Exchange) -> Vocabulary:
-    """All items in order of first appearance, as one machine would number them."""
-    told = exchange.gather({file: (list(baskets.items), baskets.items.names) for file, baskets in read.items()})
-    by_file = {file: items for part in told for file, items in part.items()}
+    """Return all items in order of first appearance, as one machine would number them."""
+    parts = exchange.gather({file: (list(baskets.items), baskets.items.names) for file, baskets in read.items()})
+    by_file = {file: items for part in parts for file, items in part.items()}
     ids: dict[Any, None] = {}
     names: dict[Any, str] = {}
     for file in sorted(by_file):
