@@ -21,8 +21,7 @@ from contradpp.data.sets import EMPTY, distinct_sets
 from contradpp.learn.loop import assemble
 from contradpp.learn.objectives import Contrastive
 from contradpp.learn.polish import FullBatch, climb
-from contradpp.learn.start import NO_PARTNERS, Partners
-from contradpp.learn.state import State, kernel_of
+from contradpp.learn.state import NO_PARTNERS, Partners, State, kernel_of
 
 
 @dataclass(frozen=True)

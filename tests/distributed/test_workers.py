@@ -22,7 +22,7 @@ from contradpp.distributed.learning import counted_together, refuse_unsupported
 from contradpp.distributed.shards import Shard
 from contradpp.errors import CheckpointError, ClusterError, ParameterError, RankError
 from contradpp.learn import plan
-from contradpp.learn.start import co_occurrences
+from contradpp.learn.state import co_occurrences
 from distributed import threads
 from distributed.threads import TIMEOUT, in_threads, one_machine, task_of, together
 

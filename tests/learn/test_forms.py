@@ -23,16 +23,17 @@ from contradpp.learn.objectives import (
     Objective,
     with_normalizer,
 )
-from contradpp.learn.start import (
+from contradpp.learn.state import (
     NO_PARTNERS,
     Partners,
+    State,
+    _loaded,
     beyond_neighbours,
     beyond_others,
     co_occurrences,
     find_partners,
     strongest,
 )
-from contradpp.learn.state import State, _loaded
 
 M = 9
 SETS = [[0, 3, 4], [1, 2], [5], [0, 1, 2, 6], [8, 7, 3]]
@@ -302,7 +303,7 @@ def test_large_catalogues_find_partners_by_regressions(monkeypatch):
     share = np.bincount(sets.indices, minlength=12) / 500
     given = (co_occurrences(sets, np.ones(500), 12), 500.0, share / (1 - share), 3, 0)
     small = find_partners(*given)
-    monkeypatch.setattr("contradpp.learn.start.INVERTIBLE", 5)
+    monkeypatch.setattr("contradpp.learn.state.INVERTIBLE", 5)
     large = find_partners(*given)
     np.testing.assert_array_equal(large.columns, small.columns)
     np.testing.assert_allclose(large.start, small.start, rtol=1e-9)

@@ -13,8 +13,7 @@ from contradpp.learn.objectives import Contrastive
 from contradpp.learn.optimizers import Adam
 from contradpp.learn.plan import Plan
 from contradpp.learn.schedule import Steady
-from contradpp.learn.start import Partners
-from contradpp.learn.state import State
+from contradpp.learn.state import Partners, State
 
 WALLED = cd.LowRankDPP.from_factors(np.random.default_rng(1).normal(size=(12, 4)))  # three baskets in five are full
 BASKETS = WALLED.sample(5000, random_state=1)

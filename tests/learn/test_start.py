@@ -7,7 +7,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.data.sets import Sets, pointers
-from contradpp.learn.start import co_occurrences, popularity, start_factors
+from contradpp.learn.state import co_occurrences, popularity, start_factors
 
 
 def test_popularity_is_kept_inside_zero_and_one():

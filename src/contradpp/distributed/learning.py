@@ -31,7 +31,7 @@ from contradpp.learn.loop import Sharing
 from contradpp.learn.objectives import Batch, Gradient
 from contradpp.learn.plan import TrainingData, Validation
 from contradpp.learn.problem import MOST_LEARNED, Problem, note_excess, refuse_or_note_oversize, set_aside, usable_sizes
-from contradpp.learn.start import co_occurrences, regress_on_neighbours
+from contradpp.learn.state import co_occurrences, regress_on_neighbours
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP

@@ -39,20 +39,21 @@ from contradpp.learn.problem import (
 )
 from contradpp.learn.recipes import recipe_of
 from contradpp.learn.schedule import Steady
-from contradpp.learn.start import (
+from contradpp.learn.state import (
     LITTLE,
     NEARLY_ALL,
     NO_PARTNERS,
     ON_DIAGONAL,
     Partners,
+    State,
     co_occurrences,
     enlarged_start,
     find_partners,
+    kernel_of,
     popularity,
     split_off_diagonal,
     start_factors,
 )
-from contradpp.learn.state import State, kernel_of
 
 log = logging.getLogger("contradpp")
 Array = NDArray[np.float64]

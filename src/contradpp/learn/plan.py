@@ -16,8 +16,7 @@ from contradpp.learn.optimizers import Adam, Nesterov, Optimizer, RobbinsMonro
 from contradpp.learn.params import Params
 from contradpp.learn.recipes import Recipe, recipe_of
 from contradpp.learn.schedule import Plateau, RelativeChange, Schedule
-from contradpp.learn.start import popularity
-from contradpp.learn.state import State
+from contradpp.learn.state import State, popularity
 
 Array = NDArray[np.float64]
 DENSE_ITEMS = 4096  # up to this catalogue size a step over all rows costs no more than picking some
