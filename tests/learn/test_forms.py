@@ -11,7 +11,6 @@ from scipy.sparse import triu
 import reference_gradients
 from contradpp.data.sets import EMPTY, Sets
 from contradpp.dpp import compiled
-from contradpp.learn.loop import thinned
 from contradpp.learn.negatives import Dynamic, Negatives
 from contradpp.learn.objectives import (
     Batch,
@@ -34,6 +33,7 @@ from contradpp.learn.state import (
     find_partners,
     strongest,
 )
+from contradpp.learn.training import thinned
 
 M = 9
 SETS = [[0, 3, 4], [1, 2], [5], [0, 1, 2, 6], [8, 7, 3]]

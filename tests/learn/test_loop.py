@@ -12,14 +12,11 @@ import contradpp as cd
 from contradpp.data.sets import EMPTY, Sets
 from contradpp.errors import ConvergenceError
 from contradpp.learn.callbacks import Callback
-from contradpp.learn.fit import first_state
-from contradpp.learn.loop import Outcome, Supply, batches, train
 from contradpp.learn.objectives import Contrastive, Gradient
-from contradpp.learn.optimizers import Adam
-from contradpp.learn.plan import Plan, TrainingData, make_plan
-from contradpp.learn.problem import Given, problem_of
-from contradpp.learn.schedule import Plateau, Steady
+from contradpp.learn.optimizers import Adam, Plateau, Steady
+from contradpp.learn.params import Given, TrainingData, problem_of
 from contradpp.learn.state import State
+from contradpp.learn.training import Outcome, Plan, Supply, batches, first_state, make_plan, train
 
 M, K = 8, 3
 

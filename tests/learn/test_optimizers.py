@@ -9,10 +9,11 @@ import contradpp as cd
 import reference_gradients
 from contradpp.data.sets import EMPTY, Sets
 from contradpp.learn.negatives import Negatives
-from contradpp.learn.objectives import Batch, Contrastive, Gradient, with_normalizer
+from contradpp.learn.objectives import Batch, Contrastive, Gradient, Validation, with_normalizer
 from contradpp.learn.optimizers import Adam, Nesterov, RobbinsMonro
-from contradpp.learn.plan import TrainingData, Validation, make_plan
+from contradpp.learn.params import TrainingData
 from contradpp.learn.state import State
+from contradpp.learn.training import make_plan
 
 M, K = 7, 3
 LISTS = [[0, 1], [2, 3, 4], [5]]

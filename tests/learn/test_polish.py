@@ -1,4 +1,4 @@
-"""The end of small problems: stages, shakes and a climb to the optimum."""
+"""The end of small problems: stages, restarts and a climb to the optimum."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import pytest
 
 import contradpp as cd
 from contradpp.data.sets import EMPTY, distinct_sets
-from contradpp.learn import polish
-from contradpp.learn.loop import Outcome, assemble
+from contradpp.learn import optimizers, training
 from contradpp.learn.objectives import Contrastive
-from contradpp.learn.optimizers import Adam
-from contradpp.learn.plan import Plan
-from contradpp.learn.schedule import Steady
+from contradpp.learn.optimizers import Adam, Steady
 from contradpp.learn.state import Partners, State
+from contradpp.learn.training import Outcome, Plan, assemble
 
 WALLED = cd.LowRankDPP.from_factors(np.random.default_rng(1).normal(size=(12, 4)))  # three baskets in five are full
 BASKETS = WALLED.sample(5000, random_state=1)
@@ -27,8 +25,8 @@ def whole(baskets):
 
 def climbed(V, baskets=BASKETS, iterations=2000):
     state = State(V.copy())
-    problem = polish.FullBatch(state, Contrastive(1.0), whole(baskets), np.zeros(len(V)), 10 * iterations)
-    return polish.climb(problem, iterations), state
+    problem = optimizers.FullBatch(state, Contrastive(1.0), whole(baskets), np.zeros(len(V)), 10 * iterations)
+    return optimizers.climb(problem, iterations), state
 
 
 def plan_of(state, monitor=lambda state: 0.0, **others):
@@ -58,7 +56,7 @@ def mean_log_likelihood(state):
 def test_climb_ends_at_a_stationary_point_and_says_its_value():
     value, state = climbed(start(0).V)
     assert value == pytest.approx(mean_log_likelihood(state), abs=1e-9)
-    problem = polish.FullBatch(state, Contrastive(1.0), whole(BASKETS), np.zeros(12), 1)
+    problem = optimizers.FullBatch(state, Contrastive(1.0), whole(BASKETS), np.zeros(12), 1)
     assert np.abs(problem(problem.vector)[1]).max() < 1e-3
 
 
@@ -69,29 +67,22 @@ def test_without_stages_walls_stop_the_climb(optimum):
 @pytest.mark.parametrize("seed", range(3))
 def test_anneal_and_polish_reach_the_optimum_from_every_start(optimum, seed):
     state = start(seed)
-    plan = plan_of(state, stages=tuple(np.geomspace(1, 1e-3, 12)), shakes=True)
+    plan = plan_of(state, stages=tuple(np.geomspace(1, 1e-3, 12)), restarts=True)
     outcome = Outcome.start(state)
-    polish.anneal(state, whole(BASKETS), plan, outcome)
+    training.anneal(state, whole(BASKETS), plan, outcome)
     assert state.epsilon == 0.0
     assert outcome.converged
-    polish.polish(state, whole(BASKETS), N, plan, outcome, [])
+    training.polish(state, whole(BASKETS), N, plan, outcome, [])
     assert mean_log_likelihood(state) > optimum - 0.005
     np.testing.assert_array_equal(outcome.V, state.V)
     assert outcome.history[-1]["objective"] == pytest.approx(mean_log_likelihood(state), abs=1e-4)
 
 
-def test_a_shake_leaves_a_local_optimum(optimum):
+def test_other_starts_leave_a_local_optimum(optimum):
     value, state = climbed(start(0).V)
     outcome = Outcome.start(state)
-    polish.shake(state, whole(BASKETS), plan_of(state), outcome, trusted=True)
+    training.restart(state, whole(BASKETS), plan_of(state), outcome, trusted=True)
     assert mean_log_likelihood(state) > max(value + 0.05, optimum - 0.01)
-
-
-def test_turned_rows_keep_their_lengths():
-    V = np.random.default_rng(0).normal(size=(200, 3))
-    other = polish.turned(V, 0.3, np.random.default_rng(1))
-    np.testing.assert_allclose(np.linalg.norm(other, axis=1), np.linalg.norm(V, axis=1))
-    assert 0.2 < np.mean((other != V).any(axis=1)) < 0.4
 
 
 @pytest.mark.parametrize("n_baskets", [100, 10**6])
@@ -100,7 +91,7 @@ def test_validation_has_the_last_word_unless_the_data_are_trusted(n_baskets):
     first, scores = state.V.copy(), iter(range(0, -(10**6), -1))  # every iterate is worse than the one before
     outcome = Outcome.start(state)
     outcome.take(state, 1.0)
-    polish.polish(state, whole(BASKETS), n_baskets, plan_of(state, lambda state: next(scores)), outcome, [])
+    training.polish(state, whole(BASKETS), n_baskets, plan_of(state, lambda state: next(scores)), outcome, [])
     assert np.array_equal(outcome.V, first) == (n_baskets == 100)
 
 
@@ -125,13 +116,13 @@ def test_turning_signs_raises_the_likelihood_and_reaches_that_of_the_truth():
 
     before = score(state)
     assert before < truth - 0.1
-    assert polish.sweep_signs(state, whole(baskets), pairs) > 0
+    assert training.sweep_signs(state, whole(baskets), pairs) > 0
     assert score(state) > before
     S = state.kernel.skew.matrix().toarray()
     np.testing.assert_array_equal(S, -S.T)
     outcome = Outcome.start(state)
     outcome.take(state, score(state))
-    polish.turn_signs(state, whole(baskets), plan_of(state, score), outcome)
+    training.turn_signs(state, whole(baskets), plan_of(state, score), outcome)
     outcome.give_back(state)
     assert score(state) == pytest.approx(outcome.best_score, abs=1e-9)
     assert score(state) > truth - 0.005
@@ -141,16 +132,16 @@ def test_signs_stay_where_validation_sets_do_not_like_others():
     state, baskets, _ = with_signs(1, 500)
     signs, outcome = state.partners.signs.copy(), Outcome.start(state)
     outcome.take(state, 1.0)
-    polish.turn_signs(state, whole(baskets), plan_of(state, lambda state: 0.0), outcome)
+    training.turn_signs(state, whole(baskets), plan_of(state, lambda state: 0.0), outcome)
     np.testing.assert_array_equal(state.partners.signs, signs)
     outcome.give_back(state)
     np.testing.assert_array_equal(outcome.V, state.V)
 
 
 def test_rotations_of_the_factors_are_not_free():
-    assert polish.n_free(State(np.ones((5, 5)))) == 15  # those of a symmetric matrix
-    assert polish.n_free(State(np.ones((5, 2)))) == 9
-    assert polish.n_free(State(np.ones((5, 2)), np.zeros(5))) == 14
+    assert training.n_free(State(np.ones((5, 5)))) == 15  # those of a symmetric matrix
+    assert training.n_free(State(np.ones((5, 2)))) == 9
+    assert training.n_free(State(np.ones((5, 2)), np.zeros(5))) == 14
 
 
 def test_five_seeds_of_a_known_kernel_end_at_its_optimum():

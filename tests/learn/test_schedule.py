@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contradpp.learn.schedule import Plateau, RelativeChange, Steady, Verdict
+from contradpp.learn.optimizers import Plateau, RelativeChange, Steady, Verdict
 
 ON, SLOW, END = Verdict.GO_ON, Verdict.SLOW_DOWN, Verdict.CONVERGED
 

@@ -12,7 +12,7 @@ from contradpp.dpp import whole
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.probes import ROUGH
 from contradpp.errors import ParameterError
-from contradpp.learn.plan import Validation
+from contradpp.learn.objectives import Validation
 
 Array = NDArray[np.float64]
 MOST_TO_RESCALE = 500  # items up to which the scale is set anew after every update

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
 from contradpp._threads import run_blocks
-from contradpp.data.sets import Sets, concatenate, pointers, sums_over_sets
+from contradpp.data.sets import Sets, concatenate, difference, pointers, sums_over_sets, swaps, take_sets
 from contradpp.dpp import compiled
 from contradpp.dpp.linalg import gram, inverse_and_log_det, take_rows, times
 from contradpp.errors import ParameterError
-from contradpp.learn.negatives import Negatives
+from contradpp.learn.negatives import Dynamic, Explicit, Negatives, NegativeSource, NotInTraining, Product, Refused
 from contradpp.learn.state import ROWS_PER_BLOCK, State
 
+if TYPE_CHECKING:
+    from contradpp.learn.params import Params, TrainingData
+
 Array = NDArray[np.float64]
+IMPOSSIBLE = -1e3  # what a set of probability zero counts for in the validation score
 MOST_TO_INVERT = 2000  # items up to which (I + L)⁻¹ is computed at every step where there is an S
 
 
@@ -53,6 +57,14 @@ class Batch:
     def together(self) -> Sets:
         """All sets, the positives first."""
         return concatenate(self.positives, self.negatives.sets)
+
+
+class Validation(NamedTuple):
+    """The sets whose score decides when training ends, with a weight each; below zero where less is better."""
+
+    sets: Sets
+    weights: Array
+    offered: Sets | None = None  # what each was chosen from
 
 
 class Objective(Protocol):
@@ -379,3 +391,136 @@ def spread(weights: Array, possible: NDArray[np.bool_]) -> Array:
     kept = np.where(possible, weights, 0.0)
     size = np.abs(kept).sum()
     return kept * (np.abs(weights).sum() / size) if size > 0 else kept
+
+
+# -- By the words of the parameters ---------------------------------------------------------------------
+# A new objective: a class above, its word here, in `make_source` if it draws negatives, and in `params.OBJECTIVES`.
+
+
+def make_objective(params: Params, share: Array, removal: Array) -> Objective:
+    """Make the objective of these parameters, for the popularity of items and the weights by which one is removed."""
+    match params.objective:
+        case "mle" | "dynamic" | "explicit" | "product":
+            return Contrastive(params.contrast_value)
+        case "exact":
+            return ConditionalLikelihood(removal, params.contrast_value)
+        case "choice":
+            return ChoiceLikelihood()
+        case "nce":
+            noise = Product.from_popularity(share, params.frequency_power)
+            return NoiseContrastive(noise.log_odds(), noise.log_empty())
+        case own:
+            objective: Objective = own
+            return objective
+
+
+def make_closed(params: Params, removal: Array) -> Objective | None:
+    """Make the objective of the same aim without chance; None if there is none, or none is wanted."""
+    if params.paper:
+        return None
+    match params.objective:
+        case "mle":
+            return Contrastive(params.contrast_value)
+        case "choice":
+            return ChoiceLikelihood()
+        case "exact":
+            return ConditionalLikelihood(removal, params.contrast_value)
+        case "dynamic" if params.contrast == 1.0:  # only then is its mean the gradient of the conditional likelihood
+            return ConditionalLikelihood(removal, params.contrast_value)
+    return None
+
+
+def make_source(params: Params, share: Array, removal: Array, data: TrainingData) -> NegativeSource | None:
+    """Make the source of negatives, None for an objective that draws none."""
+    source: NegativeSource
+    match params.objective:
+        case "dynamic":
+            source = Dynamic(removal)
+        case "explicit":
+            source = Explicit(share, data.liked)
+        case "product" | "nce":
+            source = Product.from_popularity(share, params.frequency_power)
+        case _:
+            return None
+    if params.false_negatives == "reject":
+        source = NotInTraining(source, data.liked)
+    return Refused(source) if params.objective == "explicit" and data.offered is not None else source
+
+
+def make_monitor(params: Params, validation: Validation, removal: Array) -> Callable[[State], float]:
+    """Make the function that gives the validation score of a state."""
+    if params.by_choice:
+        return choice_monitor(validation)
+    if params.by_likelihood if params.monitor == "auto" else params.monitor == "likelihood":
+        return likelihood_monitor(validation)
+    if params.objective == "explicit" and validation.offered is not None:
+        return mixed_monitor(validation, validation.offered, np.ones_like(removal))
+    return conditional_monitor(validation, removal if params.removes else np.ones_like(removal))
+
+
+def likelihood_monitor(validation: Validation) -> Callable[[State], float]:
+    """The weighted mean of log P(A) over the sets."""
+    sets = validation.sets
+    weight = validation.weights / np.abs(validation.weights).sum()
+
+    def score(state: State) -> float:
+        logs = state.log_det(sets)
+        return float(weight @ (np.where(np.isfinite(logs), logs, IMPOSSIBLE) - Normalizer.of(state).log))
+
+    return score
+
+
+def conditional_monitor(validation: Validation, removal: Array) -> Callable[[State], float]:
+    """The weighted mean over sets of the mean over their items, weighted by `removal`, of log P(i | A∖i)."""
+    sets = validation.sets
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    share = removal[sets.indices]
+    total = np.abs(validation.weights[sets.sizes > 0]).sum()
+    weight = validation.weights[owner] * share / sums_over_sets(share, sets)[owner] / max(total, 1e-300)
+
+    def score(state: State) -> float:
+        logs = state.conditional_log_likelihood(sets)
+        return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
+
+    return score
+
+
+def choice_monitor(validation: Validation) -> Callable[[State], float]:
+    """The weighted mean of log P(A | offered)."""
+    sets, weights, offered = validation
+    weight = weights / np.abs(weights).sum()
+
+    def score(state: State) -> float:
+        logs = state.log_choice(sets, offered if offered is not None else sets)
+        return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
+
+    return score
+
+
+def mixed_monitor(validation: Validation, offered: Sets, removal: Array) -> Callable[[State], float]:
+    """`swap_monitor` over the sets of which it is known what they were chosen from, `conditional_monitor` elsewhere."""
+    sets, weights, _ = validation
+    known, others = np.flatnonzero(offered.sizes > 0), np.flatnonzero(offered.sizes == 0)
+    parts = [Validation(take_sets(sets, some), weights[some]) for some in (known, others)]
+    share = np.abs(parts[0].weights).sum() / max(np.abs(weights).sum(), 1e-300)
+    by_swaps = swap_monitor(parts[0], take_sets(offered, known), len(removal))
+    by_rest = conditional_monitor(parts[1], removal)
+    return lambda state: float(share * by_swaps(state) + (1 - share) * by_rest(state))
+
+
+def swap_monitor(validation: Validation, offered: Sets, n_items: int) -> Callable[[State], float]:
+    """The weighted mean of log P(i | A∖i and one of i and what was refused), over the taken items i of each set."""
+    sets, weights, _ = validation
+    others, entry = swaps(sets, difference(offered, sets, n_items))
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    weight = np.where(np.bincount(entry, minlength=len(owner)) > 0, (weights / np.maximum(sets.sizes, 1))[owner], 0.0)
+    weight /= max(np.abs(weight).sum(), 1e-300)
+
+    def score(state: State) -> float:
+        own = state.log_det(sets)[owner]
+        with np.errstate(invalid="ignore"):
+            ratios = np.exp(np.clip(state.log_det(others) - own[entry], -500.0, 500.0))
+        logs = -np.log1p(np.bincount(entry, weights=ratios, minlength=len(owner)))
+        return float(weight @ np.where(np.isfinite(own), logs, IMPOSSIBLE))
+
+    return score
