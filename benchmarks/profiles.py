@@ -29,10 +29,11 @@ SETS, GATHER, STEP = "gradient of sets", "gathering of rows", "optimiser"
 LEARNING = [
     (state.State, "over_sets", SETS), (objectives.Places, "gather", GATHER), (optimizers.Adam, "step", STEP),
     (training.Supply, "next", "drawing of negatives"), (training, "with_normalizer", "normaliser"),
-    (training, "check", "validation"), (training, "assemble", "batches"), (training, "one_step", "rest of the gradient"),
+    (training, "check", "validation"), (training, "assemble", "batches"),
+    (training, "one_step", "rest of the gradient"),
 ]  # fmt: skip
 VOICES = [
-    (training, "find_partners", "partners"), (training, "co_occurrences", "counting of pairs"),
+    (state, "find_partners", "partners"), (state, "co_occurrences", "counting of pairs"),
     (conditional, "fit_voices", "voices"), (conditional, "ask_questions", "questions to the voices"),
     (conditional, "learn_weights", "weights of the voices"),
     (conditional.ConditionalDPP, "_learn_likeness", "likeness of slates"),

@@ -21,7 +21,7 @@ from contradpp.distributed.exchange import Alone
 from contradpp.distributed.learning import counted_together, refuse_unsupported
 from contradpp.distributed.shards import Shard
 from contradpp.errors import CheckpointError, ClusterError, ParameterError, RankError
-from contradpp.learn import training
+from contradpp.learn import optimizers
 from contradpp.learn.state import co_occurrences
 from distributed import threads
 from distributed.threads import TIMEOUT, in_threads, one_machine, task_of, together
@@ -93,7 +93,7 @@ def test_of_an_enormous_basket_workers_learn_from_the_same_items(tmp_path):
 @pytest.mark.parametrize("kind", [cd.LowRankDPP, cd.NonsymmetricDPP])
 def test_rows_that_put_off_what_all_share(folder, tmp_path, monkeypatch, kind):
     """As for a large catalogue: no step touches a row outside its batch."""
-    monkeypatch.setattr(training, "DENSE_ITEMS", 0)
+    monkeypatch.setattr(optimizers, "DENSE_ITEMS", 0)
     parameters = {"objective": "exact"}
     first, *_ = together(folder, 3, task_of(folder, tmp_path, parameters, kind=kind, every="1000s"))
     compare(first, one_machine(folder, parameters, kind=kind))

@@ -21,8 +21,7 @@ from contradpp.learn.objectives import (
     swap_monitor,
 )
 from contradpp.learn.params import Given, problem_of
-from contradpp.learn.state import State
-from contradpp.learn.training import first_state
+from contradpp.learn.state import State, first_state
 from learn.test_forms import FORMS, M, as_sets, check_by_differences, dense_kernel, make_state
 
 CHOSEN = [[0, 3, 4], [2], [], [0, 1, 2, 6], [8, 7, 3]]

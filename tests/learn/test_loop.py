@@ -15,8 +15,8 @@ from contradpp.learn.callbacks import Callback
 from contradpp.learn.objectives import Contrastive, Gradient
 from contradpp.learn.optimizers import Adam, Plateau, Steady
 from contradpp.learn.params import Given, TrainingData, problem_of
-from contradpp.learn.state import State
-from contradpp.learn.training import Outcome, Plan, Supply, batches, first_state, make_plan, train
+from contradpp.learn.state import State, first_state
+from contradpp.learn.training import Outcome, Plan, Supply, batches, make_plan, train
 
 M, K = 8, 3
 

@@ -24,7 +24,6 @@ from contradpp.data.sets import EMPTY, Sets, drawn_entries, first_entries, take_
 from contradpp.distributed.exchange import Exchange
 from contradpp.distributed.shards import Shard
 from contradpp.errors import CheckpointError, ClusterError, DataError, ParameterError
-from contradpp.learn import training
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper, damaged, fingerprint
 from contradpp.learn.objectives import Batch, Gradient, Validation
@@ -39,6 +38,7 @@ from contradpp.learn.params import (
 )
 from contradpp.learn.state import co_occurrences, regress_on_neighbours
 from contradpp.learn.training import Sharing
+from contradpp.learn.training import learn as solve
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
@@ -112,7 +112,7 @@ def learn(
     watchers = [SameEverywhere(exchange), *callbacks]
     sharing = Sharing(partial(own_share, exchange), partial(summed, exchange), alone=False)
     model.n_updates_ = 0
-    training.learn(problem, params, model.take, callbacks=watchers, keeper=keeper, sharing=sharing)
+    solve(problem, params, model.take, callbacks=watchers, keeper=keeper, sharing=sharing)
 
 
 def parameters_for_all(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,13 @@ from contradpp.learn.checkpoint import kept
 from contradpp.learn.objectives import Batch, Gradient, Objective, with_normalizer
 from contradpp.learn.state import NUMBERS_PER_BLOCK, ROWS_PER_BLOCK, State
 
+if TYPE_CHECKING:
+    from contradpp.learn.params import Params, TrainingData
+
 Array = NDArray[np.float64]
 BETA2 = 0.99  # of second moments
+DENSE_ITEMS = 4096  # up to this catalogue size a step over all rows costs no more than picking some
+PAIR_STEP = 0.02  # of log |s_ij|; docs/beyond.md says how it was chosen
 STEPS_KNOWN = 1e4  # as many steps as make a second moment certain
 
 
@@ -207,6 +212,30 @@ class Adam(Optimizer):
 
         run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), state.n_jobs)
         state.rows_changed(rows, squared_norms)
+
+
+def make_optimizer(params: Params, state: State, penalty: Array, data: TrainingData) -> Optimizer:
+    """The optimiser that the parameters ask for; `penalty` is α/μ_i."""
+    rate = params.learning_rate
+    given: dict[str, Any] = {} if rate is None else {"step_size": rate}
+    if params.optimizer == "nesterov":
+        steps = LIKELIHOOD_STEPS if params.by_likelihood else CONTRASTIVE_STEPS
+        batch = min(params.batch_size, max(data.positives.count, data.negatives.count, 1))
+        return Nesterov(penalty, batch_scale=batch, fixed_steps=steps, **given)
+    if params.optimizer == "robbins-monro":
+        return RobbinsMonro(penalty, radius=params.radius, **given)
+    lengths: dict[str, float] = {} if rate is None else {"norm_step": rate / 20, "direction_step": rate}
+    if not state.symmetric:
+        rate = PAIR_STEP if rate is None else rate
+        lengths = {"pair_step": rate, "norm_step": rate / 10, "direction_step": 2 * rate}
+    return Adam.for_state(state, penalty, dense=state.n_items <= DENSE_ITEMS, **lengths)
+
+
+def make_schedule(params: Params) -> Schedule:
+    """Make the schedule that the parameters ask for."""
+    if not params.paper:
+        return Plateau(params.tol)
+    return RelativeChange(params.tol, 0 if params.by_likelihood else CONTRASTIVE_STEPS)
 
 
 # -- When steps get smaller, and when they end ----------------------------------------------------

@@ -22,7 +22,7 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError, RankError
 from contradpp.learn.objectives import Validation
 from contradpp.learn.optimizers import PAPER, PAPER_ROUNDS
-from contradpp.learn.state import State
+from contradpp.learn.state import SPLIT, State
 
 log = logging.getLogger("contradpp")
 Array = NDArray[np.float64]
@@ -34,7 +34,6 @@ VALIDATION_SHARE = 0.05
 MOST_VALIDATION = 5000
 FEWEST_TO_SPLIT = 40
 MOST_LEARNED = 500  # items of one basket: what a set costs grows with the cube of its size
-START, SPLIT, TRAIN, UNIFORM, UPDATE, PARTNERS = range(6)  # keys of the random streams
 
 
 @dataclass(frozen=True)

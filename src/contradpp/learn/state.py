@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._random import stream
+from contradpp._random import root_seed, stream
 from contradpp._threads import Scratch, results_of_blocks, run_blocks
 from contradpp.data.sets import Sets, pointers
 from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.linalg import gram, times
+from contradpp.errors import ParameterError
 from contradpp.learn.checkpoint import kept
+
+if TYPE_CHECKING:
+    from contradpp.learn.params import Params, Problem, TrainingData
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int32]
@@ -26,6 +30,9 @@ SETS_PER_BLOCK = 64
 NUMBERS_PER_BLOCK = 2**15  # of a vector: what is made of them on the way stays in the cache of a core
 ROWS_PER_BLOCK = 512  # two such blocks of rows, old and new, stay in the cache of a core
 
+START, SPLIT, TRAIN, UNIFORM, UPDATE, PARTNERS = range(6)  # keys of the random streams
+HISTORY = 10.0  # times that an item is offered before its own rate counts for more than that of all
+MOST_PARAMETERS = 20_000  # that are learned to the last digit
 ON_DIAGONAL = 0.9  # the share of an item's weight that the diagonal has at the start
 NEARLY_ALL = 0.99  # the same where the start is to be as likely as popularity: directions by chance cost likelihood
 LITTLE = 0.1  # the same for choices: one is taken of many that are alike, and only V keeps items apart
@@ -343,6 +350,58 @@ def _loaded(kernel: Any, symmetric: bool | None = None) -> bool:
 
 
 # -- Where training starts --------------------------------------------------------------------------
+
+
+def first_state(problem: Problem, params: Params) -> State:
+    """Where training starts: at what is known, or at the popularity of items and what is bought together."""
+    rng, known = stream(problem.seed, START), problem.known
+    if known is not None:
+        if not known.kernel.plain:
+            raise ParameterError("a kernel with a gain, as from condition(), cannot be trained on")
+        V, log_d = enlarged_start(known.kernel, problem.counts, problem.n_baskets, rng)
+        partners = Partners.of_matrix(known.kernel.skew.matrix(), len(V)) if params.n_skew else NO_PARTNERS
+        return State(as_kept(V, params), log_d, partners, params.n_jobs)
+    counts, on_diagonal = problem.counts, ON_DIAGONAL
+    if params.by_choice and problem.data.offered is not None:
+        on_diagonal = LITTLE if params.n_components else ON_DIAGONAL
+        counts = problem.n_baskets * rates(problem.data, len(counts))
+    V = start_factors(params.init, counts, problem.n_baskets, params.n_components, rng)
+    log_d = np.empty(0)
+    if params.diagonal:
+        log_d, V = split_off_diagonal(V, counts, problem.n_baskets, on_diagonal)
+    return State(as_kept(V, params), log_d, first_partners(problem, params), params.n_jobs)
+
+
+def as_kept(V: Array, params: Params) -> Array:
+    """V as it is kept while it is learned: in float64 where a few parameters are polished to the last digit."""
+    kept: Array = V if V.size <= MOST_PARAMETERS else V.astype(params.dtype, copy=False)
+    return kept
+
+
+def rates(data: TrainingData, n_items: int) -> Array:
+    """How often each item is taken when it is offered; as often as all of them, as far as an item has no history."""
+    sets, offered = data.positives, data.offered or data.positives
+    liked = np.maximum(data.weights, 0.0)
+    taken, shown = (
+        np.bincount(part.indices, weights=np.repeat(liked, part.sizes), minlength=n_items) for part in (sets, offered)
+    )
+    mean = taken.sum() / max(shown.sum(), 1e-300)
+    return np.asarray((taken + HISTORY * mean) / (shown + HISTORY), dtype=np.float64)
+
+
+def first_partners(problem: Problem, params: Params) -> Partners:
+    """The pattern of S, from the liked baskets."""
+    if not params.n_skew:
+        return NO_PARTNERS
+    data, M = problem.data, len(problem.counts)
+    liked = data.weights[data.weights > 0]
+    together = problem.together
+    if together is None:
+        together = co_occurrences(data.liked, liked, M, params.n_jobs)
+    share = popularity(problem.counts, problem.n_baskets)
+    seed = root_seed(stream(problem.seed, PARTNERS))
+    n_sets = float(liked.sum()) if problem.together is None else problem.n_baskets
+    return find_partners(together, n_sets, share / (1 - share), params.n_skew, seed, n_jobs=params.n_jobs)
 
 
 def popularity(counts: Counts, n_baskets: float) -> Array:

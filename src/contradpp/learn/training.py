@@ -40,43 +40,28 @@ from contradpp.learn.objectives import (
     with_normalizer,
 )
 from contradpp.learn.optimizers import (
-    CONTRASTIVE_STEPS,
-    LIKELIHOOD_STEPS,
     Adam,
     Enough,
     FullBatch,
-    Nesterov,
     Optimizer,
-    Plateau,
     RelativeChange,
-    RobbinsMonro,
     Schedule,
     Steady,
     Verdict,
     climb,
+    make_optimizer,
+    make_schedule,
 )
-from contradpp.learn.params import (
-    PARTNERS,
+from contradpp.learn.params import Given, Known, Params, Problem, TrainingData, problem_of_news
+from contradpp.learn.state import (
+    MOST_PARAMETERS,
+    NEARLY_ALL,
+    NO_PARTNERS,
     START,
     TRAIN,
     UNIFORM,
-    Given,
-    Known,
-    Params,
-    Problem,
-    TrainingData,
-    problem_of_news,
-)
-from contradpp.learn.state import (
-    LITTLE,
-    NEARLY_ALL,
-    NO_PARTNERS,
-    ON_DIAGONAL,
-    Partners,
     State,
-    co_occurrences,
-    enlarged_start,
-    find_partners,
+    first_state,
     kernel_of,
     popularity,
     split_off_diagonal,
@@ -85,17 +70,13 @@ from contradpp.learn.state import (
 
 Array = NDArray[np.float64]
 LEAST_RATE = 0.2  # where there are only rejected sets: who rejects something expects to see it
-HISTORY = 10.0  # times that an item is offered before its own rate counts for more than that of all
 NEWS = 10.0  # steps of `partial_fit` are of full length if one set in so many is new
 DROPOUT = 1  # the last key of a batch's second stream
 LARGEST = 1e200  # of a row's squared norm, and the square of an entry of S or D: beyond it L soon overflows
 
-DENSE_ITEMS = 4096  # up to this catalogue size a step over all rows costs no more than picking some
 WALLS = 0.002  # share of baskets that fill the rank from which the diagonal is lowered in stages
 STAGES, STEPS_A_STAGE = 12, 50
 FEWEST_ROUNDS = 50  # with fewer there is no time for stages
-PAIR_STEP = 0.02  # of log |s_ij|; docs/beyond.md says how it was chosen
-MOST_PARAMETERS = 20_000
 MOST_ENTRIES = 300_000  # of the distinct sets
 STAGE_ITERATIONS = 30  # of L-BFGS, at every value of the diagonal
 PATIENCE = 10  # iterations without a better validation score
@@ -268,61 +249,6 @@ def run(
         hand_over(learned(outcome.V))
 
 
-# -- The start -------------------------------------------------------------------------------------
-
-
-def first_state(problem: Problem, params: Params) -> State:
-    """Where training starts: at what is known, or at the popularity of items and what is bought together."""
-    rng, known = stream(problem.seed, START), problem.known
-    if known is not None:
-        if not known.kernel.plain:
-            raise ParameterError("a kernel with a gain, as from condition(), cannot be trained on")
-        V, log_d = enlarged_start(known.kernel, problem.counts, problem.n_baskets, rng)
-        partners = Partners.of_matrix(known.kernel.skew.matrix(), len(V)) if params.n_skew else NO_PARTNERS
-        return State(as_kept(V, params), log_d, partners, params.n_jobs)
-    counts, on_diagonal = problem.counts, ON_DIAGONAL
-    if params.by_choice and problem.data.offered is not None:
-        on_diagonal = LITTLE if params.n_components else ON_DIAGONAL
-        counts = problem.n_baskets * rates(problem.data, len(counts))
-    V = start_factors(params.init, counts, problem.n_baskets, params.n_components, rng)
-    log_d = np.empty(0)
-    if params.diagonal:
-        log_d, V = split_off_diagonal(V, counts, problem.n_baskets, on_diagonal)
-    return State(as_kept(V, params), log_d, first_partners(problem, params), params.n_jobs)
-
-
-def as_kept(V: Array, params: Params) -> Array:
-    """V as it is kept while it is learned: in float64 where a few parameters are polished to the last digit."""
-    kept: Array = V if V.size <= MOST_PARAMETERS else V.astype(params.dtype, copy=False)
-    return kept
-
-
-def rates(data: TrainingData, n_items: int) -> Array:
-    """How often each item is taken when it is offered; as often as all of them, as far as an item has no history."""
-    sets, offered = data.positives, data.offered or data.positives
-    liked = np.maximum(data.weights, 0.0)
-    taken, shown = (
-        np.bincount(part.indices, weights=np.repeat(liked, part.sizes), minlength=n_items) for part in (sets, offered)
-    )
-    mean = taken.sum() / max(shown.sum(), 1e-300)
-    return np.asarray((taken + HISTORY * mean) / (shown + HISTORY), dtype=np.float64)
-
-
-def first_partners(problem: Problem, params: Params) -> Partners:
-    """The pattern of S, from the liked baskets."""
-    if not params.n_skew:
-        return NO_PARTNERS
-    data, M = problem.data, len(problem.counts)
-    liked = data.weights[data.weights > 0]
-    together = problem.together
-    if together is None:
-        together = co_occurrences(data.liked, liked, M, params.n_jobs)
-    share = popularity(problem.counts, problem.n_baskets)
-    seed = root_seed(stream(problem.seed, PARTNERS))
-    n_sets = float(liked.sum()) if problem.together is None else problem.n_baskets
-    return find_partners(together, n_sets, share / (1 - share), params.n_skew, seed, n_jobs=params.n_jobs)
-
-
 # -- The plan --------------------------------------------------------------------------------------
 
 
@@ -363,11 +289,10 @@ def make_plan(
     removal = share if params.removal == "popularity" else np.ones_like(share)
     # Of choices the odds of an item are about one, whatever its popularity: a prior of as many choices as alpha says.
     penalty = params.alpha / (np.full_like(counts, max(n_baskets, 1)) if params.by_choice else np.maximum(counts, 1))
-    unchecked = 0 if params.by_likelihood else CONTRASTIVE_STEPS
     return Plan(
         objective=make_objective(params, share, removal),
         optimizer=make_optimizer(params, state, penalty, data),
-        schedule=RelativeChange(params.tol, unchecked) if params.paper else Plateau(params.tol),
+        schedule=make_schedule(params),
         monitor=make_monitor(params, validation, removal),
         source=make_source(params, share, removal, data), negative_ratio=params.negative_ratio,
         batch_size=params.batch_size, max_iter=params.max_iter, seed=seed,
@@ -388,23 +313,6 @@ def make_stages(params: Params, data: TrainingData) -> tuple[float, ...]:
         return ()
     rounds = -(-STEPS_A_STAGE // max(data.count // params.batch_size, 1))
     return tuple(np.repeat(np.geomspace(1.0, 1e-3, STAGES), rounds).tolist())
-
-
-def make_optimizer(params: Params, state: State, penalty: Array, data: TrainingData) -> Optimizer:
-    """The optimiser that the parameters ask for; `penalty` is α/μ_i."""
-    rate = params.learning_rate
-    given: dict[str, Any] = {} if rate is None else {"step_size": rate}
-    if params.optimizer == "nesterov":
-        steps = LIKELIHOOD_STEPS if params.by_likelihood else CONTRASTIVE_STEPS
-        batch = min(params.batch_size, max(data.positives.count, data.negatives.count, 1))
-        return Nesterov(penalty, batch_scale=batch, fixed_steps=steps, **given)
-    if params.optimizer == "robbins-monro":
-        return RobbinsMonro(penalty, radius=params.radius, **given)
-    lengths: dict[str, float] = {} if rate is None else {"norm_step": rate / 20, "direction_step": rate}
-    if not state.symmetric:
-        rate = PAIR_STEP if rate is None else rate
-        lengths = {"pair_step": rate, "norm_step": rate / 10, "direction_step": 2 * rate}
-    return Adam.for_state(state, penalty, dense=state.n_items <= DENSE_ITEMS, **lengths)
 
 
 # -- The loop --------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from contradpp.errors import DataError
 from contradpp.learn.calibrate import calibrated
 from contradpp.learn.objectives import Validation
 from contradpp.learn.params import TrainingData
-from contradpp.learn.training import rates
+from contradpp.learn.state import rates
 from contradpp.metrics.choices import evaluate_choices
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP
