@@ -30,9 +30,9 @@ from contradpp.learn.objectives import (
     ChoiceLikelihood,
     Contrastive,
     Gradient,
-    Normalizer,
     Objective,
     Validation,
+    log_normalizer,
     make_closed,
     make_monitor,
     make_objective,
@@ -426,6 +426,7 @@ def _rounds(
 ) -> None:
     started = time.perf_counter() - at.seconds
     rule = plan.schedule if isinstance(plan.schedule, RelativeChange) else None  # it looks at every step
+    unchecked = 0 if rule is None else rule.unchecked_steps
     while at.round < plan.max_iter and not outcome.converged:
         verdict, annealing = Verdict.GO_ON, at.round < len(plan.stages)
         state.refresh(plan.stages[at.round] if annealing else 0.0)
@@ -436,15 +437,13 @@ def _rounds(
             at.n_sets += batch.positives.count + batch.negatives.sets.count
             for callback in callbacks:
                 callback.on_step(at.n_steps, batch.positives.count)
-            if rule is not None and at.n_steps > rule.unchecked_steps:
+            if rule is not None and at.n_steps > unchecked:
                 verdict, at.score = check(state, plan, outcome, at.n_steps)
                 if verdict is Verdict.CONVERGED:
                     break
             at.seconds = time.perf_counter() - started
             keep()
-        if annealing or (
-            rule is not None and at.n_steps <= rule.unchecked_steps
-        ):  # it is not over yet, whatever the score
+        if annealing or at.n_steps <= unchecked:  # it is not over yet, whatever the score
             at.score = plan.monitor(state)
             outcome.take(state, -np.inf, anyway=True)
         elif rule is None:
@@ -668,14 +667,14 @@ def sweep_signs(state: State, batch: Batch, entries: NDArray[np.int64]) -> int:
     holders = np.split(
         owner[np.argsort(sets.indices, kind="stable")], np.cumsum(np.bincount(sets.indices, minlength=state.n_items))
     )
-    logs, normalizer, turned = state.log_det(sets), Normalizer.of(state).log, 0
+    logs, normalizer, turned = state.log_det(sets), log_normalizer(state), 0
     rows = np.repeat(np.arange(state.n_items), np.diff(state.partners.indptr))
     for pair in entries:
         i, j = rows[pair[0]], state.partners.columns[pair[0]]
         both = np.intersect1d(holders[i], holders[j], assume_unique=True)
         signs[pair] *= -1.0
         state.refresh()
-        new, whole = state.log_det(take_sets(sets, both)), Normalizer.of(state).log
+        new, whole = state.log_det(take_sets(sets, both)), log_normalizer(state)
         gain = batch.weights[both] @ (new - logs[both]) - batch.weights.sum() * (whole - normalizer)
         if gain > LEAST_GAIN:
             logs[both], normalizer, turned = new, whole, turned + 1
