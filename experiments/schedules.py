@@ -31,8 +31,8 @@ from contradpp._threads import blas_threads
 from contradpp.data.sets import take_sets
 from contradpp.errors import ConvergenceError
 from contradpp.learn.objectives import Batch, Validation, likelihood_monitor
-from contradpp.learn.params import TRAIN, Given, Params, Problem, problem_of
-from contradpp.learn.state import State, first_state
+from contradpp.learn.params import Given, Params, Problem, problem_of
+from contradpp.learn.state import TRAIN, State, first_state
 from contradpp.learn.training import Plan, Sharing, Supply, batches, make_plan, one_step
 from contradpp.research.pages import replaced
 from contradpp.research.paper import LABELS, PRINTED

@@ -23,7 +23,8 @@ from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.learn import training as learning
 from contradpp.learn.callbacks import Callback, ProgressBar
 from contradpp.learn.checkpoint import DEFAULT_EVERY, Keeper
-from contradpp.learn.params import TABLE, UPDATE, Given, Known, Parameter, Params, problem_of
+from contradpp.learn.params import TABLE, Given, Known, Parameter, Params, problem_of
+from contradpp.learn.state import UPDATE
 from contradpp.models.base import BaseDPP
 from contradpp.models.kin import Arrivals, Kin, arriving, enlarged_kernel
 
