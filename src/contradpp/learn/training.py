@@ -21,7 +21,7 @@ from contradpp.data.sets import EMPTY, Sets, concatenate, distinct_sets, kept_en
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.linalg import copy_rows, gram_change
 from contradpp.errors import ConvergenceError, NumericalError, ParameterError
-from contradpp.learn.calibrate import at_mean_size, at_old_scale, calibrated, reweighed
+from contradpp.learn.calibrate import at_old_scale, calibrated_by
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper, kept
 from contradpp.learn.negatives import Negatives, NegativeSource, Refused
@@ -53,20 +53,7 @@ from contradpp.learn.optimizers import (
     make_schedule,
 )
 from contradpp.learn.params import Given, Known, Params, Problem, TrainingData, problem_of_news
-from contradpp.learn.state import (
-    MOST_PARAMETERS,
-    NEARLY_ALL,
-    NO_PARTNERS,
-    START,
-    TRAIN,
-    UNIFORM,
-    State,
-    first_state,
-    kernel_of,
-    popularity,
-    split_off_diagonal,
-    start_factors,
-)
+from contradpp.learn.state import MOST_PARAMETERS, TRAIN, State, first_state, kernel_of, popularity
 
 Array = NDArray[np.float64]
 LEAST_RATE = 0.2  # where there are only rejected sets: who rejects something expects to see it
@@ -78,7 +65,7 @@ WALLS = 0.002  # share of baskets that fill the rank from which the diagonal is 
 STAGES, STEPS_A_STAGE = 12, 50
 FEWEST_ROUNDS = 50  # with fewer there is no time for stages
 MOST_ENTRIES = 300_000  # of the distinct sets
-STAGE_ITERATIONS = 30  # of L-BFGS, at every value of the diagonal
+STAGE_ITERATIONS = 40  # of L-BFGS, at every value of the diagonal
 PATIENCE = 10  # iterations without a better validation score
 # At the optimum of p free parameters on n baskets others are some p/2n nats less likely than under the truth.
 TRUSTED = 0.005  # nats up to which the optimum itself is wanted: a validation score is noisier than that
@@ -86,7 +73,6 @@ DETERMINED = 0.01  # nats up to which it is worth while to look for a better opt
 N_INIT = 20  # starts
 RAISED = (0.1, 0.03, 0.01)  # the diagonal of each, as a share of the mean weight of an item
 LOWERED = (0.003, 0.001)  # and after the best one
-RESTART_ITERATIONS = 40
 MOST_TO_RESTART = 100_000  # entries of the distinct sets
 MOST_SWEEPS = 5  # over the signs of S
 LEAST_GAIN = 1e-6  # nats that turning a sign must gain
@@ -135,14 +121,8 @@ def learn(
 
     def finish(learned: Learned) -> None:
         """An interrupted model is as ready for use as a finished one."""
-        rng = stream(problem.seed, UNIFORM)
-        how = None if params.by_choice else params.calibrate  # choices say what the scale is
-        kernel, by_likelihood = learned.kernel, how == "likelihood" and params.by_likelihood
         try:
-            if by_likelihood and params.diagonal and not params.n_skew and problem.only_baskets:
-                kernel = weighed_by_all(better_than_popularity(kernel, problem), problem)
-            else:
-                kernel = calibrated(kernel, how, problem.validation, rng)
+            kernel = calibrated_by(problem, params, learned.kernel)
         except NumericalError as error:
             hand_over(learned)
             raise ConvergenceError(
@@ -151,29 +131,6 @@ def learn(
         hand_over(replace(learned, kernel=kernel))
 
     run(problem, begin, finish, callbacks, model_of, keeper, sharing, params.dtype)
-
-
-def better_than_popularity(kernel: Any, problem: Problem) -> Any:
-    """A kernel D + V Vᵀ, or one with next to no V if the validation sets are more likely by popularity alone.
-
-    A kernel that only repels has little to say of baskets whose items go together, and steps by chance cost likelihood.
-    """
-    sets, weights, _ = problem.validation
-    V = start_factors("popularity", problem.counts, problem.n_baskets, kernel.n_components, stream(problem.seed, START))
-    log_d, V = split_off_diagonal(V, problem.counts, problem.n_baskets, NEARLY_ALL)
-    plain = kernel_of(V, log_d, np.empty(0), NO_PARTNERS, n_jobs=kernel.n_jobs)
-    learned, start = (float(weights @ one.log_probability(sets)) for one in (kernel, plain))
-    return plain if start > learned else kernel
-
-
-def weighed_by_all(kernel: Any, problem: Problem) -> Any:
-    """The kernel whose items weigh what popularity among all baskets says, those of the validation sets included."""
-    sets, weights, _ = problem.validation
-    news = np.bincount(sets.indices, weights=np.repeat(weights, sets.sizes), minlength=len(problem.counts))
-    counts, n_baskets = problem.counts + news, problem.n_baskets + float(weights.sum())
-    before, after = popularity(problem.counts, problem.n_baskets), popularity(counts, n_baskets)
-    weighed = reweighed(kernel, after / (1 - after) * (1 - before) / before)
-    return at_mean_size(weighed, float(counts.sum()) / n_baskets)
 
 
 def learn_more(
@@ -590,14 +547,20 @@ def small_problem(state: State, data: TrainingData, plan: Plan) -> Batch | None:
     return replace(batch, offered=data.offered) if by_choice else batch
 
 
+def climb_a_little(state: State, batch: Batch, plan: Plan, epsilon: float) -> float:
+    """Climb with epsilon on the diagonal, and return the value."""
+    state.refresh(epsilon)
+    problem = FullBatch(state, plan.full_objective, batch, plan.penalty, 4 * STAGE_ITERATIONS)
+    return climb(problem, STAGE_ITERATIONS)
+
+
 def anneal(state: State, batch: Batch, plan: Plan, outcome: Outcome) -> None:
     """Climb to an optimum while the diagonal is lowered to zero in stages, past walls where det V_A changes its sign.
 
     Steps by chance would jump back over the walls, so that there are none: L-BFGS to the end.
     """
     for epsilon in dict.fromkeys(plan.stages):
-        state.refresh(epsilon)
-        climb(FullBatch(state, plan.full_objective, batch, plan.penalty, 2 * STAGE_ITERATIONS), STAGE_ITERATIONS)
+        climb_a_little(state, batch, plan, epsilon)
         outcome.take(state, -np.inf, anyway=True)
     state.refresh(0.0)
     outcome.take(state, plan.monitor(state))
@@ -619,9 +582,7 @@ def restart(state: State, batch: Batch, plan: Plan, outcome: Outcome, *, trusted
         state.changed()
         value = -np.inf
         for share in shares:
-            state.refresh(share * weight)
-            problem = FullBatch(state, plan.full_objective, batch, plan.penalty, 4 * RESTART_ITERATIONS)
-            value = climb(problem, RESTART_ITERATIONS)
+            value = climb_a_little(state, batch, plan, share * weight)
         return value, state.V.copy()
 
     lengths = np.sqrt(state.squared_norms)[:, None]
@@ -647,7 +608,7 @@ def turn_signs(state: State, batch: Batch, plan: Plan, outcome: Outcome) -> None
     for _ in range(MOST_SWEEPS):
         if not sweep_signs(state, batch, entries):
             break
-        climb(FullBatch(state, plan.full_objective, batch, plan.penalty, 4 * RESTART_ITERATIONS), RESTART_ITERATIONS)
+        climb_a_little(state, batch, plan, 0.0)
         score = plan.monitor(state)
         if score <= outcome.best_score:
             break
