@@ -32,7 +32,6 @@ from contradpp.learn.objectives import (
     Gradient,
     Objective,
     Validation,
-    log_normalizer,
     make_closed,
     make_monitor,
     make_objective,
@@ -70,12 +69,10 @@ PATIENCE = 10  # iterations without a better validation score
 # At the optimum of p free parameters on n baskets others are some p/2n nats less likely than under the truth.
 TRUSTED = 0.005  # nats up to which the optimum itself is wanted: a validation score is noisier than that
 DETERMINED = 0.01  # nats up to which it is worth while to look for a better optimum
-N_INIT = 20  # starts
+N_INIT, SIGNS_INIT = 20, 4  # starts, without S and with it
 RAISED = (0.1, 0.03, 0.01)  # the diagonal of each, as a share of the mean weight of an item
 LOWERED = (0.003, 0.001)  # and after the best one
 MOST_TO_RESTART = 100_000  # entries of the distinct sets
-MOST_SWEEPS = 5  # over the signs of S
-LEAST_GAIN = 1e-6  # nats that turning a sign must gain
 RESTART = 2**31  # the key of its random stream: no round has it
 
 
@@ -570,79 +567,46 @@ def anneal(state: State, batch: Batch, plan: Plan, outcome: Outcome) -> None:
 def restart(state: State, batch: Batch, plan: Plan, outcome: Outcome, *, trusted: bool) -> None:
     """Climb from other starts, too, and keep the optimum that is best on the training baskets.
 
-    With a diagonal that is small but not zero optima can be compared after few iterations. The validation sets have the
-    last word, unless the data are trusted more.
+    Starts without S have other directions of V. With a diagonal that is small but not zero their optima can be compared
+    after few iterations. The validation sets have the last word, unless the data are trusted more.
+
+    Starts with S have other signs: the parameters are log |s|, so that no climb turns one. Signs by chance are as good
+    as any for pairs, det L_{ij} having s_ij² alone, but not around cycles.
     """
     outcome.give_back(state)
-    rng = stream(plan.seed, RESTART)
-    weight = float(state.squared_norms.mean())
-
-    def lowered(V: Array, shares: Sequence[float]) -> tuple[float, Array]:
-        state.V[:] = V
-        state.changed()
-        value = -np.inf
-        for share in shares:
-            value = climb_a_little(state, batch, plan, share * weight)
-        return value, state.V.copy()
-
+    rng, signs = stream(plan.seed, RESTART), state.partners.signs
+    parameters = (state.V, state.log_d, state.pairs, signs)
+    start = [part.copy() for part in parameters]
     lengths = np.sqrt(state.squared_norms)[:, None]
-    best = lowered(state.V, RAISED[-1:])
-    for _ in range(N_INIT - 1):
-        V = rng.standard_normal(state.V.shape)
-        found = lowered(V * (lengths / np.linalg.norm(V, axis=1, keepdims=True)), RAISED)
-        best = max(best, found, key=lambda one: one[0])
-    lowered(best[1], LOWERED)
+    weight = float(state.squared_norms.mean()) if state.symmetric else 0.0
+    best, value = start, -np.inf
+    try:
+        for number in range(N_INIT if state.symmetric else SIGNS_INIT):
+            set_parts(state, parameters, start)
+            if number and state.symmetric:
+                V = rng.standard_normal(state.V.shape)
+                state.V[:] = V * (lengths / np.linalg.norm(V, axis=1, keepdims=True))
+            elif number:
+                signs *= rng.choice([-1.0, 1.0], size=len(state.pairs))[state.partners.pair]
+            for share in RAISED if number and state.symmetric else RAISED[-1:]:
+                found = climb_a_little(state, batch, plan, share * weight)
+            if found > value:
+                best, value = [part.copy() for part in parameters], found
+    except BaseException:  # an interrupt: the best parameters so far have the signs of the start
+        signs[:] = start[-1]
+        raise
+    set_parts(state, parameters, best)
+    for share in LOWERED if state.symmetric else ():
+        climb_a_little(state, batch, plan, share * weight)
     state.refresh(0.0)
-    outcome.take(state, plan.monitor(state), anyway=trusted)
+    outcome.take(state, plan.monitor(state), anyway=trusted or not state.symmetric)
 
 
-def turn_signs(state: State, batch: Batch, plan: Plan, outcome: Outcome) -> None:
-    """Turn the sign of one entry of S after the other where baskets become more likely by it, and climb; for "mle".
-
-    The parameters are log |s|, so that no climb turns a sign. Signs by chance are as good as any for pairs, det L_{ij}
-    having s_ij² alone, but not around cycles. A sweep counts if the validation sets like where it leads.
-    """
-    outcome.give_back(state)
-    signs, entries = state.partners.signs, np.argsort(state.partners.pair, kind="stable").reshape(-1, 2)
-    best = signs.copy()
-    for _ in range(MOST_SWEEPS):
-        if not sweep_signs(state, batch, entries):
-            break
-        climb_a_little(state, batch, plan, 0.0)
-        score = plan.monitor(state)
-        if score <= outcome.best_score:
-            break
-        outcome.take(state, score)
-        best = signs.copy()
-    signs[:] = best
-    state.refresh()
-
-
-def sweep_signs(state: State, batch: Batch, entries: NDArray[np.int64]) -> int:
-    """Turn every sign of S that makes the sets more likely, the others as they are by then; how many those were.
-
-    `entries` has the two places of every pair in the pattern of S. Only sets with both of its items change.
-    """
-    sets, signs = batch.positives, state.partners.signs
-    owner = np.repeat(np.arange(sets.count), sets.sizes)
-    holders = np.split(
-        owner[np.argsort(sets.indices, kind="stable")], np.cumsum(np.bincount(sets.indices, minlength=state.n_items))
-    )
-    logs, normalizer, turned = state.log_det(sets), log_normalizer(state), 0
-    rows = np.repeat(np.arange(state.n_items), np.diff(state.partners.indptr))
-    for pair in entries:
-        i, j = rows[pair[0]], state.partners.columns[pair[0]]
-        both = np.intersect1d(holders[i], holders[j], assume_unique=True)
-        signs[pair] *= -1.0
-        state.refresh()
-        new, whole = state.log_det(take_sets(sets, both)), log_normalizer(state)
-        gain = batch.weights[both] @ (new - logs[both]) - batch.weights.sum() * (whole - normalizer)
-        if gain > LEAST_GAIN:
-            logs[both], normalizer, turned = new, whole, turned + 1
-        else:
-            signs[pair] *= -1.0
-    state.refresh()
-    return turned
+def set_parts(state: State, parts: Sequence[Array], values: Sequence[Array]) -> None:
+    """Write values into parameters of a state."""
+    for part, value in zip(parts, values, strict=True):
+        part[:] = value
+    state.changed()
 
 
 def polish(
@@ -655,10 +619,10 @@ def polish(
     """
     optimism = n_free(state) / (2 * n_baskets)
     trusted, began = optimism <= TRUSTED, time.perf_counter()
-    if plan.restarts and optimism <= DETERMINED and len(batch.positives.indices) <= MOST_TO_RESTART:
+    by_signs = not state.symmetric and isinstance(plan.closed, Contrastive) and plan.keep_best
+    few = len(batch.positives.indices) <= MOST_TO_RESTART or by_signs
+    if (plan.restarts or by_signs) and optimism <= DETERMINED and few:
         restart(state, batch, plan, outcome, trusted=trusted)
-    if optimism <= DETERMINED and not state.symmetric and isinstance(plan.closed, Contrastive) and plan.keep_best:
-        turn_signs(state, batch, plan, outcome)
     outcome.give_back(state)
     passes = 2 * plan.max_iter if trusted or plan.stages else plan.max_iter - outcome.n_iter
     problem, waited = FullBatch(state, plan.full_objective, batch, plan.penalty, passes), 0
