@@ -341,7 +341,7 @@ def _identity_plus_kernel(state: State) -> Array:
             f"likelihood needs a dense inverse at every step: up to {MOST_TO_INVERT:,} items, got {M:,}; "
             "use objective='exact', or 'dynamic' with contrast=1"
         )
-    A = np.eye(M) + np.matmul(p.V, p.V.T, dtype=np.float64)
+    A: Array = np.eye(M) + np.matmul(p.V, p.V.T, dtype=np.float64)
     A[np.repeat(np.arange(M), np.diff(p.starts)), p.partners] += p.skew
     if len(p.d):
         A[np.diag_indices(M)] += p.d

@@ -358,13 +358,9 @@ def train(
             done = position.round * data.count + position.batch * plan.batch_size
             for callback in callbacks:
                 callback.on_resume(position.n_steps, done)
-
-        def keep(*, last: bool = False) -> None:
-            if keeper is not None:
-                (keeper.write if last else keeper.step)(position.n_steps, parts)
-
-        _rounds(state, data, plan, callbacks, outcome, supply, position, keep, sharing)
-        keep(last=True)
+        _rounds(state, data, plan, callbacks, outcome, supply, position, keeper, sharing)
+        if keeper is not None:
+            keeper.write(position.n_steps)
 
 
 def _rounds(
@@ -375,7 +371,7 @@ def _rounds(
     outcome: Outcome,
     supply: Supply,
     at: Position,
-    keep: Callable[[], None],
+    keeper: Keeper | None,
     sharing: Sharing,
 ) -> None:
     started = time.perf_counter() - at.seconds
@@ -396,7 +392,8 @@ def _rounds(
                 if verdict is Verdict.CONVERGED:
                     break
             at.seconds = time.perf_counter() - started
-            keep()
+            if keeper is not None:
+                keeper.step(at.n_steps)
         if annealing or at.n_steps <= unchecked:  # it is not over yet, whatever the score
             at.score = plan.monitor(state)
             outcome.take(state, -np.inf, anyway=True)
