@@ -20,8 +20,7 @@ from contradpp.data.sets import EMPTY, Sets
 from contradpp.learn.negatives import Dynamic, Negatives
 from contradpp.learn.objectives import Batch, ConditionalLikelihood, Contrastive, Objective
 from contradpp.learn.optimizers import Adam
-from contradpp.learn.start import popularity, start_factors
-from contradpp.learn.state import State
+from contradpp.learn.state import State, popularity, start_factors
 
 BATCH = 1000
 AXES = {

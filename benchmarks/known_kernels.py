@@ -18,11 +18,10 @@ import numpy as np
 
 import contradpp as cd
 from contradpp.data.sets import EMPTY, distinct_sets
-from contradpp.learn.loop import assemble
 from contradpp.learn.objectives import Contrastive
-from contradpp.learn.polish import FullBatch, climb
-from contradpp.learn.start import NO_PARTNERS, Partners
-from contradpp.learn.state import State, kernel_of
+from contradpp.learn.optimizers import FullBatch, climb
+from contradpp.learn.state import NO_PARTNERS, Partners, State, kernel_of
+from contradpp.learn.training import assemble
 
 
 @dataclass(frozen=True)

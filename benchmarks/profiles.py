@@ -22,18 +22,18 @@ import numpy as np
 
 import contradpp as cd
 from contradpp._threads import blas_threads
-from contradpp.learn import fit as fitting
-from contradpp.learn import loop, objectives, optimizers, state
+from contradpp.learn import objectives, optimizers, state, training
 from contradpp.models import conditional, lowrank, nonsymmetric
 
 SETS, GATHER, STEP = "gradient of sets", "gathering of rows", "optimiser"
 LEARNING = [
     (state.State, "over_sets", SETS), (objectives.Places, "gather", GATHER), (optimizers.Adam, "step", STEP),
-    (loop.Supply, "next", "drawing of negatives"), (loop, "with_normalizer", "normaliser"),
-    (loop, "check", "validation"), (loop, "assemble", "batches"), (loop, "one_step", "rest of the gradient"),
+    (training.Supply, "next", "drawing of negatives"), (training, "with_normalizer", "normaliser"),
+    (training, "check", "validation"), (training, "assemble", "batches"),
+    (training, "one_step", "rest of the gradient"),
 ]  # fmt: skip
 VOICES = [
-    (fitting, "find_partners", "partners"), (fitting, "co_occurrences", "counting of pairs"),
+    (state, "find_partners", "partners"), (state, "co_occurrences", "counting of pairs"),
     (conditional, "fit_voices", "voices"), (conditional, "ask_questions", "questions to the voices"),
     (conditional, "learn_weights", "weights of the voices"),
     (conditional.ConditionalDPP, "_learn_likeness", "likeness of slates"),

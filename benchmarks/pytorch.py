@@ -95,8 +95,7 @@ def write_problem(path: Path, n_batches: int, K: int = 76) -> int:
     from contradpp._random import stream
     from contradpp.data.sets import Sets, concatenate, take_sets
     from contradpp.learn.negatives import Dynamic
-    from contradpp.learn.start import popularity, start_factors
-    from contradpp.learn.state import State
+    from contradpp.learn.state import State, popularity, start_factors
     from experiments.speed.bench import shop
 
     baskets = shop("belgian")

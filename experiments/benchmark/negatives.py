@@ -24,8 +24,9 @@ from contradpp.data.sets import Sets, sums_over_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError
 from contradpp.learn.calibrate import calibrated
-from contradpp.learn.fit import rates
-from contradpp.learn.plan import TrainingData, Validation
+from contradpp.learn.objectives import Validation
+from contradpp.learn.params import TrainingData
+from contradpp.learn.state import rates
 from contradpp.metrics.choices import evaluate_choices
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP

@@ -18,7 +18,7 @@ import click
 import numpy as np
 
 from contradpp import datasets
-from contradpp.learn.problem import Given, problem_of
+from contradpp.learn.params import Given, problem_of
 from experiments.paper.schedules import FIXED_STEPS, TEST_SHARE, VALIDATION_SHARE, curve, params_of
 from experiments.paper.training import toy_results
 

@@ -30,13 +30,10 @@ from contradpp._random import root_seed, stream
 from contradpp._threads import blas_threads
 from contradpp.data.sets import take_sets
 from contradpp.errors import ConvergenceError
-from contradpp.learn.fit import first_state
-from contradpp.learn.loop import Sharing, Supply, batches, one_step
-from contradpp.learn.objectives import Batch
-from contradpp.learn.params import Params
-from contradpp.learn.plan import Plan, Validation, likelihood_monitor, make_plan
-from contradpp.learn.problem import TRAIN, Given, Problem, problem_of
-from contradpp.learn.state import State
+from contradpp.learn.objectives import Batch, Validation, likelihood_monitor
+from contradpp.learn.params import Given, Params, Problem, problem_of
+from contradpp.learn.state import TRAIN, State, first_state
+from contradpp.learn.training import Plan, Sharing, Supply, batches, make_plan, one_step
 from experiments.pages import fixed, replaced
 from experiments.paper.published import PRINTED
 from experiments.protocol import LABELS

@@ -35,8 +35,7 @@ from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.sample import Sampler
 from contradpp.errors import ContradppError, DataError, DownloadError, ParameterError
 from contradpp.learn.objectives import Places, set_gradients
-from contradpp.learn.start import Partners, start_factors
-from contradpp.learn.state import State
+from contradpp.learn.state import Partners, State, start_factors
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP

@@ -317,7 +317,7 @@ def test_ctrl_c_in_a_real_process(tmp_path):
     target = tmp_path / "m.safetensors"
     words = ["fit", "grocer", "-o", str(target), "--max-iter", "100000", "--tol", "0", "--json"]
     code = (  # a shell that runs the tests in the background lets everything it starts ignore the signal
-        "import signal, sys, contradpp.learn.loop as loop; real = loop.check\n"
+        "import signal, sys, contradpp.learn.training as loop; real = loop.check\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def tell(*a):\n    print('round', file=sys.stderr, flush=True); return real(*a)\n"
         "loop.check = tell\n"

@@ -19,8 +19,8 @@ from contradpp.distributed import learning
 from contradpp.distributed.learning import Worker, counted_together, refuse_unsupported
 from contradpp.distributed.shards import Exchange, Shard
 from contradpp.errors import CheckpointError, ClusterError, ParameterError, RankError
-from contradpp.learn import plan
-from contradpp.learn.start import co_occurrences
+from contradpp.learn import optimizers
+from contradpp.learn.state import co_occurrences
 from distributed import threads
 from distributed.threads import TIMEOUT, in_threads, one_machine, task_of, together
 
@@ -91,7 +91,7 @@ def test_of_an_enormous_basket_workers_learn_from_the_same_items(tmp_path):
 @pytest.mark.parametrize("kind", [cd.LowRankDPP, cd.NonsymmetricDPP])
 def test_rows_that_put_off_what_all_share(folder, tmp_path, monkeypatch, kind):
     """As for a large catalogue: no step touches a row outside its batch."""
-    monkeypatch.setattr(plan, "DENSE_ITEMS", 0)
+    monkeypatch.setattr(optimizers, "DENSE_ITEMS", 0)
     parameters = {"objective": "exact"}
     first, *_ = together(folder, 3, task_of(folder, tmp_path, parameters, kind=kind, every="1000s"))
     compare(first, one_machine(folder, parameters, kind=kind))

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import contradpp as cd
-from contradpp.learn.problem import Given, problem_of
+from contradpp.learn.params import Given, problem_of
 from experiments.paper import schedules
 
 

@@ -86,7 +86,7 @@ def test_a_broken_run_goes_on_to_the_same_bytes(parameters, tmp_path):
 @pytest.mark.parametrize("objective", ["dynamic", "exact", "mle"])
 def test_every_step_can_be_the_last_of_a_process(objective, tmp_path, monkeypatch):
     """One step a process, rows put off and sums kept in step included, as with a catalogue too large to be dense."""
-    monkeypatch.setattr("contradpp.learn.plan.DENSE_ITEMS", 10)
+    monkeypatch.setattr("contradpp.learn.optimizers.DENSE_ITEMS", 10)
     parameters = {"objective": objective, "max_iter": 3}
     baskets = cd.Baskets.from_lists(BASKETS)
     if objective != "exact":  # most items are never touched, so that VᵀV is known from the last round's

@@ -11,11 +11,17 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import EMPTY, Sets, swaps
 from contradpp.errors import DataError, ParameterError
 from contradpp.learn.calibrate import calibrated
-from contradpp.learn.fit import Given, first_state, problem_of
 from contradpp.learn.negatives import Explicit, Negatives, Refused
-from contradpp.learn.objectives import Batch, ChoiceLikelihood
-from contradpp.learn.plan import Validation, conditional_monitor, mixed_monitor, swap_monitor
-from contradpp.learn.state import State
+from contradpp.learn.objectives import (
+    Batch,
+    ChoiceLikelihood,
+    Validation,
+    conditional_monitor,
+    mixed_monitor,
+    swap_monitor,
+)
+from contradpp.learn.params import Given, problem_of
+from contradpp.learn.state import State, first_state
 from learn.test_forms import FORMS, M, as_sets, check_by_differences, dense_kernel, make_state
 
 CHOSEN = [[0, 3, 4], [2], [], [0, 1, 2, 6], [8, 7, 3]]

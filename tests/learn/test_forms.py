@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.sparse import triu
 
+import contradpp as cd
 import reference_gradients
-from contradpp.data.sets import EMPTY, Sets
+from contradpp.data.sets import EMPTY, Sets, pointers
 from contradpp.dpp import compiled
-from contradpp.learn.loop import thinned
 from contradpp.learn.negatives import Dynamic, Negatives
 from contradpp.learn.objectives import (
     Batch,
@@ -19,20 +19,24 @@ from contradpp.learn.objectives import (
     Contrastive,
     Gradient,
     NoiseContrastive,
-    Normalizer,
     Objective,
+    log_normalizer,
     with_normalizer,
 )
-from contradpp.learn.start import (
+from contradpp.learn.state import (
     NO_PARTNERS,
     Partners,
+    State,
+    _loaded,
     beyond_neighbours,
     beyond_others,
     co_occurrences,
     find_partners,
+    popularity,
+    start_factors,
     strongest,
 )
-from contradpp.learn.state import State, _loaded
+from contradpp.learn.training import thinned
 
 M = 9
 SETS = [[0, 3, 4], [1, 2], [5], [0, 1, 2, 6], [8, 7, 3]]
@@ -67,7 +71,7 @@ def dense_kernel(state: State) -> np.ndarray:
 
 def as_sets(lists: list[list[int]]) -> Sets:
     indptr = np.concatenate([[0], np.cumsum([len(items) for items in lists])]).astype(np.int64)
-    return Sets(indptr, np.concatenate(lists).astype(np.int32))
+    return Sets(indptr, np.array([item for items in lists for item in items], dtype=np.int32))
 
 
 def batch_of(lists=SETS, negatives=()) -> Batch:
@@ -160,7 +164,7 @@ def test_entries_determinants_and_normaliser_are_the_definitions(form):
     np.testing.assert_allclose(state.conditional_log_likelihood(as_sets(SETS)), expected, rtol=1e-9)
     dets = [np.linalg.slogdet(L[np.ix_(A, A)])[1] for A in SETS]
     np.testing.assert_allclose(state.log_det(as_sets(SETS)), dets, rtol=1e-10)
-    assert Normalizer.of(state).log == pytest.approx(np.linalg.slogdet(np.eye(M) + L)[1], rel=1e-12)
+    assert log_normalizer(state) == pytest.approx(np.linalg.slogdet(np.eye(M) + L)[1], rel=1e-12)
     assert state.trace == pytest.approx(np.trace(L))
 
 
@@ -302,7 +306,7 @@ def test_large_catalogues_find_partners_by_regressions(monkeypatch):
     share = np.bincount(sets.indices, minlength=12) / 500
     given = (co_occurrences(sets, np.ones(500), 12), 500.0, share / (1 - share), 3, 0)
     small = find_partners(*given)
-    monkeypatch.setattr("contradpp.learn.start.INVERTIBLE", 5)
+    monkeypatch.setattr("contradpp.learn.state.INVERTIBLE", 5)
     large = find_partners(*given)
     np.testing.assert_array_equal(large.columns, small.columns)
     np.testing.assert_allclose(large.start, small.start, rtol=1e-9)
@@ -327,3 +331,44 @@ def test_the_first_block_of_every_form_of_a_kernel_runs_alone():
         state = make_state(form, 3)
         state.log_det(as_sets(SETS))
         assert _loaded(compiled.gradients.log_det_gradients, state.symmetric)
+
+
+# -- The start --------------------------------------------------------------------------------------
+
+
+def test_popularity_is_kept_inside_zero_and_one():
+    share = popularity(np.array([0.0, 3.0, 10.0]), 10)
+    np.testing.assert_allclose(share, [0.05, 0.3, 0.95])
+    assert popularity(np.array([0.0, 1.0]), 1).tolist() == [0.5, 0.5]
+    assert popularity(np.array([0.0]), 0).tolist() == [0.5]
+
+
+def test_popularity_start_is_the_popularity_ranking():
+    counts = np.array([5.0, 40.0, 1.0, 20.0])
+    V = start_factors("popularity", counts, 100, 3, np.random.default_rng(0))
+    p = counts / 100
+    np.testing.assert_allclose(np.linalg.norm(V, axis=1), np.sqrt(p / (1 - p)))
+    order = np.argsort(-cd.LowRankDPP.from_factors(V).predict_next([]))
+    assert order.tolist() == [1, 3, 0, 2]
+
+
+def test_uniform_start_is_the_papers():
+    V = start_factors("uniform", np.ones(200), 10, 20, np.random.default_rng(0))
+    assert V.shape == (200, 20)
+    assert 1.0 <= V.min() < 1.01
+    assert 1.99 < V.max() <= 2.0
+    assert V.mean() == pytest.approx(1.5, abs=0.02)
+    assert V.var() == pytest.approx(1 / 12, abs=0.005)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 3])
+def test_pairs_are_counted_the_same_on_any_number_of_threads(n_jobs):
+    rng = np.random.default_rng(0)
+    there = rng.random((200, 40)) < rng.random(40) ** 2
+    there[:, 7] = False  # never sold
+    weights = rng.random(200)
+    sets = Sets(pointers(there.sum(axis=1)), np.nonzero(there)[1].astype(np.int32))
+    found = co_occurrences(sets, weights, 40, n_jobs)
+    np.testing.assert_allclose(found.toarray(), there.T @ (there * weights[:, None]))
+    assert found.has_sorted_indices
+    assert found.data.tobytes() == co_occurrences(sets, weights, 40).data.tobytes()

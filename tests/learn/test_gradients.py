@@ -9,21 +9,17 @@ import pytest
 
 import reference
 import reference_gradients
-from contradpp.data.sets import EMPTY, Sets
+from contradpp.data.sets import EMPTY
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, ConditionalLikelihood, Contrastive, NoiseContrastive, with_normalizer
 from contradpp.learn.state import State
+from learn.test_forms import as_sets
 
 POSITIVES = [[0, 1, 5], [2], [6, 3, 1, 0], [4, 2]]
 NEGATIVES = [[5, 2], [0, 3, 4], [1]]
 LABELS = np.array([0.25, 0.25, 0.25, 0.25])
 CONTINUOUS = np.array([0.9, -0.35, 0.05, -0.2])
 M, K = 9, 4  # items 7 and 8 are in no set
-
-
-def as_sets(lists) -> Sets:
-    indptr = np.concatenate([[0], np.cumsum([len(s) for s in lists])]).astype(np.int64)
-    return Sets(indptr, np.array([i for s in lists for i in s], dtype=np.int32))
 
 
 def batch_of(labels=LABELS, negatives=NEGATIVES, weights=None, ratio=0.75) -> Batch:

@@ -12,15 +12,11 @@ from contradpp.data.sets import Sets
 from contradpp.learn.negatives import Dynamic, Explicit, NotInTraining, Product
 from contradpp.learn.state import State
 from exact import ExactDPP, chi_square_p_value
+from learn.test_forms import as_sets
 
 N = 20_000
 M, K = 6, 4
 POPULARITY = np.array([0.5, 0.1, 0.3, 0.05, 0.2, 0.4])
-
-
-def as_sets(lists) -> Sets:
-    indptr = np.concatenate([[0], np.cumsum([len(s) for s in lists])]).astype(np.int64)
-    return Sets(indptr, np.array([i for s in lists for i in s], dtype=np.int32))
 
 
 def as_lists(sets: Sets) -> list[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Optimisers against literal transcriptions of their rules."""
+"""Optimizers against literal transcriptions of their rules; when training slows down, and when it ends."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ import pytest
 
 import contradpp as cd
 import reference_gradients
-from contradpp.data.sets import EMPTY, Sets
+from contradpp.data.sets import EMPTY
 from contradpp.learn.negatives import Negatives
-from contradpp.learn.objectives import Batch, Contrastive, Gradient, with_normalizer
-from contradpp.learn.optimizers import Adam, Nesterov, RobbinsMonro
-from contradpp.learn.plan import TrainingData, Validation, make_plan
+from contradpp.learn.objectives import Batch, Contrastive, Gradient, Validation, with_normalizer
+from contradpp.learn.optimizers import Adam, Nesterov, Plateau, RelativeChange, RobbinsMonro, Steady, Verdict
+from contradpp.learn.params import TrainingData
 from contradpp.learn.state import State
+from contradpp.learn.training import make_plan
+from learn.test_forms import as_sets
 
 M, K = 7, 3
 LISTS = [[0, 1], [2, 3, 4], [5]]
 Y = np.array([0.5, 0.25, 0.25])
-
-
-def as_sets(lists) -> Sets:
-    indptr = np.concatenate([[0], np.cumsum([len(s) for s in lists])]).astype(np.int64)
-    return Sets(indptr, np.array([i for s in lists for i in s], dtype=np.int32))
 
 
 BATCH = Batch(as_sets(LISTS), Y, Negatives(EMPTY, np.empty(0)))
@@ -268,3 +265,42 @@ def test_rounding_beside_a_row_is_no_direction(V):
     cosine = state.V[2] @ V[2] / np.linalg.norm(state.V[2]) / np.linalg.norm(V[2])
     assert cosine == pytest.approx(1.0, abs=1e-14)
     assert np.linalg.norm(state.V[2]) > np.linalg.norm(V[2])
+
+
+# -- Slowing down and ending ------------------------------------------------------------------------
+
+ON, SLOW, END = Verdict.GO_ON, Verdict.SLOW_DOWN, Verdict.CONVERGED
+
+
+@pytest.mark.parametrize(
+    ("rule", "scores", "verdicts", "rate"),
+    [
+        (RelativeChange(1e-5), (-10.0, -9.0, -8.9999, -8.9999 + 8e-5), [ON, ON, ON, END], 1.0),  # 1.1e-5, then 0.9e-5
+        (RelativeChange(1e-2), (-10.0, -11.0, -11.05), [ON, ON, END], 1.0),  # falls are changes, too
+        (RelativeChange(0.0), (-3.0, -3.0), [ON, END], 1.0),
+        (Plateau(0.0, reductions=2, factor=0.5), (-5.0, -4.0, -4.5, -4.2), [ON, ON, ON, SLOW], 0.5),
+        (
+            Plateau(0.0, reductions=2, factor=0.5),
+            (-5.0, -4.0, -4.5, -4.2, -3.0, -3.5, -3.5, -3.5, -3.0),
+            [ON, ON, ON, SLOW, ON, ON, SLOW, ON, END],
+            0.25,
+        ),
+        (Plateau(0.1, reductions=0), (-10.0, -9.5, -9.2), [ON, ON, END], 1.0),  # no rise beyond the tolerance
+        (Plateau(0.1, reductions=0), (-10.0, -9.5, -8.9, -8.5, -8.2), [ON, ON, ON, ON, END], 1.0),
+        *((Steady(), (score,) * 50, [ON] * 50, 1.0) for score in (-1e9, 0.0, 5.0)),
+    ],
+)
+def test_schedules_slow_down_and_end_by_the_score(rule, scores, verdicts, rate):
+    assert [rule.judge(score) for score in scores] == verdicts
+    assert rule.rate == rate
+
+
+def test_the_rounds_left_are_those_until_the_score_has_stopped_rising():
+    plateau = Plateau(tol=0.0, patience=2, reductions=2)
+    told = []
+    for score in (1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0):
+        verdict = plateau.judge(score)
+        told.append(plateau.rounds_left())
+    assert verdict is Verdict.CONVERGED
+    assert told == [8, 8, 7, 5, 5, 4, 2, 1, 0]
+    assert Steady().rounds_left() == RelativeChange(1e-3).rounds_left() == float("inf")

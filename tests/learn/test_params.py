@@ -8,7 +8,7 @@ import pytest
 import contradpp as cd
 from contradpp.errors import DataError, ParameterError
 from contradpp.learn.callbacks import Callback
-from contradpp.learn.params import CONTRASTIVE_STEPS
+from contradpp.learn.optimizers import CONTRASTIVE_STEPS
 
 SHOP = [[0, 1], [2, 3], [1, 2], [0]] * 5
 

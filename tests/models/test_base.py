@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import contradpp as cd
 import reference
 from contradpp.errors import DataError, NotFittedError, ParameterError, RankError, UnknownItemError
-from contradpp.learn.fit import Learned
+from contradpp.learn.training import Learned
 from exact import ExactDPP, chi_square_p_value
 
 GIVEN = [(), (3,), (6, 0), (1, 2, 5)]

@@ -92,7 +92,7 @@ def test_wrong_parameters_are_named(wrong: dict):
 
 
 def test_baskets_of_one_item_give_no_partners_in_large_catalogues_either(monkeypatch):
-    monkeypatch.setattr("contradpp.learn.start.INVERTIBLE", 5)
+    monkeypatch.setattr("contradpp.learn.state.INVERTIBLE", 5)
     model = cd.NonsymmetricDPP(2, 2, max_iter=1, n_jobs=1, random_state=0).fit([[n] for n in range(20)])
     assert not model.skew_.nnz
 

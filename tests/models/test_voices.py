@@ -129,7 +129,7 @@ def test_one_without_contributions_says_so():
 def test_threads_change_nothing(name, monkeypatch):
     """Not a bit, with blocks so small that there are many."""
     monkeypatch.setattr("contradpp.models.scores.SCORES_PER_BLOCK", 50)
-    monkeypatch.setattr("contradpp.learn.start.ITEMS_PER_BLOCK", 2)
+    monkeypatch.setattr("contradpp.learn.state.ITEMS_PER_BLOCK", 2)
     train, answers = shop(), []
     for n_jobs in (1, 2):
         model = VOICES[name]()

@@ -24,14 +24,21 @@ from contradpp._random import root_seed
 from contradpp.data.sets import EMPTY, Sets, drawn_entries, first_entries, take_sets
 from contradpp.distributed.shards import Columns, Exchange, FileOf, Positions, Read, Shard, read_file, refuse_divided
 from contradpp.errors import CheckpointError, ClusterError, DataError, ParameterError
-from contradpp.learn import fit
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper, damaged, fingerprint
-from contradpp.learn.loop import Sharing
-from contradpp.learn.objectives import Batch, Gradient
-from contradpp.learn.plan import TrainingData, Validation
-from contradpp.learn.problem import MOST_LEARNED, Problem, note_excess, refuse_or_note_oversize, set_aside, usable_sizes
-from contradpp.learn.start import co_occurrences, regress_on_neighbours
+from contradpp.learn.objectives import Batch, Gradient, Validation
+from contradpp.learn.params import (
+    MOST_LEARNED,
+    Problem,
+    TrainingData,
+    note_excess,
+    refuse_or_note_oversize,
+    set_aside,
+    usable_sizes,
+)
+from contradpp.learn.state import co_occurrences, regress_on_neighbours
+from contradpp.learn.training import Sharing
+from contradpp.learn.training import learn as solve
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
@@ -203,7 +210,7 @@ def learn(model: Model, shard: Shard, task: Task, callbacks: list[Callback]) -> 
     watchers = [SameEverywhere(exchange), *callbacks]
     sharing = Sharing(partial(own_share, exchange), partial(summed, exchange), alone=False)
     model.n_updates_ = 0
-    fit.learn(problem, params, model.take, callbacks=watchers, keeper=keeper, sharing=sharing)
+    solve(problem, params, model.take, callbacks=watchers, keeper=keeper, sharing=sharing)
 
 
 # -- The data ----------------------------------------------------------------------------------------

@@ -7,12 +7,24 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp._random import stream
 from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp import whole
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.probes import ROUGH
 from contradpp.errors import ParameterError
-from contradpp.learn.plan import Validation
+from contradpp.learn.objectives import Validation
+from contradpp.learn.params import Params, Problem
+from contradpp.learn.state import (
+    NEARLY_ALL,
+    NO_PARTNERS,
+    START,
+    UNIFORM,
+    kernel_of,
+    popularity,
+    split_off_diagonal,
+    start_factors,
+)
 
 Array = NDArray[np.float64]
 MOST_TO_RESCALE = 500  # items up to which the scale is set anew after every update
@@ -20,6 +32,15 @@ TOWARDS, MOST_AT_ONCE = 0.5, 1.2  # of the way to the right size, in logarithms,
 MOST_TO_FACTORISE = 4000  # items whose determinant, a dense factorisation, sets the scale where there is an S
 NEAR = 0.2  # of log c: values that far apart tell where the best is
 MOST_FOR_GUESS = 1000  # items whose determinant, a fiftieth of the work, says where to look for it
+
+
+def calibrated_by(problem: Problem, params: Params, kernel: Kernel) -> Kernel:
+    """Set the scale of a kernel that was learned with these parameters."""
+    how = None if params.by_choice else params.calibrate  # choices say what the scale is
+    plain = params.diagonal and not params.n_skew and problem.only_baskets
+    if plain and how == "likelihood" and params.by_likelihood:
+        return weighed_by_all(better_than_popularity(kernel, problem), problem)
+    return calibrated(kernel, how, problem.validation, stream(problem.seed, UNIFORM))
 
 
 def calibrated(kernel: Kernel, how: str | None, validation: Validation, rng: np.random.Generator) -> Kernel:
@@ -35,6 +56,29 @@ def calibrated(kernel: Kernel, how: str | None, validation: Validation, rng: np.
         c = discrimination_scale(kernel.log_det(sets), sizes, kernel.log_det(others), sizes)
         return kernel.scaled(c * c)
     return at_mean_size(kernel, float(np.average(sets.sizes, weights=weights)))
+
+
+def better_than_popularity(kernel: Kernel, problem: Problem) -> Kernel:
+    """A kernel D + V Vᵀ, or one with next to no V if the validation sets are more likely by popularity alone.
+
+    A kernel that only repels has little to say of baskets whose items go together, and steps by chance cost likelihood.
+    """
+    sets, weights, _ = problem.validation
+    V = start_factors("popularity", problem.counts, problem.n_baskets, kernel.n_components, stream(problem.seed, START))
+    log_d, V = split_off_diagonal(V, problem.counts, problem.n_baskets, NEARLY_ALL)
+    plain = kernel_of(V, log_d, np.empty(0), NO_PARTNERS, n_jobs=kernel.n_jobs)
+    learned, start = (float(weights @ one.log_probability(sets)) for one in (kernel, plain))
+    return plain if start > learned else kernel
+
+
+def weighed_by_all(kernel: Kernel, problem: Problem) -> Kernel:
+    """The kernel whose items weigh what popularity among all baskets says, those of the validation sets included."""
+    sets, weights, _ = problem.validation
+    news = np.bincount(sets.indices, weights=np.repeat(weights, sets.sizes), minlength=len(problem.counts))
+    counts, n_baskets = problem.counts + news, problem.n_baskets + float(weights.sum())
+    before, after = popularity(problem.counts, problem.n_baskets), popularity(counts, n_baskets)
+    weighed = reweighed(kernel, after / (1 - after) * (1 - before) / before)
+    return at_mean_size(weighed, float(counts.sum()) / n_baskets)
 
 
 def at_mean_size(kernel: Kernel, mean: float) -> Kernel:

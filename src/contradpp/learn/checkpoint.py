@@ -116,6 +116,7 @@ class Keeper:
         self._identity: dict[str, Any] = {}
         self._written_at, self._written_step = time.monotonic(), 0
         self._kept: tuple[persist.Tensors, dict[str, Any]] | None = None
+        self._parts: Mapping[str, Any] = {}
         if self.path.exists():
             if not resume:
                 raise CheckpointError(
@@ -148,8 +149,9 @@ class Keeper:
             check_same(self.path, self._kept[1]["identity"], self._identity)
 
     def begin(self, parts: Mapping[str, Any]) -> bool:
-        """Set the parts as the checkpoint has them, if there is one to go on from; else write the first."""
+        """Set the parts as the checkpoint has them, if there is one to go on from; else write the first of them."""
         remove_leftovers(self.path)
+        self._parts = parts
         if self._kept is None:
             try:
                 self._write(parts)
@@ -166,20 +168,16 @@ class Keeper:
             raise damaged(self.path, f"{type(error).__name__}: {error}") from error
         return True
 
-    def step(self, n_steps: int, parts: Mapping[str, Any]) -> None:
+    def step(self, n_steps: int) -> None:
         """Write a checkpoint if it is time for one."""
-        if self._due(n_steps):
-            self.write(n_steps, parts)
+        by_steps = self._steps is not None and n_steps - self._written_step >= self._steps
+        if by_steps or (self._seconds is not None and time.monotonic() - self._written_at >= self._seconds):
+            self.write(n_steps)
 
-    def _due(self, n_steps: int) -> bool:
-        if self._steps is not None:
-            return n_steps - self._written_step >= self._steps
-        return self._seconds is not None and time.monotonic() - self._written_at >= self._seconds
-
-    def write(self, n_steps: int, parts: Mapping[str, Any]) -> None:
+    def write(self, n_steps: int) -> None:
         """Write a checkpoint; where that fails, the last one stays and training goes on."""
         try:
-            self._write(parts)
+            self._write(self._parts)
         except ModelFileError as error:
             log.warning("no checkpoint at step %s: %s. The previous one stays; training goes on", n_steps, error)
         self._written_at, self._written_step = time.monotonic(), n_steps

@@ -9,21 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
 from contradpp._threads import run_blocks
-from contradpp.data.sets import Sets, concatenate, pointers, sums_over_sets
+from contradpp.data.sets import Sets, concatenate, difference, pointers, sums_over_sets, swaps, take_sets
 from contradpp.dpp import compiled
 from contradpp.dpp.linalg import gram, inverse_and_log_det, take_rows, times
 from contradpp.errors import ParameterError
-from contradpp.learn.negatives import Negatives
+from contradpp.learn.negatives import Dynamic, Explicit, Negatives, NegativeSource, NotInTraining, Product, Refused
 from contradpp.learn.state import ROWS_PER_BLOCK, State
 
+if TYPE_CHECKING:
+    from contradpp.learn.params import Params, TrainingData
+
 Array = NDArray[np.float64]
+IMPOSSIBLE = -1e3  # what a set of probability zero counts for in the validation score
 MOST_TO_INVERT = 2000  # items up to which (I + L)⁻¹ is computed at every step where there is an S
 
 
@@ -53,6 +57,14 @@ class Batch:
     def together(self) -> Sets:
         """All sets, the positives first."""
         return concatenate(self.positives, self.negatives.sets)
+
+
+class Validation(NamedTuple):
+    """The sets whose score decides when training ends, with a weight each; below zero where less is better."""
+
+    sets: Sets
+    weights: Array
+    offered: Sets | None = None  # what each was chosen from
 
 
 class Objective(Protocol):
@@ -108,14 +120,14 @@ class NoiseContrastive:
         scale = np.concatenate([batch.weights, batch.negatives.ratio * batch.negatives.weights])
         scale[positive & ~np.isfinite(parts.log_dets)] = 0.0  # an impossible positive has no gradient
         log_noise = self.log_empty + sums_over_sets(self.log_odds[sets.indices], sets)
-        normalizer = Normalizer.of(state).log
-        logit = parts.log_dets - normalizer - log_noise - np.log(batch.negatives.ratio)
+        whole = log_normalizer(state)
+        logit = parts.log_dets - whole - log_noise - np.log(batch.negatives.ratio)
         used = scale != 0
         y = np.where(used, scale * (positive - expit(logit)), 0.0)
         value = float(scale[used] @ log_expit(np.where(positive, logit, -logit)[used]))
         gradient = weighted_gradient(state, sets, parts, y)
         # The value is whole already: what the normaliser will take off it is added here.
-        return replace(gradient, objective=value + gradient.total * normalizer)
+        return replace(gradient, objective=value + gradient.total * whole)
 
 
 @dataclass(frozen=True)
@@ -188,19 +200,7 @@ class ChoiceLikelihood:
         y = spread(batch.weights, np.isfinite(parts.log_dets))
         taken = weighted_gradient(state, batch.positives, parts, y)
         offered = weighted_gradient(whole, batch.offered, set_gradients(whole, batch.offered), -y)
-        return _added(taken, offered)
-
-
-def _added(one: Gradient, other: Gradient) -> Gradient:
-    """The sum of two gradients of sums over sets."""
-    rows = np.union1d(one.rows, other.rows).astype(np.int32)
-    values = np.zeros((len(rows), one.values.shape[1]))
-    for part in (one, other):
-        values[np.searchsorted(rows, part.rows)] += part.values
-    return Gradient(
-        rows, values, None, one.objective + other.objective,
-        pairs=_less(one.pairs, -1.0, other.pairs), log_d=_less(one.log_d, -1.0, other.log_d),
-    )  # fmt: skip
+        return added(taken, 1.0, offered)
 
 
 def through_square(state: State, rows: NDArray[np.int32], products: Array, values: Array) -> Array:
@@ -290,81 +290,83 @@ def weighted_gradient(state: State, sets: Sets, places: Places, y: Array) -> Gra
     return replace(gradient, objective=float(y[used] @ places.log_dets[used]), total=total)
 
 
-@dataclass(frozen=True)
-class Normalizer:
-    """log det(I + L), and its gradient: scale_i v_i `right` in V, or all of it (`dense`), in log d and in the pairs."""
-
-    log: float
-    right: Array | None = None
-    scale: Array | None = None
-    dense: Array | None = None
-    log_d: Array | None = None
-    pairs: Array | None = None
-
-    @staticmethod
-    def of(state: State, *, gradient: bool = False) -> Normalizer:
-        """Of the present parameters."""
-        return (_symmetric_normalizer if state.symmetric else _dense_normalizer)(state, gradient)
+def log_normalizer(state: State) -> float:
+    """log det(I + L)."""
+    if state.symmetric:
+        A, rest = _inner_matrix(state)
+        return float(np.linalg.slogdet(A)[1]) + rest
+    return float(np.linalg.slogdet(_identity_plus_kernel(state))[1])
 
 
-def _symmetric_normalizer(state: State, gradient: bool) -> Normalizer:
-    """With E = (I + D)⁻¹ and A = I + VᵀEV: log det(I + D) + log det A; the gradient in V is 2 E V A⁻¹."""
-    E = 1.0 / (1.0 + state.diagonal) if len(state.diagonal) else None
-    A = np.eye(state.V.shape[1]) + (state.dual if E is None else gram(state.V * E[:, None], state.V, state.n_jobs))
-    rest = 0.0 if E is None else -float(np.log(E).sum())
-    if not gradient:
-        return Normalizer(float(np.linalg.slogdet(A)[1]) + rest)
+def normalizer(state: State) -> Gradient:
+    """log det(I + L) and its gradient: in rows of V or as scale_i v_i `right`, in log d and in the pairs."""
+    if state.symmetric:
+        return _symmetric_normalizer(state)
+    p, M = state.parameters, state.n_items
+    A = _identity_plus_kernel(state)
+    R = np.linalg.inv(A)
+    row = np.repeat(np.arange(M), np.diff(p.starts))
+    pairs = np.bincount(state.partners.pair, weights=p.skew * R[p.partners, row], minlength=len(state.pairs))
+    log_d = np.diagonal(R) * np.exp(state.log_d) if len(state.log_d) else None
+    log, rows = float(np.linalg.slogdet(A)[1]), np.arange(M, dtype=np.int32)
+    return Gradient(rows, (R + R.T) @ p.V, None, log, log_d=log_d, pairs=pairs.astype(np.float64))
+
+
+def _inner_matrix(state: State) -> tuple[Array, float]:
+    """A = I + VᵀEV with E = (I + D)⁻¹, and log det(I + D), for L = D + V Vᵀ."""
+    identity = np.eye(state.V.shape[1])
+    if not len(state.diagonal):
+        return identity + state.dual, 0.0
+    E = 1.0 / (1.0 + state.diagonal)
+    return identity + gram(state.V * E[:, None], state.V, state.n_jobs), -float(np.log(E).sum())
+
+
+def _symmetric_normalizer(state: State) -> Gradient:
+    """log det(I + D) + log det A, of which the gradient in V is 2 E V A⁻¹."""
+    A, rest = _inner_matrix(state)
     inverse, log = inverse_and_log_det(A)
-    log += rest
-    if E is None:
-        return Normalizer(log, right=2.0 * inverse)
+    found = Gradient(np.empty(0, dtype=np.int32), np.empty((0, len(A))), 2.0 * inverse, log + rest)
+    if not len(state.diagonal):
+        return found
+    E = 1.0 / (1.0 + state.diagonal)
     R = E - E**2 * np.einsum("ik,ik->i", times(state.V, inverse, state.n_jobs), state.V)  # the diagonal of (I + L)⁻¹
-    return Normalizer(log, right=2.0 * inverse, scale=E, log_d=R * np.exp(state.log_d) if len(state.log_d) else None)
+    return replace(found, scale=E, log_d=R * np.exp(state.log_d) if len(state.log_d) else None)
 
 
-def _dense_normalizer(state: State, gradient: bool) -> Normalizer:
-    """With R = (I + L)⁻¹: (R + Rᵀ) V in all rows, R_ii by d, and s_ij R_ji for every entry of S."""
+def _identity_plus_kernel(state: State) -> Array:
+    """I + L as a matrix (M, M)."""
     M, p = state.n_items, state.parameters
     if M > MOST_TO_INVERT:
         raise ParameterError(
             f"likelihood needs a dense inverse at every step: up to {MOST_TO_INVERT:,} items, got {M:,}; "
             "use objective='exact', or 'dynamic' with contrast=1"
         )
-    row = np.repeat(np.arange(M), np.diff(p.starts))
-    A = np.eye(M) + np.matmul(p.V, p.V.T, dtype=np.float64)
-    A[row, p.partners] += p.skew
+    A: Array = np.eye(M) + np.matmul(p.V, p.V.T, dtype=np.float64)
+    A[np.repeat(np.arange(M), np.diff(p.starts)), p.partners] += p.skew
     if len(p.d):
         A[np.diag_indices(M)] += p.d
-    log = float(np.linalg.slogdet(A)[1])
-    if not gradient:
-        return Normalizer(log)
-    R = np.linalg.inv(A)
-    pairs = np.bincount(state.partners.pair, weights=p.skew * R[p.partners, row], minlength=len(state.pairs))
-    log_d = np.diagonal(R) * np.exp(state.log_d) if len(state.log_d) else None
-    return Normalizer(log, dense=(R + R.T) @ p.V, log_d=log_d, pairs=pairs.astype(np.float64))
+    return A
 
 
 def with_normalizer(state: State, gradient: Gradient) -> Gradient:
     """The gradient less `total` × that of log det(I + L)."""
-    total = gradient.total
-    if total == 0.0:
-        return gradient
-    whole = Normalizer.of(state, gradient=True)
-    rows, values = gradient.rows, gradient.values
-    if whole.dense is not None:
-        rows, values = np.arange(state.n_items, dtype=np.int32), -total * whole.dense
-        values[gradient.rows] += gradient.values
-    right = gradient.right
-    if whole.right is not None:
-        right = -total * whole.right if right is None else right - total * whole.right
-    return Gradient(
-        rows, values, right, gradient.objective - total * whole.log, scale=whole.scale,
-        pairs=_less(gradient.pairs, total, whole.pairs), log_d=_less(gradient.log_d, total, whole.log_d),
-    )  # fmt: skip
+    return gradient if gradient.total == 0.0 else added(gradient, -gradient.total, normalizer(state))
 
 
-def _less(values: Array | None, total: float, others: Array | None) -> Array | None:
-    return values if values is None or others is None else values - total * others
+def added(one: Gradient, factor: float, other: Gradient) -> Gradient:
+    """one + factor × other; the scale is that of the other."""
+    rows, values, right = one.rows, one.values, one.right
+    if len(other.rows):
+        rows = np.union1d(one.rows, other.rows).astype(np.int32)
+        values = np.zeros((len(rows), one.values.shape[1]))
+        values[np.searchsorted(rows, one.rows)] = one.values
+        values[np.searchsorted(rows, other.rows)] += factor * other.values
+    if other.right is not None:
+        right = factor * other.right if right is None else right + factor * other.right
+    pairs = one.pairs if one.pairs is None or other.pairs is None else one.pairs + factor * other.pairs
+    log_d = one.log_d if one.log_d is None or other.log_d is None else one.log_d + factor * other.log_d
+    objective = one.objective + factor * other.objective
+    return Gradient(rows, values, right, objective, pairs=pairs, log_d=log_d, scale=other.scale)
 
 
 def contrast_of(contrast: float | None, batch: Batch) -> float:
@@ -379,3 +381,136 @@ def spread(weights: Array, possible: NDArray[np.bool_]) -> Array:
     kept = np.where(possible, weights, 0.0)
     size = np.abs(kept).sum()
     return kept * (np.abs(weights).sum() / size) if size > 0 else kept
+
+
+# -- By the words of the parameters ---------------------------------------------------------------------
+# A new objective: a class above, its word here, in `make_source` if it draws negatives, and in `params.OBJECTIVES`.
+
+
+def make_objective(params: Params, share: Array, removal: Array) -> Objective:
+    """Make the objective of these parameters, for the popularity of items and the weights by which one is removed."""
+    match params.objective:
+        case "mle" | "dynamic" | "explicit" | "product":
+            return Contrastive(params.contrast_value)
+        case "exact":
+            return ConditionalLikelihood(removal, params.contrast_value)
+        case "choice":
+            return ChoiceLikelihood()
+        case "nce":
+            noise = Product.from_popularity(share, params.frequency_power)
+            return NoiseContrastive(noise.log_odds(), noise.log_empty())
+        case own:
+            objective: Objective = own
+            return objective
+
+
+def make_closed(params: Params, removal: Array) -> Objective | None:
+    """Make the objective of the same aim without chance; None if there is none, or none is wanted."""
+    if params.paper:
+        return None
+    match params.objective:
+        case "mle":
+            return Contrastive(params.contrast_value)
+        case "choice":
+            return ChoiceLikelihood()
+        case "exact":
+            return ConditionalLikelihood(removal, params.contrast_value)
+        case "dynamic" if params.contrast == 1.0:  # only then is its mean the gradient of the conditional likelihood
+            return ConditionalLikelihood(removal, params.contrast_value)
+    return None
+
+
+def make_source(params: Params, share: Array, removal: Array, data: TrainingData) -> NegativeSource | None:
+    """Make the source of negatives, None for an objective that draws none."""
+    source: NegativeSource
+    match params.objective:
+        case "dynamic":
+            source = Dynamic(removal)
+        case "explicit":
+            source = Explicit(share, data.liked)
+        case "product" | "nce":
+            source = Product.from_popularity(share, params.frequency_power)
+        case _:
+            return None
+    if params.false_negatives == "reject":
+        source = NotInTraining(source, data.liked)
+    return Refused(source) if params.objective == "explicit" and data.offered is not None else source
+
+
+def make_monitor(params: Params, validation: Validation, removal: Array) -> Callable[[State], float]:
+    """Make the function that gives the validation score of a state."""
+    if params.by_choice:
+        return choice_monitor(validation)
+    if params.by_likelihood if params.monitor == "auto" else params.monitor == "likelihood":
+        return likelihood_monitor(validation)
+    if params.objective == "explicit" and validation.offered is not None:
+        return mixed_monitor(validation, validation.offered, np.ones_like(removal))
+    return conditional_monitor(validation, removal if params.removes else np.ones_like(removal))
+
+
+def likelihood_monitor(validation: Validation) -> Callable[[State], float]:
+    """The weighted mean of log P(A) over the sets."""
+    sets = validation.sets
+    weight = validation.weights / np.abs(validation.weights).sum()
+
+    def score(state: State) -> float:
+        logs = state.log_det(sets)
+        return float(weight @ (np.where(np.isfinite(logs), logs, IMPOSSIBLE) - log_normalizer(state)))
+
+    return score
+
+
+def conditional_monitor(validation: Validation, removal: Array) -> Callable[[State], float]:
+    """The weighted mean over sets of the mean over their items, weighted by `removal`, of log P(i | A∖i)."""
+    sets = validation.sets
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    share = removal[sets.indices]
+    total = np.abs(validation.weights[sets.sizes > 0]).sum()
+    weight = validation.weights[owner] * share / sums_over_sets(share, sets)[owner] / max(total, 1e-300)
+
+    def score(state: State) -> float:
+        logs = state.conditional_log_likelihood(sets)
+        return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
+
+    return score
+
+
+def choice_monitor(validation: Validation) -> Callable[[State], float]:
+    """The weighted mean of log P(A | offered)."""
+    sets, weights, offered = validation
+    weight = weights / np.abs(weights).sum()
+
+    def score(state: State) -> float:
+        logs = state.log_choice(sets, offered if offered is not None else sets)
+        return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
+
+    return score
+
+
+def mixed_monitor(validation: Validation, offered: Sets, removal: Array) -> Callable[[State], float]:
+    """`swap_monitor` over the sets of which it is known what they were chosen from, `conditional_monitor` elsewhere."""
+    sets, weights, _ = validation
+    known, others = np.flatnonzero(offered.sizes > 0), np.flatnonzero(offered.sizes == 0)
+    parts = [Validation(take_sets(sets, some), weights[some]) for some in (known, others)]
+    share = np.abs(parts[0].weights).sum() / max(np.abs(weights).sum(), 1e-300)
+    by_swaps = swap_monitor(parts[0], take_sets(offered, known), len(removal))
+    by_rest = conditional_monitor(parts[1], removal)
+    return lambda state: float(share * by_swaps(state) + (1 - share) * by_rest(state))
+
+
+def swap_monitor(validation: Validation, offered: Sets, n_items: int) -> Callable[[State], float]:
+    """The weighted mean of log P(i | A∖i and one of i and what was refused), over the taken items i of each set."""
+    sets, weights, _ = validation
+    others, entry = swaps(sets, difference(offered, sets, n_items))
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    weight = np.where(np.bincount(entry, minlength=len(owner)) > 0, (weights / np.maximum(sets.sizes, 1))[owner], 0.0)
+    weight /= max(np.abs(weight).sum(), 1e-300)
+
+    def score(state: State) -> float:
+        own = state.log_det(sets)[owner]
+        with np.errstate(invalid="ignore"):
+            ratios = np.exp(np.clip(state.log_det(others) - own[entry], -500.0, 500.0))
+        logs = -np.log1p(np.bincount(entry, weights=ratios, minlength=len(owner)))
+        return float(weight @ np.where(np.isfinite(own), logs, IMPOSSIBLE))
+
+    return score

@@ -1,23 +1,32 @@
-"""Optimisers: how a gradient becomes a step. All of them ascend."""
+"""Optimizers: how a gradient becomes a step, when steps get smaller, and when they end. All of them ascend."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._threads import run_blocks
+from contradpp._threads import blas_threads, run_blocks
 from contradpp.dpp import compiled
 from contradpp.dpp.linalg import change_of, take_rows, times
+from contradpp.errors import NumericalError
 from contradpp.learn.checkpoint import kept
-from contradpp.learn.objectives import Gradient
+from contradpp.learn.objectives import Batch, Gradient, Objective, with_normalizer
 from contradpp.learn.state import NUMBERS_PER_BLOCK, ROWS_PER_BLOCK, State
+
+if TYPE_CHECKING:
+    from contradpp.learn.params import Params, TrainingData
 
 Array = NDArray[np.float64]
 BETA2 = 0.99  # of second moments
+DENSE_ITEMS = 4096  # up to this catalogue size a step over all rows costs no more than picking some
+PAIR_STEP = 0.02  # of log |s_ij|; docs/beyond.md says how it was chosen
 STEPS_KNOWN = 1e4  # as many steps as make a second moment certain
 
 
@@ -46,71 +55,6 @@ def dense_gradient(state: State, gradient: Gradient, penalty: Array, scale: floa
     dense[gradient.rows] += scale * gradient.values
     dense -= 2.0 * penalty[:, None] * state.V
     return dense
-
-
-@dataclass
-class Nesterov(Optimizer):
-    """Stochastic gradient ascent with Nesterov momentum, as LowRankDPP.jl and the paper use it; V only.
-
-    δ ← β δ + (1 − β) ε ∇φ(V + β δ), V ← V + δ. The gradient is summed over the minibatch: `batch_scale` is
-    the number of sets in a full one. β = 0.95 and ε = 5e-3 for T = `fixed_steps` steps, then β = 0 and
-    ε = 1e-5 / (1 + t/T).
-    """
-
-    penalty: Array
-    batch_scale: float = 1.0
-    momentum: float = 0.95
-    step_size: float = 5e-3
-    fixed_steps: int = 50
-    later_step_size: float = 1e-5
-    t: int = kept(default=0)
-    velocity: Array | None = kept(default=None, repr=False)
-
-    def look(self, state: State) -> State:
-        """V + β δ."""
-        if self.velocity is None or self._beta == 0:
-            return state
-        return state.at(state.V + self._beta * self.velocity)
-
-    @property
-    def _beta(self) -> float:
-        return self.momentum if self.t < self.fixed_steps else 0.0
-
-    def step(self, state: State, gradient: Gradient, rate: float) -> None:
-        """See `Optimizer`."""
-        size = self.step_size if self.t < self.fixed_steps else self.later_step_size / (1 + self.t / self.fixed_steps)
-        ahead = self.look(state)
-        delta = (1 - self._beta) * rate * size * dense_gradient(ahead, gradient, self.penalty, self.batch_scale)
-        if self.velocity is not None:
-            delta += self._beta * self.velocity
-        self.velocity = delta
-        state.V += delta
-        state.changed()
-        self.t += 1
-
-
-@dataclass
-class RobbinsMonro(Optimizer):
-    """Projected stochastic gradient ascent with steps η/(1 + t/τ): Σ η_t = ∞, Σ η_t² < ∞ (the paper's Theorem 1).
-
-    After each step, rows longer than `radius` are scaled back to it. V only.
-    """
-
-    penalty: Array
-    radius: float = 10.0
-    step_size: float = 0.5
-    decay: float = 100.0
-    t: int = kept(default=0)
-
-    def step(self, state: State, gradient: Gradient, rate: float) -> None:
-        """See `Optimizer`."""
-        size = rate * self.step_size / (1 + self.t / self.decay)
-        state.V += size * dense_gradient(state, gradient, self.penalty)
-        lengths = np.linalg.norm(state.V, axis=1)
-        long = (lengths > self.radius) & np.isfinite(lengths)  # an overflow is for the guard in the loop
-        state.V[long] *= (self.radius / lengths[long])[:, None]
-        state.changed()
-        self.t += 1
 
 
 @dataclass
@@ -268,3 +212,268 @@ class Adam(Optimizer):
 
         run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), state.n_jobs)
         state.rows_changed(rows, squared_norms)
+
+
+def make_optimizer(params: Params, state: State, penalty: Array, data: TrainingData) -> Optimizer:
+    """The optimiser that the parameters ask for; `penalty` is α/μ_i."""
+    rate = params.learning_rate
+    given: dict[str, Any] = {} if rate is None else {"step_size": rate}
+    if params.optimizer == "nesterov":
+        steps = LIKELIHOOD_STEPS if params.by_likelihood else CONTRASTIVE_STEPS
+        batch = min(params.batch_size, max(data.positives.count, data.negatives.count, 1))
+        return Nesterov(penalty, batch_scale=batch, fixed_steps=steps, **given)
+    if params.optimizer == "robbins-monro":
+        return RobbinsMonro(penalty, radius=params.radius, **given)
+    lengths: dict[str, float] = {} if rate is None else {"norm_step": rate / 20, "direction_step": rate}
+    if not state.symmetric:
+        rate = PAIR_STEP if rate is None else rate
+        lengths = {"pair_step": rate, "norm_step": rate / 10, "direction_step": 2 * rate}
+    return Adam.for_state(state, penalty, dense=state.n_items <= DENSE_ITEMS, **lengths)
+
+
+def make_schedule(params: Params) -> Schedule:
+    """Make the schedule that the parameters ask for."""
+    if not params.paper:
+        return Plateau(params.tol)
+    return RelativeChange(params.tol, 0 if params.by_likelihood else CONTRASTIVE_STEPS)
+
+
+# -- When steps get smaller, and when they end ----------------------------------------------------
+
+
+class Verdict(Enum):
+    """What to do after a score."""
+
+    GO_ON = "go on"
+    SLOW_DOWN = "slow down"
+    CONVERGED = "converged"
+
+
+class Schedule(Protocol):
+    """Turns scores into step sizes and an end."""
+
+    rate: float
+
+    def judge(self, score: float) -> Verdict:
+        """Take note of the newest score (higher is better)."""
+
+    def rounds_left(self) -> float:
+        """How many more rounds are likely, infinite if the score has no say."""
+
+
+@dataclass
+class Plateau:
+    """Lower the step size when the score stops rising, and end when that has happened often enough."""
+
+    tol: float  # a score counts as a rise if it is above the best one by more than tol × |best|
+    patience: int = 2  # scores without a rise
+    reductions: int = 3  # of the step size, before the end
+    factor: float = 0.3  # by which it is reduced
+    rate: float = kept(default=1.0)
+    best: float = kept(default=-np.inf, init=False)
+    waited: int = kept(default=0, init=False)
+    reduced: int = kept(default=0, init=False)
+
+    def judge(self, score: float) -> Verdict:
+        """See `Schedule`."""
+        if self.best == -np.inf or score > self.best + self.tol * abs(self.best):
+            self.best = max(score, self.best)
+            self.waited = 0
+            return Verdict.GO_ON
+        self.waited += 1
+        if self.waited < self.patience:
+            return Verdict.GO_ON
+        if self.reduced == self.reductions:
+            return Verdict.CONVERGED
+        self.reduced += 1
+        self.waited = 0
+        self.rate *= self.factor
+        return Verdict.SLOW_DOWN
+
+    def rounds_left(self) -> float:
+        """As if the score rose in one more round at every size of steps still to come."""
+        return self.patience - self.waited + (self.reductions - self.reduced) * (self.patience + 1)
+
+
+@dataclass
+class Steady:
+    """The same steps until the rounds are used up: continued learning has no plateau to wait for."""
+
+    rate: float = kept(default=1.0)
+
+    def judge(self, score: float) -> Verdict:  # noqa: ARG002
+        """See `Schedule`."""
+        return Verdict.GO_ON
+
+    def rounds_left(self) -> float:
+        """See `Schedule`."""
+        return np.inf
+
+
+# -- All baskets at once --------------------------------------------------------------------------
+
+
+def climb(problem: FullBatch, iterations: int, look: Callable[[Array], None] | None = None) -> float:
+    """L-BFGS from the present parameters, and the value where it ends; `look` sees every iterate."""
+    from scipy.optimize import minimize
+
+    options = {"maxiter": iterations, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-7}
+    last, value = problem.vector, -np.inf
+
+    def note(intermediate_result: Any) -> None:
+        nonlocal last, value
+        last, value = intermediate_result.x.copy(), -float(intermediate_result.fun)
+        if look is not None:
+            look(last)
+
+    with blas_threads(1), suppress(Enough):
+        minimize(problem, last, jac=True, method="L-BFGS-B", callback=note, options=options)
+    problem.put(last)
+    return value
+
+
+class Enough(Exception):
+    """The passes over the data are used up, or the validation score has long been at its best."""
+
+
+@dataclass
+class FullBatch:
+    """φ on all data as a function of one vector of parameters, with its gradient, for SciPy."""
+
+    state: State
+    objective: Objective
+    batch: Batch
+    penalty: Array
+    passes: int
+    value: float = np.nan  # the last one
+
+    @property
+    def vector(self) -> Array:
+        """The parameters one after the other: V, log d, log |s|."""
+        return np.concatenate([self.state.V.ravel(), self.state.log_d, self.state.pairs])
+
+    def put(self, x: Array) -> None:
+        """Set the parameters."""
+        state = self.state
+        ends = np.cumsum([state.V.size, len(state.log_d)])
+        V, log_d, pairs = np.split(x, ends)
+        state.V[:] = V.reshape(state.V.shape)
+        state.log_d[:], state.pairs[:] = log_d, pairs
+        state.changed()
+
+    def __call__(self, x: Array) -> tuple[float, Array]:
+        """−φ and its gradient; where φ is −inf or not defined, a wall that a line search turns back from."""
+        if self.passes <= 0:
+            raise Enough
+        self.passes -= 1
+        self.put(x)
+        state = self.state
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            try:
+                found = with_normalizer(state, self.objective.gradient(state, self.batch))
+            except (np.linalg.LinAlgError, NumericalError):
+                return 1e10, np.zeros_like(x)
+            parts = [dense_gradient(state, found, self.penalty).ravel(), found.log_d, found.pairs]
+            gradient = np.concatenate([part for part in parts if part is not None])
+            value = found.objective - float(self.penalty @ np.square(state.V).sum(axis=1))
+        if not np.isfinite(value) or not np.isfinite(gradient).all():
+            return 1e10, np.zeros_like(x)
+        self.value = value
+        return -value, -gradient
+
+
+# -- As in the paper ------------------------------------------------------------------------------
+
+
+LIKELIHOOD_STEPS = 50  # as in LowRankDPP.jl
+CONTRASTIVE_STEPS = 800  # chosen on validation baskets: experiments/schedules.py
+PAPER_ROUNDS = 1000  # at least
+PAPER: dict[str, Any] = {  # start, batch, optimizer and stopping rule of LowRankDPP.jl, whatever else is given
+    "init": "uniform", "optimizer": "nesterov", "learning_rate": None, "batch_size": 1000, "tol": 1e-5,
+    "monitor": "likelihood", "refresh": 1, "anneal": False,
+}  # fmt: skip
+
+
+@dataclass
+class Nesterov(Optimizer):
+    """Stochastic gradient ascent with Nesterov momentum, as LowRankDPP.jl and the paper use it; V only.
+
+    δ ← β δ + (1 − β) ε ∇φ(V + β δ), V ← V + δ. The gradient is summed over the minibatch: `batch_scale` is
+    the number of sets in a full one. β = 0.95 and ε = 5e-3 for T = `fixed_steps` steps, then β = 0 and
+    ε = 1e-5 / (1 + t/T).
+    """
+
+    penalty: Array
+    batch_scale: float = 1.0
+    momentum: float = 0.95
+    step_size: float = 5e-3
+    fixed_steps: int = 50
+    later_step_size: float = 1e-5
+    t: int = kept(default=0)
+    velocity: Array | None = kept(default=None, repr=False)
+
+    def look(self, state: State) -> State:
+        """V + β δ."""
+        if self.velocity is None or self._beta == 0:
+            return state
+        return state.at(state.V + self._beta * self.velocity)
+
+    @property
+    def _beta(self) -> float:
+        return self.momentum if self.t < self.fixed_steps else 0.0
+
+    def step(self, state: State, gradient: Gradient, rate: float) -> None:
+        """See `Optimizer`."""
+        size = self.step_size if self.t < self.fixed_steps else self.later_step_size / (1 + self.t / self.fixed_steps)
+        ahead = self.look(state)
+        delta = (1 - self._beta) * rate * size * dense_gradient(ahead, gradient, self.penalty, self.batch_scale)
+        if self.velocity is not None:
+            delta += self._beta * self.velocity
+        self.velocity = delta
+        state.V += delta
+        state.changed()
+        self.t += 1
+
+
+@dataclass
+class RobbinsMonro(Optimizer):
+    """Projected stochastic gradient ascent with steps η/(1 + t/τ): Σ η_t = ∞, Σ η_t² < ∞ (the paper's Theorem 1).
+
+    After each step, rows longer than `radius` are scaled back to it. V only.
+    """
+
+    penalty: Array
+    radius: float = 10.0
+    step_size: float = 0.5
+    decay: float = 100.0
+    t: int = kept(default=0)
+
+    def step(self, state: State, gradient: Gradient, rate: float) -> None:
+        """See `Optimizer`."""
+        size = rate * self.step_size / (1 + self.t / self.decay)
+        state.V += size * dense_gradient(state, gradient, self.penalty)
+        lengths = np.linalg.norm(state.V, axis=1)
+        long = (lengths > self.radius) & np.isfinite(lengths)  # an overflow is for the guard in the loop
+        state.V[long] *= (self.radius / lengths[long])[:, None]
+        state.changed()
+        self.t += 1
+
+
+@dataclass
+class RelativeChange:
+    """End when the score changes by at most `tol` of itself: the rule of LowRankDPP.jl and the paper."""
+
+    tol: float
+    unchecked_steps: int = 0  # at the start, where a contrast need not raise the likelihood that the rule looks at
+    rate: float = kept(default=1.0)
+    last: float = kept(default=np.nan, init=False)
+
+    def judge(self, score: float) -> Verdict:
+        """See `Schedule`."""
+        change = abs(score - self.last)
+        self.last = score
+        return Verdict.CONVERGED if change <= self.tol * abs(score) else Verdict.GO_ON
+
+    def rounds_left(self) -> float:
+        """See `Schedule`: how soon the score settles is not known."""
+        return np.inf

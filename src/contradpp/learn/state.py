@@ -1,28 +1,104 @@
-"""What changes while a kernel L = D + V Vᵀ + S is learned, and the few sums that are kept in step with it."""
+"""The parameters of a kernel L = D + V Vᵀ + S while they are learned, and where they start."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp._random import root_seed, stream
 from contradpp._threads import Scratch, results_of_blocks, run_blocks
-from contradpp.data.sets import Sets
+from contradpp.data.sets import Sets, pointers
 from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.linalg import gram, times
+from contradpp.errors import ParameterError
 from contradpp.learn.checkpoint import kept
-from contradpp.learn.start import NO_PARTNERS, Partners
+
+if TYPE_CHECKING:
+    from contradpp.learn.params import Params, Problem, TrainingData
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int32]
+Positions = NDArray[np.int64]
+Counts = NDArray[np.float64] | NDArray[np.int64]  # labels other than one make them fractions
 SETS_PER_BLOCK = 64
 NUMBERS_PER_BLOCK = 2**15  # of a vector: what is made of them on the way stays in the cache of a core
 ROWS_PER_BLOCK = 512  # two such blocks of rows, old and new, stay in the cache of a core
+
+START, SPLIT, TRAIN, UNIFORM, UPDATE, PARTNERS = range(6)  # keys of the random streams
+HISTORY = 10.0  # times that an item is offered before its own rate counts for more than that of all
+MOST_PARAMETERS = 20_000  # that are learned to the last digit
+ON_DIAGONAL = 0.9  # the share of an item's weight that the diagonal has at the start
+NEARLY_ALL = 0.99  # the same where the start is to be as likely as popularity: directions by chance cost likelihood
+LITTLE = 0.1  # the same for choices: one is taken of many that are alike, and only V keeps items apart
+N_PARTS = 8  # of the items, whose pairs are counted at the same time
+INVERTIBLE = 6000  # up to this many items the inverse of the co-occurrence matrix is at hand
+RIDGE = 200.0  # λ of that inverse, and of the regressions that stand for it beyond
+NEIGHBOURS = 50  # items in such a regression
+ITEMS_PER_BLOCK = 64  # regressions that a thread does at a time
+STRENGTH = 0.3  # of the attraction at the start
+MOST = 4  # times the number asked for: the most partners of an item that many others choose
+
+
+@dataclass(frozen=True)
+class Partners:
+    """The pattern of a skew matrix, as a CSR with both (i, j) and (j, i), and a parameter for each pair."""
+
+    indptr: NDArray[np.int64]
+    columns: NDArray[np.int32]
+    pair: NDArray[np.int32]  # (nnz,): which parameter belongs to an entry
+    signs: Array  # (nnz,): ±1, opposite for (i, j) and (j, i)
+    start: Array  # (n_pairs,): log |s_ij| at the start
+
+    def with_partners(self, rows: NDArray[np.int32]) -> Sets:
+        """One set: the items, then the partners of each in turn."""
+        sizes = np.diff(self.indptr)[rows]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        entries = np.repeat(self.indptr[rows] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        codes = np.concatenate([rows, self.columns[entries]])
+        return Sets(np.array([0, len(codes)], dtype=np.int64), codes)
+
+    def matrix(self, pairs: Array) -> Any:
+        """S as a SciPy CSR array, for parameters log |s_ij|."""
+        from scipy.sparse import csr_array
+
+        values = self.signs * np.exp(pairs)[self.pair]
+        return csr_array((values, self.columns, self.indptr), shape=(len(self.indptr) - 1,) * 2)
+
+    @classmethod
+    def of_matrix(cls, matrix: Any, n_items: int) -> Partners:
+        """The pattern, signs and values of a skew matrix, in a catalogue that may have grown since."""
+        from scipy.sparse import triu
+
+        upper = triu(matrix, k=1).tocoo()
+        values = upper.data
+        return cls._of(
+            upper.row.astype(np.int64), upper.col.astype(np.int64), np.sign(values), np.log(np.abs(values)), n_items
+        )
+
+    @classmethod
+    def from_pairs(
+        cls, i: NDArray[np.int64], j: NDArray[np.int64], squares: Array, n_items: int, seed: int
+    ) -> Partners:
+        """Pairs i < j with s_ij² at the start; which of the two entries is positive is left to chance."""
+        coin = np.where(stream(seed).random(len(i)) < 0.5, 1.0, -1.0)
+        return cls._of(i, j, coin, 0.5 * np.log(squares), n_items)
+
+    @classmethod
+    def _of(cls, i: Positions, j: Positions, signs: Array, start: Array, n_items: int) -> Partners:
+        row, column = np.concatenate([i, j]), np.concatenate([j, i])
+        pair, sign = np.tile(np.arange(len(i)), 2), np.concatenate([signs, -signs])
+        order = np.lexsort((column, row))
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n_items))]).astype(np.int64)
+        return cls(indptr, column[order].astype(np.int32), pair[order].astype(np.int32), sign[order], start)
+
+
+NO_PARTNERS = Partners(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0), np.empty(0))
 
 
 @dataclass
@@ -271,3 +347,255 @@ def _loaded(kernel: Any, symmetric: bool | None = None) -> bool:
     """Whether a kernel has been compiled, or read from the cache, in this process; one over sets in this form."""
     forms = getattr(kernel, "signatures", None)  # none of a plain function
     return forms is None or any(symmetric in (None, "none" in map(str, form)) for form in forms)
+
+
+# -- Where training starts --------------------------------------------------------------------------
+
+
+def first_state(problem: Problem, params: Params) -> State:
+    """Where training starts: at what is known, or at the popularity of items and what is bought together."""
+    rng, known = stream(problem.seed, START), problem.known
+    if known is not None:
+        if not known.kernel.plain:
+            raise ParameterError("a kernel with a gain, as from condition(), cannot be trained on")
+        V, log_d = enlarged_start(known.kernel, problem.counts, problem.n_baskets, rng)
+        partners = Partners.of_matrix(known.kernel.skew.matrix(), len(V)) if params.n_skew else NO_PARTNERS
+        return State(as_kept(V, params), log_d, partners, params.n_jobs)
+    counts, on_diagonal = problem.counts, ON_DIAGONAL
+    if params.by_choice and problem.data.offered is not None:
+        on_diagonal = LITTLE if params.n_components else ON_DIAGONAL
+        counts = problem.n_baskets * rates(problem.data, len(counts))
+    V = start_factors(params.init, counts, problem.n_baskets, params.n_components, rng)
+    log_d = np.empty(0)
+    if params.diagonal:
+        log_d, V = split_off_diagonal(V, counts, problem.n_baskets, on_diagonal)
+    return State(as_kept(V, params), log_d, first_partners(problem, params), params.n_jobs)
+
+
+def as_kept(V: Array, params: Params) -> Array:
+    """V as it is kept while it is learned: in float64 where a few parameters are polished to the last digit."""
+    kept: Array = V if V.size <= MOST_PARAMETERS else V.astype(params.dtype, copy=False)
+    return kept
+
+
+def rates(data: TrainingData, n_items: int) -> Array:
+    """How often each item is taken when it is offered; as often as all of them, as far as an item has no history."""
+    sets, offered = data.positives, data.offered or data.positives
+    liked = np.maximum(data.weights, 0.0)
+    taken, shown = (
+        np.bincount(part.indices, weights=np.repeat(liked, part.sizes), minlength=n_items) for part in (sets, offered)
+    )
+    mean = taken.sum() / max(shown.sum(), 1e-300)
+    return np.asarray((taken + HISTORY * mean) / (shown + HISTORY), dtype=np.float64)
+
+
+def first_partners(problem: Problem, params: Params) -> Partners:
+    """The pattern of S, from the liked baskets."""
+    if not params.n_skew:
+        return NO_PARTNERS
+    data, M = problem.data, len(problem.counts)
+    liked = data.weights[data.weights > 0]
+    together = problem.together
+    if together is None:
+        together = co_occurrences(data.liked, liked, M, params.n_jobs)
+    share = popularity(problem.counts, problem.n_baskets)
+    seed = root_seed(stream(problem.seed, PARTNERS))
+    n_sets = float(liked.sum()) if problem.together is None else problem.n_baskets
+    return find_partners(together, n_sets, share / (1 - share), params.n_skew, seed, n_jobs=params.n_jobs)
+
+
+def popularity(counts: Counts, n_baskets: float) -> Array:
+    """p̂_i, the share of baskets with item i, kept strictly between 0 and 1.
+
+    An item that never occurs counts as half a basket, and one that always does as all but half.
+    """
+    n = max(n_baskets, 1)
+    share: Array = np.clip(counts.astype(np.float64), 0.5, max(n - 0.5, 0.5)) / n
+    return share
+
+
+def start_factors(init: str, counts: Counts, n_baskets: float, n_components: int, rng: np.random.Generator) -> Array:
+    """The first V (M, K).
+
+    Parameters
+    ----------
+    init : {"popularity", "uniform"}
+        "popularity": row i has norm sqrt(p̂_i / (1 − p̂_i)), which starts at the popularity ranking, and a
+        random direction. "uniform": entries from U(1, 2), as LowRankDPP.jl and the paper.
+    """
+    shape = (len(counts), n_components)
+    if init == "uniform":
+        return rng.uniform(1.0, 2.0, size=shape)
+    V = rng.standard_normal(shape)
+    lengths = np.sqrt(np.einsum("ik,ik->i", V, V))
+    p = popularity(counts, n_baskets)
+    if n_components:
+        V *= (np.sqrt(p / (1 - p)) / lengths)[:, None]  # in place: V may be most of the memory
+    return V
+
+
+def split_off_diagonal(
+    V: Array, counts: Counts, n_baskets: float, on_diagonal: float = ON_DIAGONAL
+) -> tuple[Array, Array]:
+    """log d and V with d_i + ‖v_i‖² the odds of item i: most of it on the diagonal, the directions those of V."""
+    p = popularity(counts, n_baskets)
+    odds = p / (1 - p)
+    lengths = np.sqrt(np.einsum("ik,ik->i", V, V))
+    scale = np.divide(np.sqrt((1 - on_diagonal) * odds), lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return np.log(on_diagonal * odds), V * scale[:, None]
+
+
+def enlarged_start(kernel: Kernel, counts: Counts, n_baskets: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    """V and log d of a kernel with rows for new items: as heavy as their popularity and the kernel's scale ask."""
+    old = kernel.factors.astype(np.float64)
+    fresh = start_factors("popularity", counts, n_baskets, old.shape[1], rng)
+    share = popularity(counts, n_baskets)
+    odds, weights = share / (1 - share), kernel.squared_norms
+    seen = weights > 0
+    stretch = np.exp(np.mean(np.log(weights[seen] / odds[: len(old)][seen]))) if seen.any() else 1.0
+    log_d = np.empty(0)
+    if kernel.has_diagonal:
+        log_d, fresh = split_off_diagonal(fresh, counts, n_baskets)
+        log_d += np.log(stretch)
+        log_d[: len(old)] = np.log(np.maximum(kernel.diagonal, 1e-300))
+    fresh *= np.sqrt(stretch)
+    fresh[: len(old)] = old
+    return fresh, log_d
+
+
+# -- Which items attract which ---------------------------------------------------------------------
+
+
+def co_occurrences(sets: Sets, weights: Array, n_items: int, n_jobs: int = 1) -> Any:
+    """Xᵀ X, in how many sets any two items are together (sparse, M × M, sorted); a set counts as it weighs."""
+    from scipy import sparse
+
+    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    short = np.int32 if len(sets.indices) < 2**31 else np.int64  # else SciPy takes 64 bits for all, half as fast
+    places = sets.indices.astype(short, copy=False), sets.indptr.astype(short)
+    X = sparse.csr_array((np.sqrt(weights)[owner], *places), shape=(sets.count, n_items))
+    by_item = X.T.tocsr()
+    edges = _even_parts(np.bincount(sets.indices, sets.sizes[owner], n_items), N_PARTS)
+    parts: list[Any] = [None] * (len(edges) - 1)
+
+    def work(part: int) -> None:
+        parts[part] = by_item[edges[part] : edges[part + 1]] @ X
+        parts[part].sort_indices()
+
+    run_blocks(work, len(parts), n_jobs)
+    ends = pointers(np.array([part.nnz for part in parts]))
+    indptr = pointers(np.concatenate([np.diff(part.indptr) for part in parts]))
+    columns, values = np.empty(ends[-1], dtype=np.int32), np.empty(ends[-1])
+
+    def join(part: int) -> None:  # in threads: the pages of new memory take as long as what is copied to them
+        own = slice(ends[part], ends[part + 1])
+        columns[own], values[own], parts[part] = parts[part].indices, parts[part].data, None
+
+    run_blocks(join, len(parts), n_jobs)
+    return sparse.csr_array((values, columns, indptr), shape=(n_items, n_items))
+
+
+def _even_parts(work: Counts, n: int) -> list[int]:
+    """The edges of n runs of items that take about the same work each; some may be empty."""
+    done = np.cumsum(work)
+    inner = np.searchsorted(done, np.arange(1, n) / n * done[-1]) if len(done) else []
+    return [0, *map(int, inner), len(work)]
+
+
+def find_partners(
+    together: Any, n_sets: float, odds: Array, n_partners: int, seed: int, *, n_jobs: int = 1
+) -> Partners:
+    """For each item those that it occurs with more often than chance, the `n_partners` strongest, and how strong.
+
+    The attraction of a pair is P̂_ij max(log P̂_ij/(p̂_i p̂_j), 0) and max(−Q_ij, 0)/(n Q_ii Q_jj) with
+    Q = (Xᵀ X + λI)⁻¹: what i says about j beyond all others, or in catalogues of more than INVERTIBLE items beyond its
+    neighbours. With s_ij² equal to it, the next-item score of j given a small basket A is about
+    d_j + Σ_a s_aj²/d_a, d = p̂/(1 − p̂).
+    """
+    from scipy import sparse
+
+    M, n = len(odds), max(n_sets, 1.0)
+    counts = together.diagonal()
+    upper = sparse.triu(together, k=1).tocoo()
+    i, j, both = upper.row.astype(np.int64), upper.col.astype(np.int64), upper.data
+    chance = np.where(both > 1.0, counts[i] * counts[j], both * n)  # others are not kept, and may weigh next to nothing
+    squares = STRENGTH * 0.3 * both / n * np.maximum(np.log(both * n / chance), 0.0)
+    if not len(i):
+        return Partners.from_pairs(i, j, squares, M, seed)
+    if M <= INVERTIBLE:
+        squares += STRENGTH * beyond_others(together, i, j, n)
+    else:
+        squares += STRENGTH * beyond_neighbours(upper, counts, i, j, n, n_jobs)
+    strong = np.flatnonzero((squares > 0) & (both > 1.0))
+    i, j, squares = i[strong], j[strong], squares[strong]
+    kept = strongest(i, j, squares / np.sqrt(odds[i] * odds[j]), M, n_partners)
+    return Partners.from_pairs(i[kept], j[kept], squares[kept], M, seed)
+
+
+def beyond_others(together: Any, i: Positions, j: Positions, n: float) -> Array:
+    """max(−Q_ij, 0)/(n Q_ii Q_jj) for the pairs, Q = (Xᵀ X + λI)⁻¹."""
+    dense = together.toarray()
+    dense[np.diag_indices_from(dense)] += RIDGE
+    Q = np.linalg.inv(dense)
+    diagonal = np.diagonal(Q)
+    strength: Array = np.maximum(-Q[i, j], 0.0) / (n * diagonal[i] * diagonal[j])
+    return strength
+
+
+def beyond_neighbours(upper: Any, counts: Array, i: Positions, j: Positions, n: float, n_jobs: int) -> Array:
+    """The same by the regression B_:j of every item j on its nearest items: −Q_ij/(Q_ii Q_jj) = B_ij r_i.
+
+    r_i = 1/Q_ii is what λ and the others leave of n_i. In either direction it is the same number if all items are
+    neighbours; else the mean is taken of those directions that there are. `upper` is the triangle of Xᵀ X.
+    """
+    others = (upper + upper.T).tocsr()
+    others.sort_indices()
+    rows = (others.indptr.astype(np.int64), others.indices.astype(np.int32), others.data)
+    B = regress_on_neighbours(*rows, counts, np.full(len(counts), RIDGE), NEIGHBOURS, n_jobs).tocsr()
+    rest = counts + RIDGE - B.multiply(others).sum(axis=0)
+    there, back = np.asarray(B[i, j]).ravel(), np.asarray(B[j, i]).ravel()
+    directions = np.maximum((there != 0).astype(np.float64) + (back != 0), 1.0)
+    strength: Array = np.maximum(there * rest[i] + back * rest[j], 0.0) / (n * directions)
+    return strength
+
+
+def regress_on_neighbours(
+    indptr: NDArray[np.int64], columns: NDArray[np.int32], together: Array, counts: Array, diagonal: Array,
+    n_neighbours: int, n_jobs: int, items: range | None = None,
+) -> Any:  # fmt: skip
+    """B with B_Nj = (C_NN + diag(d_N))⁻¹ C_Nj, N the items nearest to j by cosine: a sparse matrix by columns.
+
+    The rows are those of C = Xᵀ X without its diagonal, which is `counts`; d is `diagonal`. With `items` only the
+    columns of those.
+    """
+    from scipy.sparse import csc_array
+
+    M, n = len(counts), int(min(n_neighbours, np.diff(indptr).max(initial=0)))
+    asked = range(M) if items is None else items
+    size = len(asked)
+    codes, weights, sizes = np.empty((size, n), dtype=np.int32), np.empty((size, n)), np.zeros(size, dtype=np.int64)
+
+    def work(block: int) -> None:
+        part = slice(block * ITEMS_PER_BLOCK, min((block + 1) * ITEMS_PER_BLOCK, size))
+        compiled.neighbours.ridge_columns(
+            indptr, columns, together, counts, diagonal, asked.start + part.start, asked.start + part.stop,
+            codes[part], weights[part], sizes[part],
+        )  # fmt: skip
+
+    run_blocks(work, -(-size // ITEMS_PER_BLOCK), n_jobs)
+    there = np.arange(n) < sizes[:, None]
+    return csc_array((weights[there], codes[there], pointers(sizes)), shape=(M, size))
+
+
+def strongest(i: Positions, j: Positions, value: Array, n_items: int, n: int) -> Positions:
+    """The pairs among the n strongest of one of their items and the MOST × n strongest of the other, in order.
+
+    Without the second bound, what sells with everything would have everything for a partner.
+    """
+    ends, which = np.concatenate([i, j]), np.tile(np.arange(len(i)), 2)
+    order = np.lexsort((-value[which], ends))
+    first = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=n_items))])[:-1]
+    rank = np.empty(len(ends), dtype=np.int64)
+    rank[order] = np.arange(len(ends)) - first[ends[order]]
+    of_i, of_j = rank[: len(i)], rank[len(i) :]
+    return np.flatnonzero((np.minimum(of_i, of_j) < n) & (np.maximum(of_i, of_j) < MOST * n))

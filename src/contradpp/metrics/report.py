@@ -15,7 +15,7 @@ from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import as_baskets
 from contradpp.data.sets import Sets, drawn_entries, kept_entries, take_sets
 from contradpp.errors import DataError, ParameterError
-from contradpp.learn.problem import MOST_LEARNED
+from contradpp.learn.params import MOST_LEARNED
 from contradpp.metrics import breakdown, metrics
 from contradpp.metrics.metrics import N_TOP, Samples
 from contradpp.metrics.resampled import Resampled, plain

@@ -23,7 +23,7 @@ from contradpp.dpp.ahead import FIT, compile_ahead
 from contradpp.dpp.kernel import Array
 from contradpp.errors import ConvergenceError, DataError, ModelFileError, ParameterError
 from contradpp.learn.callbacks import Callback
-from contradpp.learn.problem import MOST_LEARNED, Given, checked_weights, without_excess
+from contradpp.learn.params import MOST_LEARNED, Given, checked_weights, without_excess
 from contradpp.models.base import BaseDPP
 from contradpp.models.explain import Explanation, divide
 from contradpp.models.growing import ListeningBasket

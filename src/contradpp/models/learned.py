@@ -20,12 +20,11 @@ from contradpp.data.vocabulary import Labels
 from contradpp.dpp import persist
 from contradpp.dpp.ahead import NEGATIVES, compile_ahead
 from contradpp.errors import MissingExtraError, ParameterError
-from contradpp.learn import fit as learning
+from contradpp.learn import training as learning
 from contradpp.learn.callbacks import Callback, ProgressBar
 from contradpp.learn.checkpoint import DEFAULT_EVERY, Keeper
-from contradpp.learn.params import TABLE, Parameter, Params
-from contradpp.learn.problem import UPDATE, Given, Known
-from contradpp.learn.recipes import recipe_of
+from contradpp.learn.params import TABLE, Given, Known, Parameter, Params, problem_of
+from contradpp.learn.state import UPDATE
 from contradpp.models.base import BaseDPP
 from contradpp.models.kin import Arrivals, Kin, arriving, enlarged_kernel
 
@@ -120,12 +119,12 @@ class LearnedDPP(BaseDPP):
             if features is not None and items is not None:
                 self.kin_ = Kin.learn(features.recode(items, learned.items), learned.counts)
 
-        if params.n_skew is None and params.dtype == "float64" and recipe_of(params.objective).takes_two_kernels:
+        if params.n_skew is None and params.dtype == "float64" and params.takes_two_kernels:
             compile_ahead(NEGATIVES, n_jobs=self.n_jobs)
-        learning.fit(
-            given, params, seed, take, known=known, callbacks=self._watchers(callbacks), model_of=self._model_of,
-            keeper=keeper,
-        )  # fmt: skip
+        problem = problem_of(given, params, seed, known)
+        learning.learn(
+            problem, params, take, callbacks=self._watchers(callbacks), model_of=self._model_of, keeper=keeper
+        )
         return self
 
     def partial_fit(

@@ -24,7 +24,7 @@ from contradpp.dpp import slate_law, slates
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.rank import top_n
 from contradpp.errors import ParameterError
-from contradpp.learn.start import co_occurrences
+from contradpp.learn.state import co_occurrences
 from contradpp.models.rows import indicator
 
 Array = NDArray[np.float64]

@@ -19,7 +19,7 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, pointers, sums_over_sets, take_sets
 from contradpp.dpp import compiled
 from contradpp.errors import ParameterError
-from contradpp.learn.start import co_occurrences
+from contradpp.learn.state import co_occurrences
 from contradpp.models.rows import Labour, Rows, Sums, indicator
 from contradpp.models.scores import Array, Baseline
 

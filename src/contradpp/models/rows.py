@@ -14,7 +14,7 @@ from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
 from contradpp.dpp import compiled
-from contradpp.learn.start import co_occurrences, regress_on_neighbours
+from contradpp.learn.state import co_occurrences, regress_on_neighbours
 
 Array = NDArray[np.float64]
 MOST_WEIGHT = 1e30  # in a file: sums of more might overflow

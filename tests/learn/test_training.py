@@ -1,4 +1,4 @@
-"""The loop: batches, the guard against divergence, early stopping, and what dynamic negatives are refreshed by."""
+"""The loop: batches, divergence, early stopping, refreshed negatives; and the end of small problems."""
 
 from __future__ import annotations
 
@@ -9,24 +9,29 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.data.sets import EMPTY, Sets
+from contradpp.data.sets import EMPTY, Sets, distinct_sets
 from contradpp.errors import ConvergenceError
 from contradpp.learn.callbacks import Callback
-from contradpp.learn.fit import first_state
-from contradpp.learn.loop import Outcome, Supply, batches, train
 from contradpp.learn.objectives import Contrastive, Gradient
-from contradpp.learn.optimizers import Adam
-from contradpp.learn.plan import Plan, TrainingData, make_plan
-from contradpp.learn.problem import Given, problem_of
-from contradpp.learn.schedule import Plateau, Steady
-from contradpp.learn.state import State
+from contradpp.learn.optimizers import Adam, FullBatch, Plateau, Steady, climb
+from contradpp.learn.params import Given, TrainingData, problem_of
+from contradpp.learn.state import Partners, State, first_state
+from contradpp.learn.training import (
+    Outcome,
+    Plan,
+    Supply,
+    anneal,
+    assemble,
+    batches,
+    make_plan,
+    n_free,
+    polish,
+    restart,
+    train,
+)
+from learn.test_forms import as_sets
 
 M, K = 8, 3
-
-
-def as_sets(lists) -> Sets:
-    indptr = np.concatenate([[0], np.cumsum([len(s) for s in lists])]).astype(np.int64)
-    return Sets(indptr, np.array([i for s in lists for i in s], dtype=np.int32))
 
 
 def as_lists(sets: Sets) -> list[list[int]]:
@@ -369,3 +374,127 @@ def test_a_broken_run_in_float32_goes_on_to_the_same_bytes(tmp_path):
         LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, checkpoint=path, checkpoint_every=1, callbacks=[Break()])
     resumed = LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, checkpoint=path, resume=True)
     assert resumed.item_factors_.tobytes() == whole.item_factors_.tobytes()
+
+
+# -- The end of small problems: stages, restarts and a climb to the optimum --------------------------
+
+WALLED = cd.LowRankDPP.from_factors(np.random.default_rng(1).normal(size=(12, 4)))  # three baskets in five are full
+BASKETS = WALLED.sample(5000, random_state=1)
+N = BASKETS.n_baskets
+
+
+def whole(baskets):
+    sets, weights = distinct_sets(baskets.sets, np.ones(baskets.n_baskets))
+    return assemble(sets, weights * sets.count / baskets.n_baskets, EMPTY, np.empty(0))
+
+
+def climbed(V, baskets=BASKETS, iterations=2000):
+    state = State(V.copy())
+    problem = FullBatch(state, Contrastive(1.0), whole(baskets), np.zeros(len(V)), 10 * iterations)
+    return climb(problem, iterations), state
+
+
+def small_plan(state, monitor=lambda state: 0.0, **others):
+    given = {"monitor": monitor, "max_iter": 100, "penalty": np.zeros(len(state.V)), "closed": Contrastive(1.0)}
+    return plan_of(**given | others)
+
+
+@pytest.fixture(scope="module")
+def optimum():
+    """The best log-likelihood that is known, by a long climb from the truth."""
+    return climbed(WALLED.item_factors_)[0]
+
+
+def start(seed):
+    V = np.random.default_rng(seed).standard_normal((12, 4))
+    return State(0.7 * V)
+
+
+def mean_log_likelihood(state):
+    return float(np.mean(state.kernel.log_det(BASKETS.sets)) - state.kernel.log_normalizer)
+
+
+def test_climb_ends_at_a_stationary_point_and_says_its_value():
+    value, state = climbed(start(0).V)
+    assert value == pytest.approx(mean_log_likelihood(state), abs=1e-9)
+    problem = FullBatch(state, Contrastive(1.0), whole(BASKETS), np.zeros(12), 1)
+    assert np.abs(problem(problem.vector)[1]).max() < 1e-3
+
+
+def test_without_stages_walls_stop_the_climb(optimum):
+    assert optimum - climbed(start(0).V)[0] > 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_anneal_and_polish_reach_the_optimum_from_every_start(optimum, seed):
+    state = start(seed)
+    plan = small_plan(state, stages=tuple(np.geomspace(1, 1e-3, 12)), restarts=True)
+    outcome = Outcome.start(state)
+    anneal(state, whole(BASKETS), plan, outcome)
+    assert state.epsilon == 0.0
+    assert outcome.converged
+    polish(state, whole(BASKETS), N, plan, outcome, [])
+    assert mean_log_likelihood(state) > optimum - 0.005
+    np.testing.assert_array_equal(outcome.V, state.V)
+    assert outcome.history[-1]["objective"] == pytest.approx(mean_log_likelihood(state), abs=1e-4)
+
+
+def test_other_starts_leave_a_local_optimum(optimum):
+    value, state = climbed(start(0).V)
+    outcome = Outcome.start(state)
+    restart(state, whole(BASKETS), small_plan(state), outcome, trusted=True)
+    assert mean_log_likelihood(state) > max(value + 0.05, optimum - 0.01)
+
+
+@pytest.mark.parametrize("n_baskets", [100, 10**6])
+def test_validation_has_the_last_word_unless_the_data_are_trusted(n_baskets):
+    state = start(0)
+    first, scores = state.V.copy(), iter(range(0, -(10**6), -1))  # every iterate is worse than the one before
+    outcome = Outcome.start(state)
+    outcome.take(state, 1.0)
+    polish(state, whole(BASKETS), n_baskets, small_plan(state, lambda state: next(scores)), outcome, [])
+    assert np.array_equal(outcome.V, first) == (n_baskets == 100)
+
+
+def with_signs(seed, n=4000):
+    """A state at the parameters of a known kernel, half of the signs of its S turned, and baskets of that kernel."""
+    rng = np.random.default_rng(seed)
+    V, d, A = rng.normal(size=(7, 2)) * 0.7, rng.uniform(0.2, 0.5, size=7), np.triu(rng.normal(size=(7, 7)), 1)
+    truth = cd.NonsymmetricDPP.from_factors(V, S=A - A.T, diagonal=d)
+    partners = Partners.of_matrix(truth.skew_, 7)
+    wrong = np.where(rng.random(len(partners.start)) < 0.5, -1.0, 1.0)
+    partners.signs[:] *= wrong[partners.pair]
+    baskets = truth.sample(n, random_state=seed)
+    return State(V, np.log(d), partners), baskets, truth.score(baskets)
+
+
+def test_other_signs_raise_the_likelihood_to_that_of_the_truth():
+    state, baskets, truth = with_signs(0)
+
+    def score(state):
+        return float(np.mean(state.kernel.log_probability(baskets.sets)))
+
+    assert score(state) < truth - 0.1
+    outcome = Outcome.start(state)
+    outcome.take(state, score(state))
+    restart(state, whole(baskets), small_plan(state, score), outcome, trusted=False)
+    S = state.kernel.skew.matrix().toarray()
+    np.testing.assert_array_equal(S, -S.T)
+    outcome.give_back(state)
+    assert score(state) == pytest.approx(outcome.best_score, abs=1e-9)
+    assert score(state) > truth - 0.005
+
+
+def test_rotations_of_the_factors_are_not_free():
+    assert n_free(State(np.ones((5, 5)))) == 15  # those of a symmetric matrix
+    assert n_free(State(np.ones((5, 2)))) == 9
+    assert n_free(State(np.ones((5, 2)), np.zeros(5))) == 14
+
+
+def test_five_seeds_of_a_known_kernel_end_at_its_optimum():
+    truth = cd.LowRankDPP.from_factors(np.random.default_rng(1).normal(size=(8, 3)) * 0.8)
+    data, held_out = truth.sample(6000, random_state=0), truth.sample(6000, random_state=1)
+    best = cd.LowRankDPP.from_factors(climbed(truth.item_factors_, data)[1].V).score(held_out)
+    for seed in range(5):
+        model = cd.LowRankDPP(3, objective="mle", random_state=seed).fit(data)
+        assert model.score(held_out) > best - 0.005
