@@ -10,7 +10,7 @@ import scipy.sparse
 
 from contradpp.data.sets import Sets
 from contradpp.dpp import whole
-from contradpp.dpp.compiled import neighbours
+from contradpp.dpp.compiled import kernels
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.probes import ByProbes, Precision
 from contradpp.dpp.skew import Skew
@@ -87,7 +87,7 @@ def test_rows_of_the_square(n):
     out = np.full(n, np.nan)
     parts = S.indptr.astype(np.int64), S.indices.astype(np.int32), S.data
     for first in range(0, n, 7):
-        neighbours.square_row_lengths(*parts, first, min(first + 7, n), out)
+        kernels.square_row_lengths(*parts, first, min(first + 7, n), out)
     np.testing.assert_allclose(out, np.square(S.toarray() @ S.toarray()).sum(axis=1))
 
 

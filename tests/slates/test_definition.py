@@ -7,7 +7,6 @@ import pytest
 
 import contradpp as cd
 from contradpp.dpp import slates
-from contradpp.dpp.compiled import orders
 from contradpp.dpp.compiled import slates as compiled
 from slates.cases import RIDGE, TIE, correlations, define
 
@@ -198,9 +197,9 @@ def test_scores_of_extreme_size_are_no_trouble():
 
 
 def test_words_and_numbers_agree():
-    named = [orders.DPP, orders.MMR, orders.MSD, orders.WINDOW]
+    named = [compiled.DPP, compiled.MMR, compiled.MSD, compiled.WINDOW]
     assert named == list(range(len(METHODS)))
-    named = [orders.RANK, orders.LINEAR, orders.LOG, orders.RAW]
+    named = [compiled.RANK, compiled.LINEAR, compiled.LOG, compiled.RAW]
     assert named == list(range(len(SCALES)))
     assert (compiled.RIDGE, slates.TIES[np.dtype(np.float64)]) == (RIDGE, TIE)
 

@@ -170,7 +170,7 @@ class ByProbes:
 
         def work(block: int) -> None:
             first = block * ROWS_PER_BLOCK
-            compiled.neighbours.square_row_lengths(*parts, first, min(first + ROWS_PER_BLOCK, self.n), out)
+            compiled.kernels.square_row_lengths(*parts, first, min(first + ROWS_PER_BLOCK, self.n), out)
 
         run_blocks(work, -(-self.n // ROWS_PER_BLOCK), self.n_jobs)
         return out

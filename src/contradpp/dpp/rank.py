@@ -197,7 +197,7 @@ def top_n(scores: Array, n: int) -> NDArray[np.int64]:
         return np.argsort(-scores, axis=1, kind="stable")
     if n <= FEW:
         best = np.empty((len(scores), n), dtype=np.int64)
-        compiled.ranks.best_of_rows(np.ascontiguousarray(scores, dtype=np.float64), best)
+        compiled.kernels.best_of_rows(np.ascontiguousarray(scores, dtype=np.float64), best)
         return best
     columns = np.argpartition(scores, scores.shape[1] - n, axis=1)[:, -n:]
     lowest = np.take_along_axis(scores, columns, axis=1).min(axis=1)

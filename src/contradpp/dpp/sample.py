@@ -184,14 +184,14 @@ class Chain:
         if n_steps is None:
             n_steps = chain_steps(len(given) + total if size is None else size)
         weights = self.inclusion / total if total else self.inclusion
-        by = compiled.chains.Proposals(weights, np.cumsum(weights), self.squares, self.shares)
-        parts = compiled.chains.Parts(kernel.left, kernel.wide, kernel.diagonal, *kernel.skew)
+        by = compiled.samples.Proposals(weights, np.cumsum(weights), self.squares, self.shares)
+        parts = compiled.samples.Parts(kernel.left, kernel.wide, kernel.diagonal, *kernel.skew)
         fixed = np.ascontiguousarray(given, dtype=np.int32)
 
         def draw(rng: np.random.Generator, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
             drawn = []
             for s in range(len(sizes)):
-                items, found = compiled.chains.run_chain(parts, by, fixed, -1 if size is None else size, n_steps, rng)
+                items, found = compiled.samples.run_chain(parts, by, fixed, -1 if size is None else size, n_steps, rng)
                 if not found:
                     raise ParameterError(f"no set of {size} items was found: their probability is zero, or nearly")
                 drawn.append(items)

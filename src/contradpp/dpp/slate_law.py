@@ -38,7 +38,7 @@ def next_log_likelihoods(
         numbers = np.arange(first, last)
         part = take_sets(sets, numbers)
         best = np.maximum(shares.max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
-        worth = power * np.log(np.maximum(shares / best, compiled.orders.LOWEST))
+        worth = power * np.log(np.maximum(shares / best, compiled.slates.LOWEST))
         worth[np.repeat(np.arange(part.count), part.sizes), part.indices] = -np.inf
         out[first:last] = slate_log_likelihoods(vectors, worth, take_sets(slates, numbers), n_jobs=n_jobs)
     return out

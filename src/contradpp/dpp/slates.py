@@ -201,9 +201,9 @@ def choose(vectors: Vectors, lists: Lists, trade: Trade, rules: Rules, *, n_jobs
     likeness = compiled.slates.Likeness(*_steady(vectors.table, vectors.scales, lists.rows))
     told = compiled.slates.Lists(*_steady(lists.indptr, lists.scores, *lists[3:]))
     groups, caps, needs, needed = _steady(rules.groups, rules.caps, rules.needs, np.flatnonzero(rules.needs))
-    limits = compiled.rules.Rules(groups, caps, needs, needed, int(rules.window))
+    limits = compiled.slates.Rules(groups, caps, needs, needed, int(rules.window))
     words = METHODS.index(trade.method), SCALES.index(trade.scale)
-    mix = compiled.orders.Trade(
+    mix = compiled.slates.Trade(
         min(int(trade.k), MOST), float(trade.diversity), *words, min(int(trade.reach), MOST), TIES[vectors.table.dtype]
     )
     result = compiled.slates.Chosen(*out)

@@ -98,7 +98,7 @@ def count_rows(scores: Array, codes: NDArray[np.int32], rounding: Array | None =
     """
     counts = np.empty((len(scores), 2), dtype=np.int64)
     none = np.zeros(scores.shape[1]) if rounding is None else rounding
-    compiled.ranks.count_rows(scores, codes, TIE if rounding is None else 0.0, none, counts)
+    compiled.kernels.count_rows(scores, codes, TIE if rounding is None else 0.0, none, counts)
     return counts[:, 0], np.maximum(counts[:, 1] - counts[:, 0] - 1, 0)  # of −inf not even itself ties
 
 
@@ -169,10 +169,10 @@ class KernelScorer:
             np.matmul(rows, X[columns].T, out=Y)
             these = (norms[columns], self.rounding[columns], offset, part.indptr, part.indices)
             if kernel.symmetric:
-                compiled.ranks.compare_directions(Y, weights, *these, scores, slack, own, counts, best, top)
+                compiled.kernels.compare_directions(Y, weights, *these, scores, slack, own, counts, best, top)
             else:
                 compiled.kernels.add_partners(Y, offset, *kernel.skew, part.indptr, part.indices, offsets, W)
-                compiled.ranks.compare_products(Y, *these, scores, slack, own, counts, best, top)
+                compiled.kernels.compare_products(Y, *these, scores, slack, own, counts, best, top)
         out.better[start : start + n] = counts[:, 0]
         out.equal[start : start + n] = counts[:, 1] - counts[:, 0]
         unclear = nearly_dependent(scores, norms[part.indices], part)

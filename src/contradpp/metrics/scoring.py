@@ -171,9 +171,9 @@ class LinearScorer(AnySize):
             best = start_lists(part.count, n_top)
             own, top = held[first:last] - start, out.top[first:last]
             if isinstance(self.matrix, Rows):
-                compiled.ranks.compare_rows(*self.matrix, self.bias, TIE, *part, own, counts, best, top)
+                compiled.kernels.compare_rows(*self.matrix, self.bias, TIE, *part, own, counts, best, top)
             else:
-                compiled.ranks.compare_sums(self.matrix[part.indices], self.bias, TIE, *part, own, counts, best, top)
+                compiled.kernels.compare_sums(self.matrix[part.indices], self.bias, TIE, *part, own, counts, best, top)
             out.better[start : start + n] = counts[:, 0]
             out.equal[start : start + n] = counts[:, 1] - counts[:, 0]
 
