@@ -14,12 +14,13 @@ import contradpp as cd
 import reference
 from contradpp.data.sets import Sets
 from contradpp.dpp.factor import SINGULAR
-from contradpp.dpp.grow import greedy_completion
+from contradpp.dpp.greedy import greedy_completion
 from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.sample import Sampler
+from contradpp.dpp.sampling import Sampler
 from contradpp.errors import NumericalError, ParameterError, RankError
-from contradpp.metrics.leave_one_out import KernelScorer, rank_one_by_one
+from contradpp.metrics.ranks import KernelScorer, rank_one_by_one
 from exact import ExactDPP, chi_square_p_value, subsets
+from reference import all_scores, as_sets, codes
 
 NOTHING = np.array([], dtype=np.int32)
 PARTS = [
@@ -28,16 +29,6 @@ PARTS = [
         ("D", "D on some", "0"), ("I", "G symmetric", "G"), ("S", "0"), ("float64", "float32")
     )
 ]
-
-
-def codes(*items: int) -> np.ndarray:
-    return np.array(items, dtype=np.int32)
-
-
-def as_sets(lists) -> Sets:
-    lists = [list(s) for s in lists]
-    indptr = np.concatenate([[0], np.cumsum([len(s) for s in lists])]).astype(np.int64)
-    return Sets(indptr, np.array([i for s in lists for i in s], dtype=np.int32))
 
 
 def made(name: str, n: int = 6, seed: int = 0) -> tuple[Kernel, np.ndarray]:
@@ -65,10 +56,6 @@ def given_kernel(L: np.ndarray, A) -> np.ndarray:
 
 def dense(kernel: Kernel) -> np.ndarray:
     return np.diag(kernel.diagonal) + kernel.left @ kernel.wide.T + kernel.skew.matrix().toarray()
-
-
-def all_scores(kernel: Kernel, sets: Sets, **options) -> np.ndarray:
-    return np.concatenate([block.scores for block in kernel.next_scores(sets, **options)])
 
 
 @pytest.fixture(params=PARTS)

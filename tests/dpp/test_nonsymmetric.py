@@ -11,27 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contradpp.data.sets import Sets
-from contradpp.dpp import condition, whole
-from contradpp.dpp.grow import greedy_completion
-from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.sample import Sampler, Samplers
-from contradpp.dpp.skew import Skew
+from contradpp.dpp import normalizer, scoring
+from contradpp.dpp.greedy import greedy_completion
+from contradpp.dpp.kernel import Kernel, Skew
+from contradpp.dpp.sampling import Sampler, Samplers
 from contradpp.errors import ParameterError, RankError
 from exact import ExactDPP
+from reference import all_scores, as_sets, codes
 
 GIVEN = [(), (3,), (6, 0), (1, 2, 5)]
 FORMS = ["sparse", "low rank", "both", "symmetric", "mostly skew"]
 J = np.array([[0.0, 1.0], [-1.0, 0.0]])
-
-
-def codes(*items: int) -> np.ndarray:
-    return np.array(items, dtype=np.int32)
-
-
-def as_sets(lists) -> Sets:
-    lists = [list(s) for s in lists]
-    indptr = np.concatenate([[0], np.cumsum([len(s) for s in lists])]).astype(np.int64)
-    return Sets(indptr, np.array([i for s in lists for i in s], dtype=np.int32))
 
 
 def random_skew(rng: np.random.Generator, n: int, share: float = 0.4) -> np.ndarray:
@@ -64,10 +54,6 @@ def given_kernel(L: np.ndarray, A) -> np.ndarray:
     """L − L_:A L_A⁻¹ L_A:, the definition."""
     A = list(A)
     return L - L[:, A] @ np.linalg.solve(L[np.ix_(A, A)], L[A]) if A else L
-
-
-def all_scores(kernel, sets, **options) -> np.ndarray:
-    return np.concatenate([block.scores for block in kernel.next_scores(sets, **options)])
 
 
 @pytest.fixture(params=FORMS)
@@ -186,7 +172,7 @@ def test_blocks_and_threads_do_not_change_the_scores(monkeypatch):
     kernel.n_jobs = 2
     np.testing.assert_array_equal(kernel.log_det(sets), logs)
     np.testing.assert_array_equal(all_scores(kernel, sets), whole)
-    monkeypatch.setattr(condition, "ROWS_PER_BLOCK", 14)
+    monkeypatch.setattr(scoring, "ROWS_PER_BLOCK", 14)
     np.testing.assert_allclose(all_scores(kernel, sets), whole, rtol=1e-10, atol=1e-12)
 
 
@@ -283,7 +269,7 @@ def test_both_ways_to_the_resolvent_agree(scale):
     S = np.delete(np.delete(S, 2, 0), 2, 1)
     skew = Skew.of(S, 8)
     expected = np.linalg.inv(np.eye(8) + S)
-    for way in (whole.ByCholesky, whole.ByLU):
+    for way in (normalizer.ByCholesky, normalizer.ByLU):
         solver = way(skew.matrix())
         assert solver.log_det() == (pytest.approx(np.linalg.slogdet(np.eye(8) + S)[1], abs=1e-9), 0.0)
         NX, NtX = solver.solve_both(X[:8])
@@ -302,8 +288,8 @@ def test_a_huge_skew_part_keeps_the_identity():
 def test_too_many_items_for_exact_samples_and_sizes(monkeypatch):
     """It is said at once, with the limit and what to do instead; log P is there all the same."""
     kernel, L = made("sparse")
-    monkeypatch.setattr(whole, "MOST_DENSE", 3)
-    monkeypatch.setattr("contradpp.dpp.condition.condition", lambda *_: 1 / 0)
+    monkeypatch.setattr(normalizer, "MOST_DENSE", 3)
+    monkeypatch.setattr("contradpp.dpp.scoring.condition", lambda *_: 1 / 0)
     with pytest.raises(ParameterError, match=r"here 6; the most is 3\. Use method='chain'"):
         Sampler(kernel)
     with pytest.raises(ParameterError, match="here 6; the most is 3"):

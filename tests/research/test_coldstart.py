@@ -10,7 +10,7 @@ import pytest
 import contradpp as cd
 from contradpp.data.features import given_features
 from contradpp.data.sets import Sets
-from contradpp.metrics.resampled import plain
+from contradpp.metrics.intervals import plain
 from contradpp.research import coldstart, experiments, reproduce
 from contradpp.research.paper import Protocol, Task, tasks_of
 from contradpp.research.tables import Collected

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.metrics.resampled import plain
+from contradpp.metrics.intervals import plain
 from contradpp.research import experiments, negatives, reproduce
 from contradpp.research.paper import CHOICE_LABELS, NEGATIVES, Protocol, Task, tasks_of
 

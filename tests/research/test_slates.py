@@ -8,7 +8,7 @@ import math
 import pytest
 
 import contradpp as cd
-from contradpp.metrics.resampled import plain
+from contradpp.metrics.intervals import plain
 from contradpp.research import experiments, reproduce, slates
 from contradpp.research.paper import Protocol, Task, tasks_of
 from contradpp.research.tables import Collected

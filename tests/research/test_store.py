@@ -9,7 +9,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.errors import ContradppError
-from contradpp.metrics.resampled import plain
+from contradpp.metrics.intervals import plain
 from contradpp.research import paper, reproduce
 from contradpp.research.paper import Protocol, Task
 from contradpp.research.reproduce import Store, write_text

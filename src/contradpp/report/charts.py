@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.metrics.breakdown import Breakdown, Row
+from contradpp.metrics.report import Breakdown, Row
 
 Array = NDArray[np.float64]
 WIDTH, HEIGHT = 500, 260

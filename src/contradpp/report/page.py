@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 import contradpp as cd
-from contradpp.metrics.breakdown import Row
+from contradpp.metrics.report import Row
 from contradpp.report import charts
 from contradpp.report.charts import short, tag
 from contradpp.report.measured import BASELINE, KS, Example, K, Measured, explained

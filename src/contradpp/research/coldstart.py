@@ -22,7 +22,7 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.features import Given
 from contradpp.data.recipe import Matrix
 from contradpp.data.sets import Sets, pointers, take_sets
-from contradpp.metrics.resampled import mean_interval
+from contradpp.metrics.intervals import mean_interval
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.newcomers import basket_means
 from contradpp.research import experiments

@@ -20,7 +20,7 @@ from contradpp import __version__
 from contradpp._threads import resolve_n_jobs
 from contradpp.dpp.persist import write_atomically
 from contradpp.errors import ParameterError
-from contradpp.metrics.resampled import plain
+from contradpp.metrics.intervals import plain
 from contradpp.research import (
     benchmark,
     coldstart,

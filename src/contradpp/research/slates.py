@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.data.baskets import Baskets
-from contradpp.dpp.slates import Lists, Rules, Trade, Vectors, choose
+from contradpp.dpp.greedy import Lists, Rules, Trade, Vectors, choose
 from contradpp.metrics.slates import SlateReport, evaluate_slates
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.likeness import company_vectors

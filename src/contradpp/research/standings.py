@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.metrics.resampled import percentiles, resamples
+from contradpp.metrics.intervals import percentiles, resamples
 from contradpp.research import benchmark
 from contradpp.research.benchmark import METRICS
 from contradpp.research.contestants import INGREDIENTS, MODELS, OURS, Group, groups_of

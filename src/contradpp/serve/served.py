@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import contradpp
 from contradpp.atlas import N_LANDMARKS, Atlas
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.sample import chain_steps
+from contradpp.dpp.sampling import chain_steps
 from contradpp.errors import RankError
 from contradpp.models.base import BaseDPP
 from contradpp.models.conditional import ConditionalDPP

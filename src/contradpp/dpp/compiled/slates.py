@@ -13,12 +13,15 @@ the definition.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.dpp.compiled._numba import entry, helper
+
+if TYPE_CHECKING:
+    from contradpp.dpp.greedy import Lists, Slates
 
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
@@ -246,18 +249,6 @@ class Likeness(NamedTuple):
     rows: Pointers  # (candidates,)
 
 
-class Lists(NamedTuple):
-    """Candidates with scores, list after list; rows of the table that are on screen already; and fixed places."""
-
-    indptr: Pointers
-    scores: Array
-    given_ptr: Pointers
-    given: Pointers
-    fixed_ptr: Pointers
-    fixed: Pointers  # positions within the list, by place
-    places: Pointers
-
-
 class Work(NamedTuple):
     """What is known of the candidates of one list, by falling score, and of what is shown."""
 
@@ -269,15 +260,6 @@ class Work(NamedTuple):
     close: Pointers
     shown: Pointers  # rows of the table
     basis: Vectors
-
-
-class Chosen(NamedTuple):
-    """Positions within each list and what they gained, how many there are, and how the list ended."""
-
-    positions: Pointers  # (lists, most items of a slate)
-    gains: Array
-    counts: Pointers
-    ends: Pointers
 
 
 @entry
@@ -512,7 +494,7 @@ def fill(
 
 @entry
 def choose(
-    likeness: Likeness, lists: Lists, rules: Rules, trade: Trade, first_list: int, last_list: int, out: Chosen
+    likeness: Likeness, lists: Lists, rules: Rules, trade: Trade, first_list: int, last_list: int, out: Slates
 ) -> None:
     """The slates of some lists.
 
