@@ -43,6 +43,18 @@ COLUMNS_PER_TILE, NUMBERS_PER_TILE = 256, 2**15
 # A sum of scores below this share of its terms is added up score by score, and so is that of sets worse than this.
 _CANCELLED = 1e-6
 _CLEAR_TOTAL = 1e4
+# A basket of probability zero is ranked as if L_A, scaled to entries of at most 1, had this much more on its diagonal.
+RIDGE = 1e-6
+# Where 1/W_ii is further than this factor from L_ii, the closed form loses more than rounding: leave out one by one.
+NEARLY_DEPENDENT = 1e-6
+# Items of which a dense matrix may be made for one answer.
+MOST_ELIMINATED = 2000
+# Numbers of a table of one set's members and their partners.
+MOST_LINKED = 2**20
+BOUNDED_FROM = 20_000  # candidates from which on bounds are worth their trouble
+FIRST_LOOK, MOST_AT_ONCE = 1024, 2**16  # how many are scored at first, then twice as many, up to these
+FEW = 100  # up to which the best of a row are kept in order while it is read
+_ROUNDING = 1e-14  # of a score by way of an inverse, over its bound and the square of |A| and of the worst entry
 
 
 class Block(NamedTuple):
@@ -322,14 +334,7 @@ def rule_out_members(scores: Array, sets: Sets, candidates: Candidates) -> None:
     scores[owner, column] = -np.inf
 
 
-# A basket of probability zero is ranked as if L_A, scaled to entries of at most 1, had this much more on its diagonal.
-RIDGE = 1e-6
-# Where 1/W_ii is further than this factor from L_ii, the closed form loses more than rounding: leave out one by one.
-NEARLY_DEPENDENT = 1e-6
-# Items of which a dense matrix may be made for one answer.
-MOST_ELIMINATED = 2000
-# Numbers of a table of one set's members and their partners.
-MOST_LINKED = 2**20
+# -- Scores with nothing ruled out -----------------------------------------------------------------------
 
 
 def scores_given(kernel: Kernel, sets: Sets, *, n_jobs: int = 1) -> Array:
@@ -527,10 +532,7 @@ def nearly_dependent(scores: Array, sizes: Array, sets: Sets) -> NDArray[np.bool
     return unclear
 
 
-BOUNDED_FROM = 20_000  # candidates from which on bounds are worth their trouble
-FIRST_LOOK, MOST_AT_ONCE = 1024, 2**16  # how many are scored at first, then twice as many, up to these
-FEW = 100  # up to which the best of a row are kept in order while it is read
-_ROUNDING = 1e-14  # of a score by way of an inverse, over its bound and the square of |A| and of the worst entry
+# -- The best ------------------------------------------------------------------------------------------
 
 
 def best_next(
