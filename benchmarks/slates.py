@@ -22,7 +22,7 @@ import numpy as np
 
 import contradpp as cd
 from contradpp._threads import blas_threads
-from contradpp.dpp.slates import Lists, Rules, Trade, Vectors, choose
+from contradpp.dpp.greedy import Lists, Rules, Trade, Vectors, choose
 from experiments.speed.bench import fast_greedy
 
 try:

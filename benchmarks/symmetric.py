@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 import contradpp as cd
-from contradpp.metrics.resampled import mean_interval
+from contradpp.metrics.intervals import mean_interval
 from experiments.benchmark.models import AMAZON
 
 

@@ -21,7 +21,7 @@ from contradpp import __version__
 from contradpp._threads import resolve_n_jobs
 from contradpp.dpp.persist import write_atomically
 from contradpp.errors import ParameterError
-from contradpp.metrics.resampled import plain
+from contradpp.metrics.intervals import plain
 from experiments.benchmark import coldstart, defaults, leaderboard, measure, negatives, page, slates
 from experiments.benchmark.models import GROUPS
 from experiments.pages import Plot, Result, Results, Section, render, replaced

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 import contradpp as cd
-from contradpp.dpp.compiled.decorators import Announcement
+from contradpp.dpp.compiled._numba import Announcement
 from exact import ExactDPP
 
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # tests send nothing to anybody

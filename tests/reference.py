@@ -6,12 +6,15 @@ C = Vᵀ V, and P(A) = det(L_A) / det(I + L).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from contradpp.data.sets import Sets
+from contradpp.dpp.kernel import Kernel
 
 Array = NDArray[np.float64]
 Set = Sequence[int] | NDArray[np.integer]
@@ -104,3 +107,22 @@ def as_entry(helper):
         return helper(*arguments)
 
     return call
+
+
+# -- Questions ------------------------------------------------------------------------------------------
+
+
+def codes(*items: int) -> NDArray[np.int32]:
+    return np.array(items, dtype=np.int32)
+
+
+def as_sets(lists: Iterable[Iterable[int]]) -> Sets:
+    """Lists of codes as the CSR that kernels take."""
+    rows = [list(row) for row in lists]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    return Sets(indptr, np.array([item for row in rows for item in row], dtype=np.int32))
+
+
+def all_scores(kernel: Kernel, sets: Sets, candidates: NDArray[np.int64] | None = None) -> Array:
+    """The next-item scores of all sets, whatever the blocks."""
+    return np.concatenate([block.scores for block in kernel.next_scores(sets, candidates=candidates)])

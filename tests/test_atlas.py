@@ -69,7 +69,7 @@ def test_the_map_does_not_need_the_normaliser(monkeypatch):
     skew = np.zeros((6, 6))
     skew[0, 1], skew[1, 0] = 0.9, -0.9
     model = cd.NonsymmetricDPP.from_factors(np.eye(6), S=skew)
-    monkeypatch.setattr("contradpp.dpp.whole.resolvent", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("contradpp.dpp.normalizer.resolvent", lambda *_, **__: 1 / 0)
     assert pair_ratios(model, np.array([0]), np.array([1, 2]))[0] == pytest.approx([np.log(1.81), 0.0])
     assert np.isfinite(Atlas(model, np.arange(4)).places_of([0, 5])).all()
 

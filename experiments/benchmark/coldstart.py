@@ -21,7 +21,7 @@ from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.data.features import Given, Matrix
 from contradpp.data.sets import Sets, pointers, take_sets
-from contradpp.metrics.resampled import mean_interval
+from contradpp.metrics.intervals import mean_interval
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.newcomers import basket_means
 from experiments.pages import Result, Results, Section, Table, gained, words

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from contradpp.metrics.resampled import percentiles, resamples
+from contradpp.metrics.intervals import percentiles, resamples
 from experiments.benchmark import measure
 from experiments.benchmark.measure import METRICS
 from experiments.benchmark.models import INGREDIENTS, MODELS, OURS, Group, groups_of

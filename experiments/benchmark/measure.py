@@ -30,8 +30,7 @@ from contradpp.data.sets import Sets, take_sets
 from contradpp.errors import ContradppError, RankError
 from contradpp.learn.calibrate import uniform_sets
 from contradpp.metrics import metrics
-from contradpp.metrics.leave_one_out import Outcome
-from contradpp.metrics.scoring import Scorer, as_scorer
+from contradpp.metrics.ranks import Outcome, Scorer, as_scorer
 from contradpp.metrics.slates import evaluate_slates
 from contradpp.metrics.tuning import validated
 from experiments.benchmark.models import MODELS, Settings

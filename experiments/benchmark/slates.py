@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from contradpp.data.baskets import Baskets
-from contradpp.dpp.slates import Lists, Rules, Trade, Vectors, choose
+from contradpp.dpp.greedy import Lists, Rules, Trade, Vectors, choose
 from contradpp.metrics.slates import SlateReport, evaluate_slates
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.likeness import company_vectors

@@ -32,7 +32,7 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.sample import Sampler
+from contradpp.dpp.sampling import Sampler
 from contradpp.errors import ContradppError, DataError, DownloadError, ParameterError
 from contradpp.learn.objectives import Places, set_gradients
 from contradpp.learn.state import Partners, State, start_factors

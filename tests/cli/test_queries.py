@@ -258,9 +258,9 @@ def test_control_characters_do_not_reach_a_terminal(call, tmp_path, on_a_termina
 
 
 def test_info_of_a_large_catalogue_makes_no_dense_matrix(call, model, monkeypatch):
-    monkeypatch.setattr("contradpp.dpp.whole.MOST_DENSE", 1)
+    monkeypatch.setattr("contradpp.dpp.normalizer.MOST_DENSE", 1)
     for way in ("ByCholesky", "ByLU"):
-        monkeypatch.setattr(f"contradpp.dpp.whole.{way}", lambda _: 1 / 0)
+        monkeypatch.setattr(f"contradpp.dpp.normalizer.{way}", lambda _: 1 / 0)
     shown = call("info", model)
     assert shown.code == 0, shown.err
     assert "Sugar, white" in shown.out

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import contradpp as cd
 from contradpp.cli import warm
 from contradpp.dpp import ahead
-from contradpp.dpp.compiled import decorators
+from contradpp.dpp.compiled import _numba
 
 
 @pytest.mark.parametrize("name", warm.ALONE)
@@ -134,7 +134,7 @@ def test_it_does_not_where_one_core_is_to_be_used_or_there_is_one(started, monke
 
 def test_a_job_is_begun_once_where_nothing_can_be_kept(asked, monkeypatch):
     """Each of many fits in a container of read-only files started a compiler."""
-    monkeypatch.setattr(decorators.SharedCache, "at_hand", False)
+    monkeypatch.setattr(_numba.SharedCache, "at_hand", False)
     for _ in range(3):
         ahead.compile_ahead(ahead.FIT)
         ahead._begun[ahead.FIT].ended = True
@@ -240,7 +240,7 @@ def test_what_was_compiled_is_at_hand_until_a_kernel_is_edited(monkeypatch, job)
     for name in ("the default model", "dynamic negatives"):
         assert CliRunner().invoke(warm.warm, ["--only", name]).exit_code == 0
     assert ahead.at_hand(job)
-    monkeypatch.setattr(decorators, "STAMP", ("edited",))
+    monkeypatch.setattr(_numba, "STAMP", ("edited",))
     assert not ahead.at_hand(job)
 
 

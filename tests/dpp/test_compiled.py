@@ -1,9 +1,10 @@
-"""What `dpp/compiled/decorators.py` promises: rules of helpers and of loops that add up, and a cache that is shared."""
+"""What `dpp/compiled/_numba.py` promises: rules of helpers and of loops that add up, and a cache that is shared."""
 
 from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from numba.core.caching import FunctionCache, IndexDataCacheFile
@@ -18,14 +20,60 @@ from numba.core.errors import TypingError
 
 import contradpp
 from contradpp.data.sets import EMPTY, Sets, pointers
-from contradpp.dpp.compiled import blocks, decorators, sums
-from contradpp.dpp.compiled.decorators import STAMP, SharedCache
+from contradpp.dpp.compiled import _numba, blocks, gradients
+from contradpp.dpp.compiled._numba import STAMP, SharedCache
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, ConditionalLikelihood
 from contradpp.learn.state import State
 
 FOLDER = Path(contradpp.__file__).parent / "dpp" / "compiled"
 Kernel = tuple[str, str]  # module and name
+
+
+# -- Numba's private classes ---------------------------------------------------------------------------
+
+NEW_NUMBA = """
+`dpp/compiled/_numba.py` was tested with Numba {supported}, and this is {version}. It rests on private
+classes of Numba and on LLVM code. Run `pytest tests/dpp tests/cli/test_warm.py tests/test_same_kernel.py`, and
+`make bench` with both versions. If all is well, move `SUPPORTED` and the range in pyproject.toml. If not,
+one of these has to change, each of which the library can do without:
+- `InliningCompiler`, `InlinedLibrary`, `Helper`: `helper` can be `numba.njit(forceinline=True, **OPTIONS)`;
+  kernels then take longer to compile;
+- `SharedCache`, `Places`, `Entry`: `entry` can be `numba.njit(cache=True, **OPTIONS)`; processes that compile
+  at the same time may then spoil each other's files, and nobody can tell what is compiled already;
+- `tile`: a helper with the loops of `plain`; products then take twice the time;
+- `Announcement`: nothing says that kernels are being compiled.
+"""
+
+
+def test_this_numba_is_one_that_was_tested():
+    low, high = _numba.SUPPORTED
+    supported = f"{low[0]}.{low[1]} up to, but not including, {high[0]}.{high[1]}"
+    version = tuple(int(part) for part in numba.__version__.split(".")[:2])
+    assert low <= version < high, NEW_NUMBA.format(version=numba.__version__, supported=supported)
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'"numba>={low[0]}.{low[1]},<{high[0]}.{high[1]}"' in project
+
+
+def private_imports(source: str) -> list[str]:
+    """The imports of Numba's inside, and of LLVM."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
+        found += [name for name in names if re.match(r"numba\.(core|extending)\b|llvmlite\b", name)]
+    return found
+
+
+def test_one_module_alone_imports_the_inside_of_numba():
+    package = FOLDER.parent.parent
+    users = [path for path in package.rglob("*.py") if private_imports(path.read_text(encoding="utf-8"))]
+    assert users == [FOLDER / "_numba.py"]
+    source = "import numba\nfrom numba import core\nimport llvmlite.ir\nfrom numba.extending import f"
+    assert private_imports(source) == ["numba.core", "llvmlite.ir", "numba.extending.f"]
+
+
+# -- Entries, helpers, sums -----------------------------------------------------------------------------
 
 
 def decorated(source: str, module: str) -> dict[Kernel, str]:
@@ -170,11 +218,11 @@ def test_only_one_process_at_a_time_writes_to_the_cache(tmp_path, monkeypatch):
 
 def test_what_is_cached_is_out_of_date_when_any_file_of_kernels_has_changed(monkeypatch):
     assert {name for name, _, _ in STAMP} == {path.name for path in FOLDER.glob("*.py")}
-    cache, codegen = sums.number_rows._cache, sums.number_rows.targetctx.codegen()
+    cache, codegen = gradients.number_rows._cache, gradients.number_rows.targetctx.codegen()
     key = cache._index_key((), codegen)
     assert key == cache._index_key((), codegen)
     name, changed, size = STAMP[3]
-    monkeypatch.setattr(decorators, "STAMP", (*STAMP[:3], (name, changed + 1.0, size), *STAMP[4:]))
+    monkeypatch.setattr(_numba, "STAMP", (*STAMP[:3], (name, changed + 1.0, size), *STAMP[4:]))
     assert key != cache._index_key((), codegen)
 
 
@@ -224,7 +272,7 @@ def test_a_kernel_is_compiled_by_one_process_while_others_wait_for_it(monkeypatc
 def test_no_one_waits_for_ever_or_for_a_process_that_failed(monkeypatch, tmp_path):
     monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
     monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: None)
-    monkeypatch.setattr(decorators, "LONGEST", 0.2)
+    monkeypatch.setattr(_numba, "LONGEST", 0.2)
     one, other = (SharedCache(blocks.padded.py_func) for _ in range(2))
     assert one.load_overload((), None) is None
     started = time.monotonic()
@@ -238,22 +286,22 @@ def test_no_one_waits_for_ever_or_for_a_process_that_failed(monkeypatch, tmp_pat
 
 def test_two_forms_of_a_kernel_do_not_wait_for_each_other(monkeypatch, tmp_path):
     monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
-    monkeypatch.setattr(decorators, "LONGEST", 0.2)
+    monkeypatch.setattr(_numba, "LONGEST", 0.2)
     one, other = (SharedCache(blocks.padded.py_func) for _ in range(2))
-    assert not one._wait_for_turn((decorators.types.int64,))
-    assert not other._wait_for_turn((decorators.types.int32,))
+    assert not one._wait_for_turn((_numba.types.int64,))
+    assert not other._wait_for_turn((_numba.types.int32,))
     other.end_turn()
-    assert other._wait_for_turn((decorators.types.int64,))
+    assert other._wait_for_turn((_numba.types.int64,))
     other.end_turn()
     one.end_turn()
 
 
 def test_a_kernel_that_cannot_be_compiled_holds_up_no_one(monkeypatch, tmp_path):
     monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
-    form = (decorators.types.unicode_type,) * 5
+    form = (_numba.types.unicode_type,) * 5
     with pytest.raises(TypingError):
-        sums.number_rows.compile(form)
-    other = SharedCache(sums.number_rows.py_func)
+        gradients.number_rows.compile(form)
+    other = SharedCache(gradients.number_rows.py_func)
     assert not other._wait_for_turn(form)
     other.end_turn()
 
@@ -266,7 +314,7 @@ def test_where_nothing_can_be_written_kernels_are_compiled_all_the_same(monkeypa
     """In a container with read-only files every kernel was a RuntimeError of Numba's: no locator available."""
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)  # with which Numba tries folders
     monkeypatch.setattr(SharedCache, "told_of_failure", False)
-    cache = SharedCache(sums.number_rows.py_func)
+    cache = SharedCache(gradients.number_rows.py_func)
     monkeypatch.setattr(FunctionCache, "save_overload", refuse)
     for _ in range(2):
         cache.save_overload((), None)
@@ -290,7 +338,7 @@ def test_another_thread_may_end_the_turn_of_one_that_waits(monkeypatch, tmp_path
 def test_damaged_files_of_the_cache_are_given_up(monkeypatch, tmp_path, caplog, content):
     """After a loss of power they may be empty: every call ended in an EOFError until someone removed them."""
     monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
-    cache, context = SharedCache(sums.number_rows.py_func), sums.number_rows.targetctx
+    cache, context = SharedCache(gradients.number_rows.py_func), gradients.number_rows.targetctx
     cache._cache_file = IndexDataCacheFile(str(tmp_path), "number_rows", "stamp")
     index = Path(cache._cache_file._index_path)
     index.write_bytes(content)

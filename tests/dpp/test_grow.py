@@ -8,13 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
-from contradpp.dpp.grow import greedy_completion
+from contradpp.dpp.greedy import greedy_completion
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import RankError
-
-
-def codes(*items: int) -> np.ndarray:
-    return np.array(items, dtype=np.int32)
+from reference import codes
 
 
 @settings(deadline=None, max_examples=60)

@@ -11,17 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
-from contradpp.data.sets import Sets, runs, take_sets
+from contradpp.data.sets import runs, take_sets
 from contradpp.dpp import factor
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ParameterError
 from exact import ExactDPP
-
-
-def as_sets(lists) -> Sets:
-    lists = [list(s) for s in lists]
-    indptr = np.concatenate([[0], np.cumsum([len(s) for s in lists])]).astype(np.int64)
-    return Sets(indptr, np.array([i for s in lists for i in s], dtype=np.int32))
+from reference import as_sets
 
 
 @settings(deadline=None, max_examples=40)

@@ -1,4 +1,4 @@
-"""Kernels that repel and attract, in all their forms, against the dense matrix and enumeration of all subsets."""
+"""Kernels that repel and attract: what is special about them; `test_forms.py` asks them all questions."""
 
 from __future__ import annotations
 
@@ -7,31 +7,18 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from contradpp.data.sets import Sets
-from contradpp.dpp import condition, whole
-from contradpp.dpp.grow import greedy_completion
-from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.sample import Sampler, Samplers
-from contradpp.dpp.skew import Skew
+from contradpp.dpp import normalizer, scoring
+from contradpp.dpp.kernel import Kernel, Skew
+from contradpp.dpp.sampling import Sampler, Samplers
 from contradpp.errors import ParameterError, RankError
 from exact import ExactDPP
+from reference import all_scores, as_sets, codes
 
 GIVEN = [(), (3,), (6, 0), (1, 2, 5)]
 FORMS = ["sparse", "low rank", "both", "symmetric", "mostly skew"]
 J = np.array([[0.0, 1.0], [-1.0, 0.0]])
-
-
-def codes(*items: int) -> np.ndarray:
-    return np.array(items, dtype=np.int32)
-
-
-def as_sets(lists) -> Sets:
-    lists = [list(s) for s in lists]
-    indptr = np.concatenate([[0], np.cumsum([len(s) for s in lists])]).astype(np.int64)
-    return Sets(indptr, np.array([i for s in lists for i in s], dtype=np.int32))
 
 
 def random_skew(rng: np.random.Generator, n: int, share: float = 0.4) -> np.ndarray:
@@ -66,42 +53,9 @@ def given_kernel(L: np.ndarray, A) -> np.ndarray:
     return L - L[:, A] @ np.linalg.solve(L[np.ix_(A, A)], L[A]) if A else L
 
 
-def all_scores(kernel, sets, **options) -> np.ndarray:
-    return np.concatenate([block.scores for block in kernel.next_scores(sets, **options)])
-
-
 @pytest.fixture(params=FORMS)
 def pair(request):
     return made(request.param)
-
-
-# -- Probabilities ---------------------------------------------------------------------------------
-
-
-def test_every_probability(pair):
-    kernel, L = pair
-    exact = ExactDPP(L)
-    np.testing.assert_allclose(np.exp(kernel.log_probability(as_sets(exact.sets))), exact.probabilities, atol=1e-12)
-    assert kernel.log_normalizer == pytest.approx(np.linalg.slogdet(np.eye(7) + L)[1], abs=1e-10)
-    np.testing.assert_allclose(kernel.squared_norms, np.diag(L), atol=1e-12)
-    assert kernel.expected_size == pytest.approx(exact.marginals().sum())
-
-
-@pytest.mark.parametrize("items", GIVEN)
-def test_marginals(pair, items):
-    kernel, L = pair
-    ours = kernel.marginals(codes(*items))
-    np.testing.assert_allclose(ours, ExactDPP(L).marginals(items), atol=1e-9)
-    assert (ours[list(items)] == 1).all()
-
-
-@pytest.mark.parametrize("items", GIVEN)
-def test_the_kernel_of_the_rest(pair, items):
-    kernel, L = pair
-    ours, rest = kernel.condition(codes(*items))
-    assert rest.tolist() == [i for i in range(7) if i not in items]
-    dense = ours.left @ ours.factors.T + ours.skew.matrix().toarray()
-    np.testing.assert_allclose(dense, given_kernel(L, items)[np.ix_(rest, rest)], atol=1e-9)
 
 
 def test_conditioning_twice_is_conditioning_on_both(pair):
@@ -111,14 +65,6 @@ def test_conditioning_twice_is_conditioning_on_both(pair):
     again, _ = first.condition(np.flatnonzero(rest == 1).astype(np.int32))
     empty = codes()
     np.testing.assert_allclose(both.marginals(empty), again.marginals(empty), atol=1e-10)
-
-
-def test_sizes(pair):
-    kernel, L = pair
-    ours = np.exp(kernel.log_size_distribution)
-    expected = ExactDPP(L).sizes()
-    np.testing.assert_allclose(ours, expected[: len(ours)], atol=1e-12)
-    np.testing.assert_allclose(expected[len(ours) :], 0)
 
 
 def test_attraction_and_repulsion_in_one_kernel():
@@ -136,45 +82,11 @@ def test_attraction_and_repulsion_in_one_kernel():
     assert kernel.marginals(codes(0))[1] < p[1]
 
 
-def test_a_kernel_without_a_skew_part_is_the_low_rank_one(factors):
-    ours, theirs = Kernel(factors), Kernel(factors)
-    sets = as_sets([[0], [1, 2], [6, 5, 4], []])
-    np.testing.assert_allclose(ours.log_probability(sets), theirs.log_probability(sets))
-    np.testing.assert_allclose(all_scores(ours, sets), all_scores(theirs, sets))
-    np.testing.assert_allclose(ours.log_size_distribution, theirs.log_size_distribution, atol=1e-9)
-    assert ours.rank == theirs.rank == 4
-    np.testing.assert_allclose(ours.likeness(2), theirs.likeness(2))
-
-
 def test_scale(pair):
     kernel, L = pair
     larger = kernel.scaled(2.5)
     np.testing.assert_allclose(larger.left @ larger.factors.T + larger.skew.matrix().toarray(), 2.5 * L)
     assert larger.expected_size > kernel.expected_size
-
-
-# -- Next items ------------------------------------------------------------------------------------
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 2**32 - 1), st.sampled_from(FORMS))
-def test_next_scores_are_ratios_of_determinants(seed, form):
-    kernel, L = made(form, seed)
-    lists = [s for k in range(3) for s in itertools.combinations(range(7), k)]
-    for row, A in zip(all_scores(kernel, as_sets(lists)), lists, strict=True):
-        assert (row[list(A)] == -np.inf).all()
-        others = np.setdiff1d(np.arange(7), A)
-        scale = np.abs(given_kernel(L, A)).max()
-        np.testing.assert_allclose(row[others], np.diag(given_kernel(L, A))[others], rtol=1e-6, atol=1e-8 * scale)
-
-
-def test_candidates_and_totals(pair):
-    kernel, _ = pair
-    sets, chosen = as_sets([[0], [5, 2], [], [6, 0, 1]]), np.array([0, 2, 6])
-    whole = all_scores(kernel, sets)
-    np.testing.assert_allclose(all_scores(kernel, sets, candidates=chosen), whole[:, chosen], atol=1e-12)
-    assert all_scores(kernel, sets, candidates=np.array([], dtype=np.int64)).shape == (4, 0)
-    np.testing.assert_allclose(kernel.next_totals(sets), np.maximum(whole, 0).sum(axis=1))
 
 
 def test_blocks_and_threads_do_not_change_the_scores(monkeypatch):
@@ -186,7 +98,7 @@ def test_blocks_and_threads_do_not_change_the_scores(monkeypatch):
     kernel.n_jobs = 2
     np.testing.assert_array_equal(kernel.log_det(sets), logs)
     np.testing.assert_array_equal(all_scores(kernel, sets), whole)
-    monkeypatch.setattr(condition, "ROWS_PER_BLOCK", 14)
+    monkeypatch.setattr(scoring, "ROWS_PER_BLOCK", 14)
     np.testing.assert_allclose(all_scores(kernel, sets), whole, rtol=1e-10, atol=1e-12)
 
 
@@ -202,16 +114,6 @@ def test_a_growing_set_is_asked_as_a_whole(pair):
     assert len(grown) == 3
     with pytest.raises(RankError):
         grown.add(3)
-
-
-def test_greedy_completion(pair):
-    kernel, L = pair
-    chosen = [5]
-    while len(chosen) < 4:
-        scores = np.diag(given_kernel(L, chosen)).copy()
-        scores[chosen] = -1
-        chosen.append(int(np.argmax(scores)))
-    assert greedy_completion(kernel, codes(5), 4).tolist() == chosen
 
 
 # -- Sets of probability zero, and edges of floating point -------------------------------------------
@@ -283,7 +185,7 @@ def test_both_ways_to_the_resolvent_agree(scale):
     S = np.delete(np.delete(S, 2, 0), 2, 1)
     skew = Skew.of(S, 8)
     expected = np.linalg.inv(np.eye(8) + S)
-    for way in (whole.ByCholesky, whole.ByLU):
+    for way in (normalizer.ByCholesky, normalizer.ByLU):
         solver = way(skew.matrix())
         assert solver.log_det() == (pytest.approx(np.linalg.slogdet(np.eye(8) + S)[1], abs=1e-9), 0.0)
         NX, NtX = solver.solve_both(X[:8])
@@ -302,8 +204,8 @@ def test_a_huge_skew_part_keeps_the_identity():
 def test_too_many_items_for_exact_samples_and_sizes(monkeypatch):
     """It is said at once, with the limit and what to do instead; log P is there all the same."""
     kernel, L = made("sparse")
-    monkeypatch.setattr(whole, "MOST_DENSE", 3)
-    monkeypatch.setattr("contradpp.dpp.condition.condition", lambda *_: 1 / 0)
+    monkeypatch.setattr(normalizer, "MOST_DENSE", 3)
+    monkeypatch.setattr("contradpp.dpp.scoring.condition", lambda *_: 1 / 0)
     with pytest.raises(ParameterError, match=r"here 6; the most is 3\. Use method='chain'"):
         Sampler(kernel)
     with pytest.raises(ParameterError, match="here 6; the most is 3"):

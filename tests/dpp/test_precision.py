@@ -14,14 +14,10 @@ from contradpp.data.sets import Sets
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ContradppError, NumericalError, RankError
 from exact import subsets
+from reference import as_sets
 
 M = 6
 NOTHING = np.array([], dtype=np.int32)
-
-
-def as_sets(lists) -> Sets:
-    indptr = np.concatenate([[0], np.cumsum([len(s) for s in lists])]).astype(np.int64)
-    return Sets(indptr, np.array([i for s in lists for i in s], dtype=np.int32))
 
 
 def minors(kernel: Kernel) -> dict[tuple[int, ...], mp.mpf]:

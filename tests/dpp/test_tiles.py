@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
+from contradpp.dpp.compiled._numba import LANES, entry, tile
 from contradpp.dpp.compiled.blocks import WORK, invert, invert_by_pivots, multiply
-from contradpp.dpp.compiled.decorators import entry
-from contradpp.dpp.compiled.tiles import LANES, tile
 from contradpp.dpp.factor import SINGULAR
 from reference import as_entry
 

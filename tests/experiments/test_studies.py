@@ -11,7 +11,7 @@ import pytest
 import contradpp as cd
 from contradpp.data.features import given_features
 from contradpp.data.sets import Sets
-from contradpp.metrics.resampled import plain
+from contradpp.metrics.intervals import plain
 from experiments import protocol, run
 from experiments.benchmark import coldstart, defaults, measure, negatives, slates
 from experiments.pages import Results

@@ -10,7 +10,7 @@ import pytest
 import contradpp as cd
 import naive_metrics as naive
 from contradpp.errors import ParameterError
-from contradpp.metrics import resampled
+from contradpp.metrics import intervals
 
 LISTS = [["a", "b"], ["a", "c"], ["b"], ["d", "e", "a"], ["f", "g"], ["g", "h", "f", "a"], ["b", "c"], ["h"]]
 
@@ -66,7 +66,7 @@ def test_differences_are_those_of_each_basket():
         assert gain.low <= gain.value <= gain.high
         assert gain.n_baskets == 60
     paired = ours.samples["mpr"] - theirs.samples["mpr"]
-    expected = resampled.mean_interval(paired, level=0.8, n_resamples=200, seed=0)
+    expected = intervals.mean_interval(paired, level=0.8, n_resamples=200, seed=0)
     assert table.difference("K=7", "mpr", level=0.8, n_resamples=200)[1:3] == expected
 
 
@@ -74,7 +74,7 @@ def test_a_difference_of_aucs_resamples_both_alike():
     table = cd.compare(kernels(6, 7), shop(30))
     samples = [table.reports[name].samples for name in ("K=7", "K=6")]
     gains = []
-    for weights in resampled.resamples(30, 40, 0):
+    for weights in intervals.resamples(30, 40, 0):
         drawn = np.repeat(np.arange(30), weights.astype(int))
         one, two = (naive.auc(s["score"][drawn], s["random_score"][drawn]) for s in samples)
         gains.append(one - two)

@@ -11,7 +11,8 @@ import contradpp as cd
 import naive_metrics as naive
 from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.learn.calibrate import auc
-from contradpp.metrics import breakdown, metrics, resampled
+from contradpp.metrics import intervals, metrics
+from contradpp.metrics.report import POPULARITY, popularity_groups
 
 CASES = [(b, e) for b in range(15) for e in range(6)]
 
@@ -91,7 +92,7 @@ def test_diversity_tells_popularity_from_neighbours_and_a_dpp():
 
 def test_interval_of_a_mean_is_about_two_standard_errors():
     values = np.random.default_rng(0).normal(size=400)
-    low, high = resampled.mean_interval(values, level=0.95, n_resamples=2000, seed=0)
+    low, high = intervals.mean_interval(values, level=0.95, n_resamples=2000, seed=0)
     error = values.std() / 20
     assert values.mean() - low == pytest.approx(1.96 * error, rel=0.15)
     assert high - values.mean() == pytest.approx(1.96 * error, rel=0.15)
@@ -101,11 +102,11 @@ def test_interval_of_the_auc_resamples_baskets_with_their_random_sets():
     rng = np.random.default_rng(1)
     real, random = rng.integers(0, 9, size=40).astype(float), rng.integers(-3, 6, size=40).astype(float)
     areas = []
-    for weights in resampled.resamples(40, 50, 7):
+    for weights in intervals.resamples(40, 50, 7):
         drawn = np.repeat(np.arange(40), weights.astype(int))
         areas.append(naive.auc(real[drawn], random[drawn]))
     wanted = np.quantile(areas, [0.1, 0.9])
-    got = resampled.auc_interval(real, random, level=0.8, n_resamples=50, seed=7)
+    got = intervals.auc_interval(real, random, level=0.8, n_resamples=50, seed=7)
     np.testing.assert_allclose(got, wanted)
 
 
@@ -142,8 +143,8 @@ def test_intervals_of_a_report():
 
 
 def test_head_middle_and_tail_are_thirds_of_the_occurrences():
-    assert breakdown.popularity_groups(np.array([1, 1, 4, 0, 3, 3])).tolist() == [2, 2, 0, 2, 1, 1]
-    assert breakdown.popularity_groups(np.zeros(3, dtype=np.int64)).tolist() == [2, 2, 2]
+    assert popularity_groups(np.array([1, 1, 4, 0, 3, 3])).tolist() == [2, 2, 0, 2, 1, 1]
+    assert popularity_groups(np.zeros(3, dtype=np.int64)).tolist() == [2, 2, 2]
 
 
 def test_breakdowns_are_means_over_held_out_items():
@@ -152,7 +153,7 @@ def test_breakdowns_are_means_over_held_out_items():
     rows = [rng.choice(20, size=rng.integers(1, 9), replace=False).tolist() for _ in range(50)]
     test = cd.Baskets.from_lists(rows, items=range(20))
     report = cd.evaluate(model, test, ks=(3,))
-    group = breakdown.popularity_groups(test.item_counts)
+    group = popularity_groups(test.item_counts)
     by_size: dict[str, list[tuple[float, float]]] = {}
     by_popularity: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
@@ -162,7 +163,7 @@ def test_breakdowns_are_means_over_held_out_items():
             pair = (1 / len(row), float(rank <= 3))
             size = {1: "1", 2: "2-3", 3: "2-3", 8: "8-15"}.get(len(row), "4-7")
             by_size.setdefault(size, []).append(pair)
-            by_popularity.setdefault(breakdown.POPULARITY[group[i]], []).append(pair)
+            by_popularity.setdefault(POPULARITY[group[i]], []).append(pair)
     for table, wanted in ((report.by_size, by_size), (report.by_popularity, by_popularity)):
         *groups, everything = table.rows
         assert {row.group for row in groups} == set(wanted)

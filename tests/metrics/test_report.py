@@ -15,8 +15,8 @@ from contradpp._random import stream
 from contradpp.data.sets import Sets
 from contradpp.errors import DataError, ParameterError
 from contradpp.learn.calibrate import uniform_sets
+from contradpp.metrics.ranks import PredictScorer, as_scorer
 from contradpp.metrics.report import Report
-from contradpp.metrics.scoring import PredictScorer, as_scorer
 
 KS = (1, 2, 3, 10)
 
@@ -259,7 +259,7 @@ def test_report_as_text_and_json():
     "code",
     [
         "import contradpp.metrics.metrics\nimport contradpp.metrics.compare\nimport contradpp as cd",
-        "from contradpp.metrics.metrics import hits\nimport contradpp as cd\nfrom contradpp.metrics import breakdown",
+        "from contradpp.metrics.metrics import hits\nimport contradpp as cd\nfrom contradpp.metrics import ranks",
         "import contradpp as cd\nfrom contradpp.metrics.compare import compare\nimport contradpp.metrics.report",
     ],
 )
@@ -296,7 +296,7 @@ def test_a_log_likelihood_that_rests_on_an_estimate_says_so(monkeypatch):
     exact = cd.evaluate(cd.NonsymmetricDPP.from_factors(*parts), test)
     assert exact.log_likelihood_error == 0 == exact.as_dict()["log_likelihood_error"]
     assert "±" not in str(exact)
-    monkeypatch.setattr("contradpp.dpp.whole.MOST_DENSE", 4)
+    monkeypatch.setattr("contradpp.dpp.normalizer.MOST_DENSE", 4)
     model = cd.NonsymmetricDPP.from_factors(*parts)
     model.refine_normalizer(0.5 * model.log_normalizer_error_)
     report = cd.evaluate(model, test)

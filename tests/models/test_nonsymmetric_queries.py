@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 import contradpp as cd
-from contradpp.dpp import persist, sample
+from contradpp.dpp import persist, sampling
 from contradpp.errors import ModelFileError, NotFittedError, ParameterError, RankError, UnknownItemError
 from exact import ExactDPP, chi_square_p_value
 
@@ -282,10 +282,10 @@ def test_the_skew_part_of_one_model_can_be_given_to_another():
 
 def test_log_det_does_not_need_the_normaliser(monkeypatch):
     shop = cd.NonsymmetricDPP.from_factors(np.eye(3), S=[[0.0, 0.5, 0.0], [-0.5, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    monkeypatch.setattr("contradpp.dpp.whole.log_normalizer", lambda _: 1 / 0)
+    monkeypatch.setattr("contradpp.dpp.normalizer.log_normalizer", lambda _: 1 / 0)
     assert shop.log_det([0, 1]) == pytest.approx(np.log(1.25))
     assert shop.law_is_cheap_
-    monkeypatch.setattr("contradpp.dpp.whole.MOST_DENSE", 1)
+    monkeypatch.setattr("contradpp.dpp.normalizer.MOST_DENSE", 1)
     assert not shop.law_is_cheap_
 
 
@@ -298,7 +298,7 @@ def large(monkeypatch) -> cd.NonsymmetricDPP:
     rng = np.random.default_rng(0)
     S = np.triu(0.3 * rng.normal(size=(8, 8)), 1)
     model = cd.NonsymmetricDPP.from_factors(0.4 * rng.normal(size=(8, 3)), S=S - S.T, items=list("abcdefgh"))
-    monkeypatch.setattr("contradpp.dpp.whole.MOST_DENSE", 4)
+    monkeypatch.setattr("contradpp.dpp.normalizer.MOST_DENSE", 4)
     return model
 
 
@@ -343,18 +343,18 @@ def test_samplers_are_prepared_once_and_the_last_few_are_kept(monkeypatch):
     S = np.triu(0.3 * rng.normal(size=(8, 8)), 1)
     model = cd.NonsymmetricDPP.from_factors(0.4 * rng.normal(size=(8, 3)), S=S - S.T)
     prepared = []
-    plain = sample.eliminate
-    monkeypatch.setattr(sample, "eliminate", lambda kernel: (prepared.append(1), plain(kernel))[1])
+    plain = sampling.eliminate
+    monkeypatch.setattr(sampling, "eliminate", lambda kernel: (prepared.append(1), plain(kernel))[1])
     first = model.sample(5, size=3, given=[1], random_state=0)
     assert model.sample(5, size=3, given=[1], random_state=0) == first
     assert len(prepared) == 1
     model.sample(5, size=2, given=[1])
     model.sample(5, size=3, given=[1])
     assert len(prepared) == 2
-    for item in range(sample.MOST_PREPARED):
+    for item in range(sampling.MOST_PREPARED):
         model.sample(5, size=3, given=[item + 2])
     assert model.sample(5, size=3, given=[1], random_state=0) == first
-    assert len(prepared) == 3 + sample.MOST_PREPARED
+    assert len(prepared) == 3 + sampling.MOST_PREPARED
 
 
 def test_complements_of_little_support_come_later():

@@ -120,7 +120,7 @@ def test_a_model_whose_normaliser_is_an_estimate_says_so(subject, monkeypatch):
     model = cd.NonsymmetricDPP.from_factors(subject.model.item_factors_, S=skew, items=subject.train.items)
     model.history_, model.n_iter_ = [], 0
     exact = measure({"large": model}, subject.train, subject.train).reports["large"].log_likelihood
-    monkeypatch.setattr("contradpp.dpp.whole.MOST_DENSE", 1)
+    monkeypatch.setattr("contradpp.dpp.normalizer.MOST_DENSE", 1)
     model = cd.NonsymmetricDPP.from_factors(subject.model.item_factors_, S=skew, items=subject.train.items)
     model.history_, model.n_iter_ = [], 0
     monkeypatch.setattr(Report, "plus_minus", lambda self, _="": " ± 0.03")

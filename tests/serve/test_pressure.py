@@ -17,7 +17,7 @@ import pytest
 import scipy.sparse
 
 import contradpp as cd
-from contradpp.dpp.whole import MOST_DENSE
+from contradpp.dpp.normalizer import MOST_DENSE
 from contradpp.serve import routes
 from contradpp.serve.app import RequestMiddleware, app_from_environment
 from contradpp.serve.options import Limits, ServiceSettings
@@ -35,7 +35,7 @@ def large_shop(monkeypatch) -> cd.NonsymmetricDPP:
     chain = scipy.sparse.diags_array([np.full(n - 1, 0.01)], offsets=[1], format="csr")
     factors = 0.01 * np.random.default_rng(0).normal(size=(n, 4))
     for way in ("ByCholesky", "ByLU"):
-        monkeypatch.setattr(f"contradpp.dpp.whole.{way}", lambda _: 1 / 0)
+        monkeypatch.setattr(f"contradpp.dpp.normalizer.{way}", lambda _: 1 / 0)
     return cd.NonsymmetricDPP.from_factors(factors, S=chain - chain.T)
 
 

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.dpp import slates
-from contradpp.dpp.compiled import orders
+from contradpp.dpp import greedy
 from contradpp.dpp.compiled import slates as compiled
 from slates.cases import RIDGE, TIE, correlations, define
 
-METHODS, SCALES = slates.METHODS, slates.SCALES
+METHODS, SCALES = greedy.METHODS, greedy.SCALES
 
 
 def random_list(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -198,11 +197,11 @@ def test_scores_of_extreme_size_are_no_trouble():
 
 
 def test_words_and_numbers_agree():
-    named = [orders.DPP, orders.MMR, orders.MSD, orders.WINDOW]
+    named = [compiled.DPP, compiled.MMR, compiled.MSD, compiled.WINDOW]
     assert named == list(range(len(METHODS)))
-    named = [orders.RANK, orders.LINEAR, orders.LOG, orders.RAW]
+    named = [compiled.RANK, compiled.LINEAR, compiled.LOG, compiled.RAW]
     assert named == list(range(len(SCALES)))
-    assert (compiled.RIDGE, slates.TIES[np.dtype(np.float64)]) == (RIDGE, TIE)
+    assert (compiled.RIDGE, greedy.TIES[np.dtype(np.float64)]) == (RIDGE, TIE)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -10,8 +10,7 @@ import pytest
 import contradpp as cd
 from contract import BASKETS, fitted, rows_that
 from contradpp.data.sets import Sets
-from contradpp.dpp.slate_law import slate_log_likelihoods
-from contradpp.dpp.slates import Vectors
+from contradpp.dpp.greedy import Vectors, slate_log_likelihoods
 from contradpp.errors import DataError, ParameterError
 from slates.cases import RIDGE
 

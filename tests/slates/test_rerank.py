@@ -42,8 +42,8 @@ def test_attraction_is_no_matter_of_variety():
 
 
 def test_a_models_lengths_do_not_matter_but_its_diagonal_does():
+    from contradpp.dpp.greedy import Vectors
     from contradpp.dpp.kernel import Kernel
-    from contradpp.dpp.slates import Vectors
 
     kernel = Kernel(VECTORS * [[0.3], [2.0], [1.0]], diagonal=[1.0, 0.0, 0.5])
     scaled = Vectors.of_kernel(kernel)

@@ -13,7 +13,7 @@ import click
 import contradpp as cd
 from contradpp.cli.inputs import at_most_option, counts_of
 from contradpp.cli.output import show_answers
-from contradpp.dpp.slates import METHODS, SCALES
+from contradpp.dpp.greedy import METHODS, SCALES
 from contradpp.errors import ContradppError, DataError
 
 OPTIONAL = ("vectors", "categories", "given", "fixed")

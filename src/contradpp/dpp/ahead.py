@@ -1,6 +1,6 @@
 """Who learns on a new machine waits for a compiler: meanwhile another process compiles what is needed later.
 
-What it compiles it keeps on disk, where we find it (`compiled.decorators.SharedCache`): two processes never compile the
+What it compiles it keeps on disk, where we find it (`compiled._numba.SharedCache`): two processes never compile the
 same. It runs a job of `contradpp warm` until that is done or this process ends. CONTRADPP_COMPILE_AHEAD=0 in the
 environment forbids it.
 """
@@ -22,7 +22,7 @@ from contradpp.dpp import compiled
 
 FIT, DEMO, NEGATIVES = "fit", "demo", "negatives"
 # The kernels that tell whether a job has been done on this machine before: what takes longest, and what comes last.
-_OF_THE_DEFAULT = ("gradients.conditional_gradients", "votes.count_votes", "ranks.best_of_rows")
+_OF_THE_DEFAULT = ("gradients.conditional_gradients", "votes.count_votes", "kernels.best_of_rows")
 _TELLING = {
     FIT: _OF_THE_DEFAULT,
     DEMO: _OF_THE_DEFAULT,

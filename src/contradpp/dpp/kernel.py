@@ -11,25 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh, eigvalsh, svd
+from scipy.sparse import csr_array, issparse
 
 from contradpp._threads import blas_threads
-from contradpp.data.sets import Sets
-from contradpp.dpp import condition, factor, sizes, whole
+from contradpp.data.sets import Sets, pointers
+from contradpp.dpp import factor, normalizer, scoring
 from contradpp.dpp.factor import Inverses
-from contradpp.dpp.grow import GrowingSet
+from contradpp.dpp.greedy import GrowingSet
 from contradpp.dpp.linalg import triangle
-from contradpp.dpp.probes import Estimate, Precision
-from contradpp.dpp.skew import Skew
+from contradpp.dpp.normalizer import Estimate, Precision
 from contradpp.errors import ParameterError
 
 Array = NDArray[np.float64]
+
 _EPS = float(np.finfo(np.float64).eps)
 _LARGEST = {np.dtype(np.float64): 1e100, np.dtype(np.float32): 1e15}
+_LARGEST_ENTRY = 1e100  # of S
+_SKEW_ROUNDING = 1e-9  # of the largest entry: S_ij and −S_ji that differ by less are equal but for rounding
 _ROUNDING = 1e-8  # by how much the symmetric part of a gain may be less than positive semi-definite
 
 
@@ -126,7 +129,8 @@ class Kernel:
 
     def matrix(self) -> Array:
         """L itself, dense (M, M)."""
-        whole.refuse_too_many(self.n_items, "L as a matrix is for few items", "Ask for factors, or for some items.")
+        instead = "Ask for factors, or for some items."
+        normalizer.refuse_too_many(self.n_items, "L as a matrix is for few items", instead)
         L: Array = self.left @ self.wide.T + self.skew.matrix().toarray()
         L[np.diag_indices_from(L)] += self.diagonal
         return L
@@ -305,20 +309,20 @@ class Kernel:
 
     @cached_property
     def normalizer(self) -> Estimate:
-        """log det(I + L), and its standard error: 0, unless more than `whole.MOST_DENSE` items have partners."""
-        return whole.log_normalizer(self)
+        """log det(I + L), and its standard error: 0, unless more than `normalizer.MOST_DENSE` items have partners."""
+        return normalizer.log_normalizer(self)
 
     def refine_normalizer(self, error: float, *, most: int = 65_536) -> None:
         """Estimate log det(I + L) anew with this standard error, if so many probes are enough for it."""
         if not error > 0:
             raise ParameterError(f"the error must be positive, got {error!r}")
         if self.normalizer.error > error:
-            self.normalizer = whole.log_normalizer(self, Precision(error=error, most=most))
+            self.normalizer = normalizer.log_normalizer(self, Precision(error=error, most=most))
 
     @cached_property
     def log_size_distribution(self) -> Array:
         """log P(|Y| = k) for k = 0, 1, ... ."""
-        return sizes.log_size_distribution(self)
+        return normalizer.log_size_distribution(self)
 
     def marginals(self, given: NDArray[np.int32]) -> Array:
         """P(i ∈ Y | given ⊆ Y) for every item, 1 for the given."""
@@ -326,26 +330,26 @@ class Kernel:
 
     def marginals_with_errors(self, given: NDArray[np.int32]) -> tuple[Array, Array]:
         """The marginals and their standard errors, which are 0 where they are exact."""
-        return whole.marginals(self, given)
+        return normalizer.marginals(self, given)
 
     @cached_property
     def expected_size(self) -> float:
         """E|Y|, the sum of the marginals."""
-        return whole.expected_size(self)
+        return normalizer.expected_size(self)
 
     # -- Given a basket ----------------------------------------------------------------------------
 
-    def next_scores(self, sets: Sets, *, candidates: NDArray[np.int64] | None = None) -> Iterator[condition.Block]:
+    def next_scores(self, sets: Sets, *, candidates: NDArray[np.int64] | None = None) -> Iterator[scoring.Block]:
         """det L_{A∪j} / det L_A for every set A and candidate j (−inf for j in A), block by block."""
-        return condition.next_scores(self, sets, candidates=candidates)
+        return scoring.next_scores(self, sets, candidates=candidates)
 
     def next_totals(self, sets: Sets) -> Array:
         """Σ_j det L_{A∪j} / det L_A for every set."""
-        return condition.next_totals(self, sets)
+        return scoring.next_totals(self, sets)
 
     def condition(self, given: NDArray[np.int32]) -> tuple[Kernel, NDArray[np.int64]]:
         """The kernel of the remaining items given that `given` is in the set, and which items remain."""
-        return condition.condition(self, given)
+        return scoring.condition(self, given)
 
     def grow(self, given: ArrayLike = ()) -> GrowingSet:
         """A set to which items are added one by one."""
@@ -361,6 +365,86 @@ class Kernel:
         scale = np.sqrt(self.squared_norms) * np.sqrt(self.squared_norms[code])
         cosines: Array = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
         return np.minimum(cosines, 1.0)
+
+
+class Skew(NamedTuple):
+    """A CSR with columns in ascending order and no zeros; the names are those that Numba kernels take."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    values: Array
+
+    @property
+    def n_items(self) -> int:
+        """The number of rows, and of columns."""
+        return len(self.indptr) - 1
+
+    @property
+    def n_entries(self) -> int:
+        """How many entries are not zero; every pair has two."""
+        return len(self.indices)
+
+    @property
+    def connected(self) -> NDArray[np.int64]:
+        """The items that have a partner, ascending."""
+        return np.flatnonzero(np.diff(self.indptr))
+
+    @staticmethod
+    def empty(n_items: int) -> Skew:
+        """No pairs at all."""
+        nothing = np.empty(0, dtype=np.int32)
+        return _frozen_parts(Skew(np.zeros(n_items + 1, dtype=np.int64), nothing, nothing.astype(np.float64)))
+
+    @staticmethod
+    def of(matrix: Any, n_items: int) -> Skew:
+        """From None, a `Skew`, an array or a SciPy sparse matrix; `ParameterError` if it is not skew-symmetric."""
+        if isinstance(matrix, Skew):
+            return matrix
+        if matrix is None:
+            return Skew.empty(n_items)
+        return _checked_skew(matrix, n_items)
+
+    @staticmethod
+    def of_parts(indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], n_items: int) -> Skew:
+        """From the arrays of a CSR, maybe of a damaged file; `ParameterError` if they are not a skew matrix."""
+        good = indptr.shape == (n_items + 1,) and indices.ndim == 1 and indices.shape == values.shape
+        good = good and indptr.dtype.kind == indices.dtype.kind == "i" and values.dtype.kind == "f"
+        good = good and indptr[0] == 0 and indptr[-1] == len(indices) and bool((np.diff(indptr) >= 0).all())
+        if not good or (len(indices) and not 0 <= indices.min() <= indices.max() < n_items):
+            raise ParameterError("the arrays of its skew part do not fit each other, or its items")
+        return _checked_skew(csr_array((values, indices, indptr), shape=(n_items, n_items)), n_items)
+
+    def matrix(self) -> Any:
+        """As a SciPy CSR array."""
+        return csr_array((self.values, self.indices, self.indptr), shape=(self.n_items, self.n_items))
+
+    def entries(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int32], Array]:
+        """The entries of these rows, one row after the other: which of the rows each is in, its column, its value."""
+        sizes = self.indptr[rows + 1] - self.indptr[rows]
+        owner = np.repeat(np.arange(len(rows)), sizes)
+        place = np.arange(len(owner)) + (self.indptr[rows] - np.cumsum(sizes) + sizes)[owner]
+        return owner, self.indices[place], self.values[place]
+
+    def part(self, rows: NDArray[np.integer], columns: NDArray[np.integer]) -> Skew:
+        """These rows, in their order, and these columns (ascending), of which there is one: no longer square."""
+        owner, codes, values = self.entries(rows)
+        place = np.minimum(np.searchsorted(columns, codes), len(columns) - 1)
+        there = columns[place] == codes
+        sizes = np.bincount(owner[there], minlength=len(rows))
+        return Skew(pointers(sizes), place[there].astype(np.int32), values[there])
+
+    def take(self, items: NDArray[np.int64]) -> Skew:
+        """The rows and columns of these items (ascending)."""
+        return _frozen_parts(_parts_of(self.matrix()[items][:, items])) if self.n_entries else Skew.empty(len(items))
+
+    def scaled(self, factor: float) -> Skew:
+        """factor · S."""
+        return _frozen_parts(Skew(self.indptr, self.indices, self.values * factor))
+
+    def dense(self, items: NDArray[np.int64]) -> Array:
+        """The rows and columns of these items as an array."""
+        block: Array = self.matrix()[items][:, items].toarray()
+        return block
 
 
 def checked_factors(factors: ArrayLike, *, empty: bool = False) -> NDArray[np.floating]:
@@ -413,6 +497,38 @@ def _checked_diagonal(diagonal: ArrayLike, n_items: int) -> Array:
     if d.shape != (n_items,) or not np.isfinite(d).all() or d.min() < 0 or d.max() > _LARGEST[d.dtype]:
         raise ParameterError(f"the diagonal must be {n_items} numbers from 0 to {_LARGEST[d.dtype]:.0e}")
     return d
+
+
+def _checked_skew(matrix: Any, n_items: int) -> Skew:
+    try:
+        given = matrix if issparse(matrix) else np.asarray(matrix, dtype=np.float64)
+        S = csr_array(given, dtype=np.float64, copy=True)  # what follows works in place
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"the skew part must be a matrix of real numbers: {error}") from error
+    if S.shape != (n_items, n_items):
+        raise ParameterError(f"the skew part must have shape ({n_items}, {n_items}), got {S.shape}")
+    S.sum_duplicates()
+    if not np.isfinite(S.data).all() or np.abs(S.data).max(initial=0.0) > _LARGEST_ENTRY:
+        raise ParameterError(f"the skew part must be finite, and at most {_LARGEST_ENTRY:.0e}")
+    both = S + S.T
+    off = float(np.abs(both.data).max(initial=0.0))
+    if off > _SKEW_ROUNDING * np.abs(S.data).max(initial=0.0):
+        raise ParameterError(f"the skew part must be skew-symmetric, S = −Sᵀ, but S + Sᵀ has an entry of {off:.1e}")
+    if off > 0:
+        S = csr_array((S - S.T) / 2)
+    S.eliminate_zeros()
+    return _frozen_parts(_parts_of(S))
+
+
+def _parts_of(S: Any) -> Skew:
+    S.sort_indices()
+    return Skew(S.indptr.astype(np.int64), S.indices.astype(np.int32), S.data.astype(np.float64))
+
+
+def _frozen_parts(skew: Skew) -> Skew:
+    for array in skew:
+        _frozen(array)
+    return skew
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from contradpp._random import stream
 from contradpp.data.sets import Sets, take_sets
-from contradpp.dpp import whole
+from contradpp.dpp import normalizer
 from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.probes import ROUGH
+from contradpp.dpp.normalizer import ROUGH
 from contradpp.errors import ParameterError
 from contradpp.learn.objectives import Validation
 from contradpp.learn.params import Params, Problem
@@ -139,7 +139,7 @@ def at_old_scale(kernel: Kernel, before: Kernel, mean_size: float | None) -> Ker
     if mean_size and before.n_items == kernel.n_items:
         if kernel.n_items <= MOST_TO_RESCALE or (kernel.symmetric and not kernel.has_diagonal):
             return at_mean_size(kernel, mean_size)
-        away = mean_size / max(whole.expected_size(kernel, ROUGH), 1e-300)
+        away = mean_size / max(normalizer.expected_size(kernel, ROUGH), 1e-300)
         return kernel.scaled(float(np.clip(away**TOWARDS, 1 / MOST_AT_ONCE, MOST_AT_ONCE)))
     old, new = before.squared_norms, kernel.squared_norms[: before.n_items]
     used = (old > 0) & (new > 0)

@@ -162,7 +162,7 @@ class ConditionalLikelihood:
         state.over_sets(compiled.gradients.conditional_gradients, sets, (terms, slots, places.links), after)
         products = state.scratch("products", len(rows), K)
         adjoint = state.scratch("adjoint", 0 if state.symmetric else len(rows), K)
-        twice, sums = np.full(sets.count, 2.0), compiled.sums  # F and B are half of it, as G is
+        twice, sums = np.full(sets.count, 2.0), compiled.gradients  # F and B are half of it, as G is
         tasks: list[Callable[[], Any]] = [
             lambda: places.gather(rows, slots, np.ones(sets.count)),
             lambda: sums.gather_rows(F, sets.indptr, slots, twice, products),
@@ -227,7 +227,7 @@ def through_partners(
 
     `near` are the rows of the batch's items and their partners, `slots` the places of both among them, in this order.
     """
-    kernels, pattern, parameters, rows = compiled.sums, state.partners, state.parameters, gradient.rows
+    kernels, pattern, parameters, rows = compiled.gradients, state.partners, state.parameters, gradient.rows
     pairs = np.zeros(len(state.pairs)) if gradient.pairs is None else gradient.pairs
     values = np.zeros((len(near), state.V.shape[1]))
     values[slots[: len(rows)]] = gradient.values
@@ -258,7 +258,7 @@ class Places:
 
     def gather(self, rows: NDArray[np.int32], slots: NDArray[np.int32], y: Array) -> Gradient:
         """The sums over sets weighted by y: by item, and by pair."""
-        kernels, state, sets = compiled.sums, self.state, self.sets
+        kernels, state, sets = compiled.gradients, self.state, self.sets
         values, pairs, log_d = np.empty((len(rows), state.V.shape[1])), None, None
         kernels.gather_rows(self.G, sets.indptr, slots, 2.0 * y, values)  # G is half of it
         if self.links is not None:

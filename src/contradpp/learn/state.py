@@ -175,7 +175,7 @@ class State:
             pattern = self.partners
             skew = self._skew()
             where = (pattern.indptr, pattern.columns)
-            self._parameters = compiled.terms.Parameters(self.V, self.diagonal, *where, skew)
+            self._parameters = compiled.gradients.Parameters(self.V, self.diagonal, *where, skew)
         return self._parameters
 
     def _skew(self) -> Array:
@@ -297,7 +297,7 @@ class State:
         """
         self._marked[sets.indices] = True
         rows, slots = np.flatnonzero(self._marked).astype(np.int32), np.empty(len(sets.indices), dtype=np.int32)
-        compiled.sums.number_rows(rows, sets.indices, self._marked, self._places, slots)
+        compiled.gradients.number_rows(rows, sets.indices, self._marked, self._places, slots)
         return rows, slots
 
     def terms(self, rows: NDArray[np.int32]) -> Any:
@@ -310,11 +310,11 @@ class State:
 
             def work(block: int) -> None:
                 part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
-                compiled.sums.partner_sums(parameters, rows[part], VS[part])
+                compiled.gradients.partner_sums(parameters, rows[part], VS[part])
 
-            alone = not _loaded(compiled.sums.partner_sums)
+            alone = not _loaded(compiled.gradients.partner_sums)
             run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), self.n_jobs, first_alone=alone)
-        return compiled.terms.Terms(VC, VS, self.trace)
+        return compiled.gradients.Terms(VC, VS, self.trace)
 
     def log_det(self, sets: Sets) -> Array:
         """log det L_A of every set."""

@@ -14,8 +14,8 @@ from contradpp._random import RandomState, root_seed
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, difference, runs, swaps, take_sets
 from contradpp.errors import DataError
+from contradpp.metrics.intervals import Means
 from contradpp.metrics.metrics import Samples, percentile_rank
-from contradpp.metrics.resampled import Means
 from contradpp.models.base import BaseDPP
 
 Array = NDArray[np.float64]

@@ -23,8 +23,7 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
 from contradpp.errors import ParameterError
 from contradpp.learn.calibrate import auc, uniform_sets
-from contradpp.metrics.leave_one_out import Outcome
-from contradpp.metrics.scoring import Scorer
+from contradpp.metrics.ranks import Outcome, Scorer
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,16 @@ from contradpp._random import RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import as_baskets
 from contradpp.data.sets import Sets, drawn_entries, kept_entries, take_sets
-from contradpp.errors import DataError, ParameterError
+from contradpp.errors import DataError, MissingExtraError, ParameterError
 from contradpp.learn.params import MOST_LEARNED
-from contradpp.metrics import breakdown, metrics
+from contradpp.metrics import metrics
+from contradpp.metrics.intervals import Resampled, plain
 from contradpp.metrics.metrics import N_TOP, Samples
-from contradpp.metrics.resampled import Resampled, plain
-from contradpp.metrics.scoring import as_scorer
+from contradpp.metrics.ranks import as_scorer
+
+Counts = NDArray[np.int64]
+SIZES = {"1": 1, "2-3": 2, "4-7": 4, "8-15": 8, "16-31": 16, "32-63": 32, "64+": 64}
+POPULARITY = ("head", "middle", "tail")
 
 
 def evaluate(
@@ -89,7 +93,7 @@ def evaluate(
     samples = metrics.at_places(ranks, ranked, sets.count) | metrics.likelihood_samples(
         scorer if likelihood else None, sets, emptied=(sets.sizes == 0) & (given.sizes > 0), seed=seed
     )
-    entries = breakdown.Entries(part.indptr, outcome.better, outcome.equal, _others(part, baskets.n_items))
+    entries = Entries(part.indptr, outcome.better, outcome.equal, _others(part, baskets.n_items))
     return Report(
         **metrics.sample_means(samples, ks),
         coverage=metrics.coverage(outcome.top, baskets.n_items),
@@ -99,8 +103,8 @@ def evaluate(
         n_skipped=sets.count - part.count,
         n_unknown=int((given.sizes != sets.sizes).sum()),
         n_shortened=large,
-        by_size=breakdown.by_size(entries, ks),
-        by_popularity=breakdown.by_popularity(entries, part.indices, reference.item_counts, ks),
+        by_size=by_size(entries, ks),
+        by_popularity=by_popularity(entries, part.indices, reference.item_counts, ks),
         by_basket=samples,
         seed=seed,
         log_likelihood_error=getattr(scorer, "log_probability_error", 0.0) if likelihood else 0.0,
@@ -156,8 +160,8 @@ class Report(Resampled):
     n_skipped: int
     n_impossible: int
     n_unknown: int
-    by_size: breakdown.Breakdown = field(repr=False)
-    by_popularity: breakdown.Breakdown = field(repr=False)
+    by_size: Breakdown = field(repr=False)
+    by_popularity: Breakdown = field(repr=False)
     by_basket: Samples = field(repr=False, compare=False)
     seed: int = field(repr=False)
     log_likelihood_error: float = 0.0
@@ -180,7 +184,7 @@ class Report(Resampled):
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """The breakdowns as a matplotlib figure, written to `path` if one is given."""
-        return breakdown.plot_breakdowns((self.by_size, self.by_popularity), path)
+        return plot_breakdowns((self.by_size, self.by_popularity), path)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain values for JSON: NaN is None, and the ks are strings."""
@@ -213,6 +217,149 @@ class Report(Resampled):
             notes += [f"{count:,} baskets {what}"] if count else []
         lines = ["\n".join(notes), "", *self.table()]
         return "\n".join([*lines, "", str(self.by_size), "", str(self.by_popularity)])
+
+
+# -- By group ------------------------------------------------------------------------------------------
+
+# Here every item of a basket is held out in turn and weighs 1/|A|, which is the mean over the random choice that
+# `Report.mpr` makes once per basket.
+
+
+@dataclass(frozen=True)
+class Row:
+    """One group: how many baskets (or held-out items) it has, and how the model does on them."""
+
+    group: str
+    n: int
+    mpr: float
+    mpr_paper: float
+    precision: dict[int, float]
+    ndcg: float
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """A table of the metrics by group; the last row is all groups together."""
+
+    title: str
+    counted: str
+    rows: tuple[Row, ...]
+
+    def as_dict(self) -> list[dict[str, Any]]:
+        """The rows as plain values, for JSON."""
+        return [asdict(row) for row in self.rows]
+
+    def __str__(self) -> str:
+        ks = list(self.rows[0].precision)
+        head = ["", self.counted, "MPR", *[f"p@{k}" for k in ks], "nDCG"]
+        lines = [f"{self.title:<12}" + "".join(f"{name:>10}" for name in head[1:])]
+        for row in self.rows:
+            values = [row.mpr, *row.precision.values()]
+            shown = "".join(f"{value:>10.2f}" for value in values)
+            lines.append(f"  {row.group:<10}{row.n:>10,}{shown}{row.ndcg:>10.4f}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """How every item ranked when it was left out of its basket; aligned with the entries of the ranked baskets."""
+
+    indptr: Counts
+    better: Counts
+    equal: Counts
+    others: Counts  # M − |A∖i|
+
+    @property
+    def sizes(self) -> Counts:
+        """The size of the basket of each entry."""
+        sizes = np.diff(self.indptr)
+        return np.repeat(sizes, sizes)
+
+
+def by_size(entries: Entries, ks: Sequence[int]) -> Breakdown:
+    """By the size of the basket, the held-out item included."""
+    group = np.searchsorted(list(SIZES.values()), entries.sizes, side="right") - 1
+    baskets = np.bincount(group[entries.indptr[:-1]], minlength=len(SIZES)) if len(group) else np.zeros(len(SIZES), int)
+    return _breakdown("basket size", "baskets", tuple(SIZES), group, baskets, entries, ks)
+
+
+def by_popularity(entries: Entries, codes: NDArray[np.int32], item_counts: Counts, ks: Sequence[int]) -> Breakdown:
+    """By how popular the held-out item is.
+
+    With items sorted by how often they occur, those that make up the first third of all occurrences are the head,
+    the second third the middle, the others the tail.
+    """
+    group = popularity_groups(item_counts)[codes]
+    held_out = np.bincount(group, minlength=len(POPULARITY))
+    return _breakdown("popularity", "items", POPULARITY, group, held_out, entries, ks)
+
+
+def popularity_groups(item_counts: Counts) -> NDArray[np.int64]:
+    """0, 1 or 2 for the items of the head, the middle and the tail."""
+    order = np.argsort(-item_counts, kind="stable")
+    ahead = np.cumsum(item_counts[order]) - item_counts[order]
+    groups = np.full(len(item_counts), 2)
+    groups[order] = np.minimum(3 * ahead // max(int(item_counts.sum()), 1), 2)
+    groups[item_counts == 0] = 2
+    return groups
+
+
+def _breakdown(
+    title: str,
+    counted: str,
+    names: tuple[str, ...],
+    group: NDArray[np.int64],
+    counts: Counts,
+    entries: Entries,
+    ks: Sequence[int],
+) -> Breakdown:
+    e, weights = entries, 1.0 / entries.sizes
+    columns = {
+        "mpr": metrics.percentile_rank(e.better, e.equal, e.others),
+        "mpr_paper": metrics.percentile_rank(e.better, e.equal, e.others, lost=0.0),
+        "ndcg": metrics.ndcg(e.better, e.equal),
+        **{f"p{k}": 100.0 * metrics.hits(e.better, e.equal, k) for k in ks},
+    }
+    n = len(names)
+    totals = np.bincount(group, weights, minlength=n)
+    sums = {name: np.bincount(group, weights * values, minlength=n) for name, values in columns.items()}
+
+    def row(name: str, which: NDArray[np.bool_]) -> Row:
+        weight = totals[which].sum()
+        mean = {column: float(s[which].sum() / weight) if weight else float("nan") for column, s in sums.items()}
+        precision = {k: mean[f"p{k}"] for k in ks}
+        return Row(name, int(counts[which].sum()), mean["mpr"], mean["mpr_paper"], precision, mean["ndcg"])
+
+    rows = [row(name, np.arange(n) == g) for g, name in enumerate(names) if counts[g]]
+    return Breakdown(title, counted, (*rows, row("all", np.ones(n, dtype=bool))))
+
+
+def plot_breakdowns(breakdowns: tuple[Breakdown, ...], path: str | os.PathLike[str] | None = None) -> Any:
+    """Bars of MPR and of the last p@k, group by group, a panel per breakdown; written to `path` if given.
+
+    The dashed line is the mean over all groups.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("plots need matplotlib: pip install 'contradpp[plot]'") from error
+    figure = Figure(figsize=(4.5 * len(breakdowns), 5.5), layout="constrained")
+    axes = figure.subplots(2, len(breakdowns), squeeze=False, sharey="row")
+    for column, table in enumerate(breakdowns):
+        *groups, everything = table.rows
+        k = list(everything.precision)[-1]
+        for line, (name, color) in enumerate({"MPR": "#4477aa", f"p@{k}": "#ee6677"}.items()):
+            values = [row.mpr if line == 0 else row.precision[k] for row in (*groups, everything)]
+            panel = axes[line, column]
+            panel.bar([f"{row.group}\n{row.n:,}" for row in groups], values[:-1], color=color)
+            panel.axhline(values[-1], color="0.3", linewidth=1, linestyle="--")
+            panel.spines[["top", "right"]].set_visible(False)
+            if column == 0:
+                panel.set_ylabel(f"{name} (%)")
+        axes[1, column].set_xlabel(f"{table.title} (and number of {table.counted})")
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure
 
 
 def _others(sets: Sets, n_items: int) -> NDArray[np.int64]:

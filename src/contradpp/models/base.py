@@ -16,12 +16,11 @@ from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.halves import Halves, hide
 from contradpp.data.sets import Sets, take_sets
 from contradpp.data.vocabulary import Vocabulary, as_vocabulary
-from contradpp.dpp import persist, slate_law, whole
-from contradpp.dpp import slates as slates_
-from contradpp.dpp.grow import greedy_completion
+from contradpp.dpp import greedy, normalizer, persist
+from contradpp.dpp.greedy import greedy_completion, next_slates
 from contradpp.dpp.kernel import Array, Kernel
-from contradpp.dpp.rank import best_next, next_shares, next_slates, top_n
-from contradpp.dpp.sample import Chain, Samplers, refuse_too_many
+from contradpp.dpp.sampling import Chain, Samplers, refuse_too_many
+from contradpp.dpp.scoring import best_next, next_shares, top_n
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError
 from contradpp.models.growing import GrowingBasket
 from contradpp.models.likeness import Likeness, learn_likeness
@@ -46,7 +45,7 @@ class BaseDPP(Suggests):
     _n_jobs: int | None = None
     _samplers: Samplers | None = None  # made when first asked for
     _likeness: Likeness | None = None  # as `learn_slates` found it
-    _vectors: slates_.Vectors | None = None  # those of it, made when first asked for
+    _vectors: greedy.Vectors | None = None  # those of it, made when first asked for
     _classes: ClassVar[dict[str, type[BaseDPP]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -95,12 +94,12 @@ class BaseDPP(Suggests):
     @property
     def K(self) -> Array:
         """The marginal kernel K = L (I + L)⁻¹ (M, M), P(A ⊆ Y) = det K_A; for at most 4,000 items."""
-        return whole.marginal_kernel(self.kernel_)
+        return normalizer.marginal_kernel(self.kernel_)
 
     @property
     def eigenvalues(self) -> NDArray[Any]:
         """The eigenvalues of L that are not zero, largest first; complex where L is not symmetric."""
-        return whole.eigenvalues(self.kernel_)
+        return normalizer.eigenvalues(self.kernel_)
 
     @classmethod
     def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
@@ -178,7 +177,7 @@ class BaseDPP(Suggests):
 
         Of more than 4,000 such items log P and marginals are estimates, and samples come by `method="chain"`.
         """
-        return len(self.kernel_.skew.connected) <= whole.MOST_DENSE
+        return len(self.kernel_.skew.connected) <= normalizer.MOST_DENSE
 
     # -- Probabilities -----------------------------------------------------------------------------
 
@@ -294,7 +293,7 @@ class BaseDPP(Suggests):
         """
         check_count(N)
         chosen = self.default_diversity if diversity is None else diversity
-        trade = slates_.Trade(k=int(N), diversity=chosen, scale="log")
+        trade = greedy.Trade(k=int(N), diversity=chosen, scale="log")
         queries = as_queries(basket, self.known_items, unknown=unknown)
         allowed = allowed_codes(self.known_items, candidates, exclude, unknown=unknown)
         shelves = self.known_items.categories if categories is None else categories
@@ -337,15 +336,15 @@ class BaseDPP(Suggests):
         alike : bool
             Whether the likeness of items counts; without it Φ = 1.001 I, and slates are likely by relevance alone.
         """
-        trade = slates_.Trade(k=1, diversity=self.default_diversity if diversity is None else diversity)
+        trade = greedy.Trade(k=1, diversity=self.default_diversity if diversity is None else diversity)
         if not trade.diversity:
             raise ParameterError("score_slates needs a diversity above 0", parameters=("diversity",))
         queries = as_queries(baskets, self.known_items, unknown=unknown)
         wanted = as_queries(slates, self.known_items, unknown=unknown)
         if queries.single != wanted.single or queries.sets.count != wanted.sets.count:
             raise DataError(f"there are {queries.sets.count} baskets but {wanted.sets.count} slates")
-        logs = slate_law.next_log_likelihoods(
-            self.likeness_ if alike else slates_.Vectors.none(), queries.sets, self._next_shares(queries.sets),
+        logs = greedy.next_log_likelihoods(
+            self.likeness_ if alike else greedy.Vectors.none(), queries.sets, self._next_shares(queries.sets),
             wanted.sets, trade, n_jobs=self.kernel_.n_jobs,
         )  # fmt: skip
         return logs[0] if queries.single else logs
@@ -413,10 +412,10 @@ class BaseDPP(Suggests):
         return None if self._likeness is None else self._likeness.settings
 
     @property
-    def likeness_(self) -> slates_.Vectors:
+    def likeness_(self) -> greedy.Vectors:
         """What is alike in a slate: vectors whose products are the correlations Φ."""
         if self._likeness is None:
-            return slates_.Vectors.of_kernel(self.kernel_)
+            return greedy.Vectors.of_kernel(self.kernel_)
         if self._vectors is None:
             self._vectors = self._likeness.vectors(self.kernel_, self.items_)
         return self._vectors

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.kernel import Array, Kernel
-from contradpp.dpp.rank import top_n
+from contradpp.dpp.scoring import top_n
 from contradpp.errors import RankError
 from contradpp.models.queries import Suggests, allowed_codes, as_codes, check_count
 

@@ -20,15 +20,15 @@ from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.halves import Halves, group_numbers, relevance_samples
 from contradpp.data.sets import Sets, pointers, take_sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp import slate_law, slates
+from contradpp.dpp import greedy
 from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.rank import top_n
+from contradpp.dpp.scoring import top_n
 from contradpp.errors import ParameterError
 from contradpp.learn.state import co_occurrences
 from contradpp.models.rows import indicator
 
 Array = NDArray[np.float64]
-Shares = Callable[[Sets], Iterator[tuple[int, int, Array]]]  # P(next = i | A), as `rank.next_shares` gives it
+Shares = Callable[[Sets], Iterator[tuple[int, int, Array]]]  # P(next = i | A), as `scoring.next_shares` gives it
 
 DIVERSITIES = (0.4, 0.5, 0.6, 0.7)  # that are tried: around relevance and variety as they are, τ = 1 at a half
 PLAIN = 0.5  # that of the law of slates, and where nothing was learned
@@ -73,7 +73,7 @@ class Likeness:
     table: NDArray[np.float32] = field(default_factory=_nothing, repr=False)
     places: NDArray[np.float32] = field(default_factory=_nothing, repr=False)  # of all items in the space of company
 
-    def vectors(self, kernel: Kernel, items: Vocabulary) -> slates.Vectors:
+    def vectors(self, kernel: Kernel, items: Vocabulary) -> greedy.Vectors:
         """Vectors whose products are Φ, in float32."""
         parts: list[NDArray[np.float32]] = []
         if self.factors:
@@ -86,8 +86,8 @@ class Likeness:
         if self.categories:
             parts.append(_directions(items) * np.float32(np.sqrt(self.categories)))
         if not parts:
-            return slates.Vectors(np.zeros((kernel.n_items, 1), dtype=np.float32), np.ones(kernel.n_items))
-        return slates.Vectors(np.ascontiguousarray(np.hstack(parts)), np.ones(kernel.n_items))
+            return greedy.Vectors(np.zeros((kernel.n_items, 1), dtype=np.float32), np.ones(kernel.n_items))
+        return greedy.Vectors(np.ascontiguousarray(np.hstack(parts)), np.ones(kernel.n_items))
 
     def enlarged(self, n_items: int, mix: Any = None) -> Likeness:
         """With places for items behind those there are: sums of others by a matrix (new, known), or none of their own.
@@ -159,10 +159,10 @@ def learn_likeness(
         if (not r or len(known.codes)) and (not w or len(known.places))
     ]
     if criterion == "likelihood":
-        trade = slates.Trade(k=1, diversity=PLAIN)
+        trade = greedy.Trade(k=1, diversity=PLAIN)
         told = list(shares(given))
         logs = [
-            slate_law.next_log_likelihoods(
+            greedy.next_log_likelihoods(
                 one.vectors(kernel, items), given, _copies(told), hidden, trade, n_jobs=kernel.n_jobs
             ).mean()
             for one in tried
@@ -174,8 +174,8 @@ def learn_likeness(
     for one in tried:
         vectors = one.vectors(kernel, items)
         for diversity in DIVERSITIES:
-            trade = slates.Trade(k=k, diversity=diversity, scale="log")
-            chosen = slates.choose(vectors, lists, trade, slates.Rules.of(None, len(codes), k), n_jobs=kernel.n_jobs)
+            trade = greedy.Trade(k=k, diversity=diversity, scale="log")
+            chosen = greedy.choose(vectors, lists, trade, greedy.Rules.of(None, len(codes), k), n_jobs=kernel.n_jobs)
             places = np.where(chosen.positions >= 0, chosen.positions + lists.indptr[:-1, None], 0)
             samples = relevance_samples(np.where(chosen.positions >= 0, codes[places], -1), hidden, groups)
             found.append((replace(one, diversity=diversity), samples))
@@ -201,7 +201,7 @@ def _copies(told: Iterable[tuple[int, int, Array]]) -> Iterator[tuple[int, int, 
     return ((first, last, shares.copy()) for first, last, shares in told)
 
 
-def _candidates(given: Sets, shares: Shares, n_jobs: int) -> tuple[NDArray[np.int64], slates.Lists]:
+def _candidates(given: Sets, shares: Shares, n_jobs: int) -> tuple[NDArray[np.int64], greedy.Lists]:
     """The most probable next items of every set: their codes, and the lists to choose from."""
     found: list[list[tuple[NDArray[np.int64], Array, NDArray[np.int64]]]] = [[] for _ in range(0, given.count, AT_ONCE)]
 
@@ -215,7 +215,7 @@ def _candidates(given: Sets, shares: Shares, n_jobs: int) -> tuple[NDArray[np.in
 
     run_blocks(work, len(found), n_jobs)
     codes, scores, sizes = (np.concatenate(part) for part in zip(*chain.from_iterable(found), strict=True))
-    return codes, slates.Lists.plain(pointers(sizes), scores, codes)
+    return codes, greedy.Lists.plain(pointers(sizes), scores, codes)
 
 
 # -- The sources -----------------------------------------------------------------------------------------

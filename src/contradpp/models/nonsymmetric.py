@@ -12,9 +12,8 @@ from scipy.special import gammaincinv
 from contradpp._random import RandomState
 from contradpp.data.sets import Sets
 from contradpp.dpp import persist
-from contradpp.dpp.kernel import Array, Kernel, checked_factors
-from contradpp.dpp.rank import top_n
-from contradpp.dpp.skew import Skew
+from contradpp.dpp.kernel import Array, Kernel, Skew, checked_factors
+from contradpp.dpp.scoring import top_n
 from contradpp.errors import ParameterError, RankError
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.queries import as_ids, check_count

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
 from contradpp.data.vocabulary import Lookup, Vocabulary, check_unknown, unknown_items
-from contradpp.dpp.rank import best_columns, without_blanks
+from contradpp.dpp.scoring import best_columns, without_blanks
 from contradpp.errors import ContradppError, DataError, ParameterError, UnknownItemError
 
 

@@ -17,7 +17,7 @@ from contradpp._random import stream
 from contradpp._threads import T, blas_threads, results_of_blocks, run_blocks
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import pointers, runs, take_sets
-from contradpp.dpp.rank import top_n
+from contradpp.dpp.scoring import top_n
 from contradpp.errors import NumericalError
 from contradpp.models.relevance import (
     CIRCUMSTANCES,

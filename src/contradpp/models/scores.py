@@ -30,7 +30,7 @@ from contradpp._threads import resolve_n_jobs, run_blocks
 from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.sets import Sets, take_sets, without_each
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.rank import best_columns, without_blanks
+from contradpp.dpp.scoring import best_columns, without_blanks
 from contradpp.errors import DataError, NotFittedError, ParameterError
 from contradpp.models.queries import Suggests
 from contradpp.models.rows import Labour, Sums

@@ -10,8 +10,8 @@ import numpy as np
 
 from contradpp._random import stream
 from contradpp.data.baskets import Baskets
+from contradpp.metrics.intervals import mean_interval
 from contradpp.metrics.report import Report, evaluate
-from contradpp.metrics.resampled import mean_interval
 from contradpp.metrics.tuning import SMALLEST, validated
 from contradpp.models.baselines import ItemKNN, Popularity
 from contradpp.models.neighbours import SHRINKAGES

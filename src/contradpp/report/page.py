@@ -20,7 +20,7 @@ import contradpp as cd
 from contradpp.atlas import N_LANDMARKS, Atlas, clusters
 from contradpp.data.baskets import Baskets
 from contradpp.errors import MissingExtraError, ParameterError
-from contradpp.metrics.breakdown import Breakdown, Row
+from contradpp.metrics.report import Breakdown, Row
 from contradpp.report.measured import BASELINE, KS, Example, K, Measured, explained
 
 Array = NDArray[np.float64]

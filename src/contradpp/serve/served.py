@@ -22,7 +22,7 @@ import contradpp
 from contradpp._threads import blas_threads
 from contradpp.atlas import N_LANDMARKS, Atlas
 from contradpp.data.vocabulary import Lookup, Vocabulary
-from contradpp.dpp.sample import chain_steps
+from contradpp.dpp.sampling import chain_steps
 from contradpp.errors import ModelFileError, RankError
 from contradpp.models.base import BaseDPP, load
 from contradpp.models.conditional import ConditionalDPP

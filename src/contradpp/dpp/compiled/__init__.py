@@ -1,4 +1,7 @@
-"""The Numba kernels; each module is loaded when first asked for, because loading Numba takes a second."""
+"""The Numba kernels; each module is loaded when first asked for, because loading Numba takes a second.
+
+`entry` and `helper` are the decorators of kernels (see `_numba`).
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from contradpp.dpp.compiled import (
         blocks,
-        chains,
         draws,
         gradients,
         kernels,
         neighbours,
-        orders,
-        ranks,
         relevance,
-        rules,
         samples,
         slates,
         steps,
-        sums,
-        terms,
         votes,
     )
+    from contradpp.dpp.compiled._numba import entry, helper
 
 __all__ = [
-    "blocks", "chains", "draws", "gradients", "kernels", "neighbours", "orders", "ranks", "relevance", "rules",
-    "samples", "slates", "steps", "sums", "terms", "votes",
+    "blocks", "draws", "entry", "gradients", "helper", "kernels", "neighbours", "relevance", "samples", "slates",
+    "steps", "votes",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in ("entry", "helper"):
+        return getattr(import_module(f"{__name__}._numba"), name)
     return import_module(f"{__name__}.{name}")

@@ -2,7 +2,7 @@
 
 A basket has a handful of rows of K numbers. Taken row by row, every product reads and writes memory; several rows
 at a time, each number that is loaded serves several products. All matrices are the first k rows of their arrays.
-Sums that end in one number are plain loops, what is written to several rows goes by `tiles`: a plain loop that writes
+Sums that end in one number are plain loops, what is written to several rows goes by `tile`: a plain loop that writes
 more than one row is not vectorised, because the compiler cannot tell rows that are written from rows that are read.
 Neither is one where an index might be negative, which Numba would count from the end: inner loops begin at 0, even if
 what comes first is not needed. Tiles load and store whole vectors: rows are padded to `padded(K)` numbers, and k × k
@@ -16,8 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.decorators import helper
-from contradpp.dpp.compiled.tiles import tile
+from contradpp.dpp.compiled._numba import helper, tile
 from contradpp.dpp.factor import SINGULAR
 
 Array = NDArray[np.float64]

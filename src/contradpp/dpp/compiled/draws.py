@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.dpp.compiled._numba import entry, helper
 from contradpp.dpp.compiled.blocks import place_of
-from contradpp.dpp.compiled.decorators import entry, helper
 
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]

@@ -3,8 +3,7 @@
 Sets come as the CSR of `Baskets`: set s holds `indices[indptr[s]:indptr[s + 1]]`. L = D + X G Xᵀ + S comes as
 `left` = X G, X, the diagonal d of D and the CSR of S with sorted columns; where L is symmetric also as V with
 L = D + V Vᵀ. Of a set A, W is L_A⁻¹; the inverses of several sets lie one after the other in a flat array, that of
-set s from `offsets[s]` on. Importing this module loads Numba, so that the rest of the library imports it where it is
-used only.
+set s from `offsets[s]` on.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp.dpp.compiled._numba import entry, helper
 from contradpp.dpp.compiled.blocks import WORK, first_at_least, invert_scaled, largest_set, whole_panels
-from contradpp.dpp.compiled.decorators import entry, helper
 from contradpp.dpp.factor import SINGULAR, SINGULAR_SINGLE
 
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
-
 
 # -- Symmetric kernels: orthonormal rows ---------------------------------------------------------------
 
@@ -261,22 +259,21 @@ def add_partners(
 
 
 @entry
-def scores_without_each(Y: Array, norms: Array, reciprocals: Array, indptr: Pointers, out: Array) -> None:
-    """out[i, j] = c_j + Q_ij U_ij / W_ii, c_j = L_jj − Σ_a E_aj U_aj: the score of j given entry i's set without i.
-
-    Y holds E = L_:Aᵀ, U = W L_A: and Q = Wᵀ L_:Aᵀ, each with a row per entry; `reciprocals` holds 1/W_ii.
-    """
-    n, width = len(out), Y.shape[1]
+def scores_without_each(
+    norms: Array, E: Array, U: Array, P: Array, Q: Array, factors: Array, indptr: Pointers, out: Array
+) -> None:
+    """out[i, j] = c_j + f_i P_ij Q_ij, c_j = L_jj − Σ_a E_aj U_aj: the score of j given entry i's set without i."""
+    width = E.shape[1]
     given = np.empty(width)
     for s in range(len(indptr) - 1):
         for j in range(width):
             given[j] = norms[j]
         for a in range(indptr[s], indptr[s + 1]):
             for j in range(width):
-                given[j] -= Y[a, j] * Y[n + a, j]
+                given[j] -= E[a, j] * U[a, j]
         for i in range(indptr[s], indptr[s + 1]):
             for j in range(width):
-                out[i, j] = given[j] + Y[2 * n + i, j] * Y[n + i, j] * reciprocals[i]
+                out[i, j] = given[j] + P[i, j] * Q[i, j] * factors[i]
 
 
 @entry
@@ -315,3 +312,83 @@ def subtract_products(
                 row[j] = np.nan
                 unclear += 1
     return unclear
+
+
+# -- Rows of scores ------------------------------------------------------------------------------------
+
+
+@entry
+def count_rows(scores: Array, codes: Codes, tie: float, rounding: Array, counts: Pointers) -> None:
+    """Per row, how many scores beat that of the item codes[row], and how many tie with it (itself too) or beat it.
+
+    The rounding of a score is `tie` of itself, if it is finite, and that of its column.
+    """
+    for r in range(len(scores)):
+        row = scores[r]
+        own = row[codes[r]]
+        slack = rounding[codes[r]] + (tie * abs(own) if abs(own) < np.inf else 0.0)
+        better, at_least = 0, 0
+        for j in range(len(row)):
+            gap = row[j] - own
+            width = slack + rounding[j] + (tie * abs(row[j]) if abs(row[j]) < np.inf else 0.0)
+            better += 1 if gap > width else 0
+            at_least += 1 if gap >= -width else 0
+        counts[r, 0], counts[r, 1] = better, at_least
+
+
+@entry
+def best_of_rows(scores: Array, rounding: Array, codes: NDArray[np.int64]) -> None:
+    """codes[r] = the columns of the largest scores of row r, as many as fit, best first; of equal ones the first.
+
+    Scores are equal that differ by no more than the rounding of their columns.
+    """
+    n = codes.shape[1]
+    best, slacks = np.empty(n), np.zeros(n)
+    for r in range(len(scores)):
+        row, columns = scores[r], codes[r]
+        for place in range(n):
+            best[place] = -np.inf
+        found = 0
+        for j in range(len(row)):
+            if row[j] > best[n - 1]:
+                insert(best, slacks, columns, row[j], rounding[j], j)
+                found += 1
+        for j in range(len(row)):  # columns of −inf fill what is left
+            if found >= n:
+                break
+            if row[j] == -np.inf:
+                columns[found] = j
+                found += 1
+
+
+@helper
+def insert(best: Array, slacks: Array, columns: NDArray[np.int64], score: float, slack: float, column: int) -> None:
+    """Insert a score into the best, which come best first, if it beats one of them; what came first wins a tie."""
+    place = len(best)
+    while place > 0 and score - slack > best[place - 1] + slacks[place - 1]:
+        place -= 1
+    for later in range(len(best) - 1, place, -1):
+        best[later], slacks[later], columns[later] = best[later - 1], slacks[later - 1], columns[later - 1]
+    if place < len(best):
+        best[place], slacks[place], columns[place] = score, slack, column
+
+
+@entry
+def square_row_lengths(indptr: Pointers, indices: Codes, values: Array, first: int, last: int, out: Array) -> None:
+    """Σ_j (S²)_ij² for rows first..last−1 of a CSR matrix S, written to their places in `out`."""
+    n = len(indptr) - 1
+    row, owner, touched = np.zeros(n), np.full(n, -1), np.empty(n, dtype=np.int32)
+    for i in range(first, last):
+        count = 0
+        for a in range(indptr[i], indptr[i + 1]):
+            k = indices[a]
+            for b in range(indptr[k], indptr[k + 1]):
+                j = indices[b]
+                if owner[j] != i:
+                    owner[j], row[j], touched[count] = i, 0.0, j
+                    count += 1
+                row[j] += values[a] * values[b]
+        total = 0.0
+        for t in range(count):
+            total += row[touched[t]] * row[touched[t]]
+        out[i] = total

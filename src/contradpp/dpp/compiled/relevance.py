@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.decorators import entry
+from contradpp.dpp.compiled._numba import entry
 
 Array = NDArray[np.float64]
 

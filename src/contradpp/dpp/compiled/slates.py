@@ -13,29 +13,229 @@ the definition.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.decorators import entry, helper
-from contradpp.dpp.compiled.orders import (
-    MMR,
-    MSD,
-    WINDOW,
-    Order,
-    Trade,
-    additive,
-    next_in_order,
-    start_order,
-    start_worth,
-)
-from contradpp.dpp.compiled.rules import NEVER, Rules, Tally, free_ahead, free_here, press, start_tally
+from contradpp.dpp.compiled._numba import entry, helper
+
+if TYPE_CHECKING:
+    from contradpp.dpp.greedy import Lists, Slates
 
 Array = NDArray[np.float64]
-Vectors = NDArray[np.floating]
 Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
+Vectors = NDArray[np.floating]
+
+LOWEST = 1e-12  # with scale "log": scores below this share of the largest count as that
+TINY = 1e-290  # below, a number has no inverse
+DPP, MMR, MSD, WINDOW = 0, 1, 2, 3
+RANK, LINEAR, LOG, RAW = 0, 1, 2, 3
+
+
+class Trade(NamedTuple):
+    """How long a slate is, and how relevance is set against variety."""
+
+    k: int
+    delta: float
+    method: int
+    scale: int
+    reach: int
+    tie: float
+
+
+class Order(NamedTuple):
+    """The candidates of one list by falling score."""
+
+    positions: Pointers  # in the list
+    ready: Pointers  # how many of those are known so far, and whether the list itself is in order
+    heap: Pointers
+    line: Array  # an origin and a factor, by which a score becomes its worth
+    worth: Array  # times 1 − δ
+
+
+@helper
+def sift(heap: Pointers, size: int, scores: Array) -> None:
+    """Let the first entry of a heap sink to its place: the highest score comes first, of equals what stands first."""
+    sink, at = heap[0], 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        left = scores[heap[child]]
+        if child + 1 < size:
+            right = scores[heap[child + 1]]
+            if right > left or (right == left and heap[child + 1] < heap[child]):
+                child, left = child + 1, right
+        if scores[sink] > left or (scores[sink] == left and sink < heap[child]):
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = sink
+
+
+@helper
+def start_order(scores: Array, by: Order) -> None:
+    """Put the positions into a heap, from which `next_in_order` takes them: few are ever looked at."""
+    n = len(scores)
+    by.ready[0] = 0
+    falling = True
+    for a in range(1, n):
+        falling = falling and scores[a - 1] >= scores[a]
+    by.ready[1] = falling
+    if falling:  # as a recommender gives them
+        return
+    for a in range(n):  # each in turn rises to its place
+        at = a
+        while at > 0:
+            parent = (at - 1) // 2
+            if scores[by.heap[parent]] >= scores[a]:
+                break
+            by.heap[at] = by.heap[parent]
+            at = parent
+        by.heap[at] = a
+
+
+@helper
+def start_worth(scores: Array, trade: Trade, by: Order) -> None:
+    """What `next_in_order` needs to say what a score is worth: an origin and a factor."""
+    n = len(scores)
+    origin, factor = 0.0, 1.0
+    if trade.scale in (LINEAR, LOG):
+        top, low = -np.inf, np.inf
+        for a in range(n):
+            top, low = max(top, scores[a]), min(low, scores[a])
+        unit = max(abs(top), abs(low))
+        factor = 1.0 / top if top > TINY else 0.0
+        if trade.scale == LINEAR:
+            origin, factor = low, 0.0
+            mean, squares = 0.0, 0.0
+            for a in range(n):
+                mean += scores[a] / n
+            spread = top - low
+            if not additive(trade):
+                origin = mean
+                for a in range(n):
+                    squares += ((scores[a] - mean) / unit) ** 2 / n if unit > TINY else 0.0
+                spread = math.sqrt(squares) * unit
+            if spread > 1e-12 * unit and spread > TINY:
+                factor = 1.0 / spread
+    by.line[0], by.line[1] = origin, factor
+
+
+@helper
+def next_in_order(scores: Array, trade: Trade, by: Order) -> None:
+    """Bring the next candidate of the order in, with (1 − δ) times its worth."""
+    a, n = by.ready[0], len(scores)
+    position = a
+    if not by.ready[1]:
+        position = by.heap[0]
+        by.heap[0] = by.heap[n - 1 - a]
+        sift(by.heap, n - 1 - a, scores)
+    by.positions[a] = position
+    by.ready[0] = a + 1
+    score = scores[position]
+    if a > 0 and scores[by.positions[a - 1]] == score:
+        by.worth[a] = by.worth[a - 1]
+        return
+    if trade.scale == RANK:
+        worth = 1.0 / (a + 1)
+    elif trade.scale == LOG:
+        worth = max(score * by.line[1], LOWEST) if by.line[1] > 0 else 1.0
+    else:
+        worth = (score - by.line[0]) * by.line[1]
+    if trade.scale in (RANK, LOG) and not additive(trade):
+        worth = math.log(worth)
+    by.worth[a] = (1.0 - trade.delta) * worth
+
+
+@helper
+def additive(trade: Trade) -> bool:
+    """Whether variety is added to relevance, and not to its logarithm."""
+    return trade.method in (MMR, MSD)
+
+
+NEVER = -(2**40)
+
+
+class Rules(NamedTuple):
+    """The category of each candidate (−1: none), how many a slate may and must have of each, and how far apart."""
+
+    groups: Codes
+    caps: Pointers
+    needs: Pointers
+    needed: Pointers  # the categories whose need is not 0
+    window: int
+
+
+class Tally(NamedTuple):
+    """Of each category: how many are chosen or fixed, where the latest stands, how many are left, if it presses."""
+
+    used: Pointers
+    latest: Pointers
+    supply: Pointers
+    wanted: NDArray[np.bool_]
+
+
+@helper
+def free_here(group: int, place: int, rules: Rules, tally: Tally) -> bool:
+    """Whether an item of this category may stand at this place, for all that stands before it."""
+    return group < 0 or (tally.used[group] < rules.caps[group] and place - tally.latest[group] >= rules.window)
+
+
+@helper
+def free_ahead(group: int, place: int, rules: Rules, first: int, fixed: Pointers, places: Pointers, f: int) -> bool:
+    """Whether none of the items fixed from number f on is of this category and within the window."""
+    if group >= 0 and rules.window > 1:
+        for later in range(f, len(fixed)):
+            if rules.groups[first + fixed[later]] == group and places[later] - place < rules.window:
+                return False
+    return True
+
+
+@helper
+def press(place: int, n_open: int, k: int, rules: Rules, tally: Tally, early: bool) -> bool:
+    """Whether this place must go to one of the `wanted` categories, because too few of them would fit in later.
+
+    If `early`, that is so as long as something is missing, and what most is missing of comes first.
+    """
+    missing, most = 0, 0
+    for number in range(len(rules.needed)):
+        group = rules.needed[number]
+        lacks = max(rules.needs[group] - tally.used[group], 0)
+        missing += lacks
+        if lacks > most and tally.supply[group] > 0 and free_here(group, place, rules, tally):
+            most = lacks
+    pressed = False
+    for number in range(len(rules.needed)):
+        group = rules.needed[number]
+        lacks = max(rules.needs[group] - tally.used[group], 0)
+        fits = lacks > 0 and tally.supply[group] > 0 and free_here(group, place, rules, tally)
+        last_chance = place + 1 + (lacks - 1) * rules.window >= k
+        urgent = lacks == most if early else missing >= n_open or last_chance
+        tally.wanted[group] = fits and urgent
+        pressed = pressed or tally.wanted[group]
+    return pressed
+
+
+@helper
+def start_tally(rules: Rules, first: int, n: int, fixed: Pointers, tally: Tally) -> None:
+    """Count what the list offers of each category, and what is fixed in it."""
+    for number in range(len(rules.needed)):
+        tally.used[rules.needed[number]] = 0
+        tally.supply[rules.needed[number]] = 0
+    for a in range(first, first + n):
+        group = rules.groups[a]
+        if group >= 0:
+            tally.used[group], tally.latest[group], tally.supply[group] = 0, NEVER, 0
+    for a in range(first, first + n):
+        if rules.groups[a] >= 0:
+            tally.supply[rules.groups[a]] += 1
+    for f in range(len(fixed)):
+        group = rules.groups[first + fixed[f]]
+        if group >= 0:
+            tally.used[group] += 1
+            tally.supply[group] -= 1
+
 
 RIDGE = 1e-3  # on the diagonal of Φ: what is left of an exact copy is about twice this
 FULL, FEW, RULED_OUT = 0, 1, 2  # how a list ended; below zero: −1 − the category of which there are too few
@@ -49,18 +249,6 @@ class Likeness(NamedTuple):
     rows: Pointers  # (candidates,)
 
 
-class Lists(NamedTuple):
-    """Candidates with scores, list after list; rows of the table that are on screen already; and fixed places."""
-
-    indptr: Pointers
-    scores: Array
-    given_ptr: Pointers
-    given: Pointers
-    fixed_ptr: Pointers
-    fixed: Pointers  # positions within the list, by place
-    places: Pointers
-
-
 class Work(NamedTuple):
     """What is known of the candidates of one list, by falling score, and of what is shown."""
 
@@ -72,15 +260,6 @@ class Work(NamedTuple):
     close: Pointers
     shown: Pointers  # rows of the table
     basis: Vectors
-
-
-class Chosen(NamedTuple):
-    """Positions within each list and what they gained, how many there are, and how the list ended."""
-
-    positions: Pointers  # (lists, most items of a slate)
-    gains: Array
-    counts: Pointers
-    ends: Pointers
 
 
 @entry
@@ -315,7 +494,7 @@ def fill(
 
 @entry
 def choose(
-    likeness: Likeness, lists: Lists, rules: Rules, trade: Trade, first_list: int, last_list: int, out: Chosen
+    likeness: Likeness, lists: Lists, rules: Rules, trade: Trade, first_list: int, last_list: int, out: Slates
 ) -> None:
     """The slates of some lists.
 

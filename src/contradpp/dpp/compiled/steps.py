@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.decorators import entry, helper
+from contradpp.dpp.compiled._numba import entry, helper
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int32]

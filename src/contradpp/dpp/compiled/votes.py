@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled.decorators import entry, helper
+from contradpp.dpp.compiled._numba import entry, helper
 from contradpp.dpp.compiled.neighbours import nth_largest
 
 Array = NDArray[np.float64]

@@ -6,7 +6,7 @@ it (see `compiled.samples`; the idea of sampling along an LU factorisation is Po
 are eliminated within the r × r gain, so that only those with partners take a dense matrix. No pivoting is needed: the
 symmetric part of I + L, and of whatever is left of it, is at least the identity.
 
-A kernel too large for that is sampled by a Markov chain (`compiled.chains`), whose law only tends to that of the DPP.
+A kernel too large for that is sampled by a Markov chain (`compiled.samples`), whose law only tends to that of the DPP.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from scipy.linalg import solve_triangular
 from contradpp._random import stream
 from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.sets import Sets, pointers
-from contradpp.dpp import compiled, condition, whole
+from contradpp.dpp import compiled, normalizer, scoring
 from contradpp.dpp.linalg import log_elementary_symmetric, triangle
-from contradpp.dpp.probes import ROUGH
+from contradpp.dpp.normalizer import ROUGH
 from contradpp.errors import ParameterError, RankError
 
 if TYPE_CHECKING:
@@ -180,18 +180,18 @@ class Chain:
         """n sets that hold the given items, which come first; of exactly `size` items if it is given."""
         kernel, total = self.kernel, float(self.inclusion.sum())
         if len(given):
-            condition.refuse_impossible(kernel, given)
+            scoring.refuse_impossible(kernel, given)
         if n_steps is None:
             n_steps = chain_steps(len(given) + total if size is None else size)
         weights = self.inclusion / total if total else self.inclusion
-        by = compiled.chains.Proposals(weights, np.cumsum(weights), self.squares, self.shares)
-        parts = compiled.chains.Parts(kernel.left, kernel.wide, kernel.diagonal, *kernel.skew)
+        by = compiled.samples.Proposals(weights, np.cumsum(weights), self.squares, self.shares)
+        parts = compiled.samples.Parts(kernel.left, kernel.wide, kernel.diagonal, *kernel.skew)
         fixed = np.ascontiguousarray(given, dtype=np.int32)
 
         def draw(rng: np.random.Generator, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
             drawn = []
             for s in range(len(sizes)):
-                items, found = compiled.chains.run_chain(parts, by, fixed, -1 if size is None else size, n_steps, rng)
+                items, found = compiled.samples.run_chain(parts, by, fixed, -1 if size is None else size, n_steps, rng)
                 if not found:
                     raise ParameterError(f"no set of {size} items was found: their probability is zero, or nearly")
                 drawn.append(items)
@@ -255,7 +255,7 @@ def refuse_too_many(size: int | None, most: int) -> None:
 
 def refuse_too_large(kernel: Kernel) -> None:
     """Raise `ParameterError` if the kernel has too many items with partners for exact samples."""
-    whole.refuse_too_many(
+    normalizer.refuse_too_many(
         len(kernel.skew.connected), "exact samples take a dense matrix over the items with partners",
         "Use method='chain', a Markov chain, instead",
     )  # fmt: skip
@@ -317,7 +317,7 @@ def scale_for_size(kernel: Kernel, size: int, *, most: int = 12) -> float:
     x, low, high, slope = 0.0, -np.inf, np.inf, 1.0
     before: tuple[float, float] | None = None
     for _ in range(most):
-        expected = whole.expected_size(kernel.scaled(np.exp(x)), ROUGH)
+        expected = normalizer.expected_size(kernel.scaled(np.exp(x)), ROUGH)
         if abs(expected - target) <= 0.2 * spread or abs(x) > 60:
             break
         low, high = (x, high) if expected < target else (low, x)

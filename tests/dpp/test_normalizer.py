@@ -1,4 +1,4 @@
-"""I + S without a dense matrix: estimates against dense answers, with errors that are what they say."""
+"""The whole distribution: I + S for any number of items by probes, and sizes by power series, against dense algebra."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 import scipy.sparse
 
 from contradpp.data.sets import Sets
-from contradpp.dpp import whole
-from contradpp.dpp.compiled import neighbours
-from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.probes import ByProbes, Precision
-from contradpp.dpp.skew import Skew
+from contradpp.dpp import normalizer
+from contradpp.dpp.compiled import kernels
+from contradpp.dpp.kernel import Kernel, Skew
+from contradpp.dpp.normalizer import ByProbes, Precision
 from contradpp.errors import NumericalError, ParameterError
+from exact import ExactDPP
 
 N = 300
 NOTHING = np.empty(0, dtype=np.int32)
@@ -87,7 +87,7 @@ def test_rows_of_the_square(n):
     out = np.full(n, np.nan)
     parts = S.indptr.astype(np.int64), S.indices.astype(np.int32), S.data
     for first in range(0, n, 7):
-        neighbours.square_row_lengths(*parts, first, min(first + 7, n), out)
+        kernels.square_row_lengths(*parts, first, min(first + 7, n), out)
     np.testing.assert_allclose(out, np.square(S.toarray() @ S.toarray()).sum(axis=1))
 
 
@@ -155,9 +155,9 @@ def kernels_of(n: int = 40) -> dict[str, Kernel]:
 def test_every_kernel_without_a_dense_matrix(name, monkeypatch):
     kernel = kernels_of()[name]
     L = np.diag(kernel.diagonal) + kernel.left @ kernel.wide.T + kernel.skew.matrix().toarray()
-    monkeypatch.setattr(whole, "MOST_DENSE", 0)
+    monkeypatch.setattr(normalizer, "MOST_DENSE", 0)
     for way in ("ByCholesky", "ByLU"):
-        monkeypatch.setattr(whole, way, lambda _: 1 / 0)
+        monkeypatch.setattr(normalizer, way, lambda _: 1 / 0)
     error = kernel.normalizer.error
     assert (error > 0) == (kernel.skew.n_entries > 0)
     assert kernel.log_normalizer == pytest.approx(np.linalg.slogdet(np.eye(40) + L)[1], abs=4 * error + 1e-9)
@@ -176,7 +176,7 @@ def test_every_kernel_without_a_dense_matrix(name, monkeypatch):
 
 
 def test_the_threads_do_not_matter(monkeypatch):
-    monkeypatch.setattr(whole, "MOST_DENSE", 0)
+    monkeypatch.setattr(normalizer, "MOST_DENSE", 0)
     parts = 0.1 * np.random.default_rng(0).normal(size=(N, 20)), None, random_skew(N, 8, 0.1)
     one, two = Kernel(*parts), Kernel(*parts, n_jobs=2)
     assert (one.log_normalizer, one.normalizer.error) == (two.log_normalizer, two.normalizer.error)
@@ -185,7 +185,7 @@ def test_the_threads_do_not_matter(monkeypatch):
 
 
 def test_a_normaliser_is_refined_by_asking(monkeypatch):
-    monkeypatch.setattr(whole, "MOST_DENSE", 0)
+    monkeypatch.setattr(normalizer, "MOST_DENSE", 0)
     kernel = Kernel(np.ones((N, 1)) * 0.1, skew=random_skew(N, 8, 0.4))
     before = kernel.normalizer.error
     kernel.refine_normalizer(before / 2)
@@ -206,3 +206,57 @@ def test_memory_does_not_grow_with_the_square():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100e6  # a dense matrix would have 3.2 GB
+
+
+def made(scale: float, d: float, *, low: bool = True, n: int = 8) -> Kernel:
+    rng = np.random.default_rng(3)
+    S = np.triu(scale * rng.normal(size=(n, n)) * (rng.random((n, n)) < 0.4), 1)
+    S[:, :2] = S[:2] = 0  # the first two have no partners
+    V = 0.7 * rng.normal(size=(n, 2)) if low else np.empty((n, 0))
+    gain = [[1.0, 0.4], [-0.4, 1.0]] if low else None
+    return Kernel(V, gain, S - S.T, d * rng.random(n))
+
+
+@pytest.mark.parametrize(
+    ("scale", "d", "low"),
+    [(0.1, 0.0, True), (0.1, 0.3, True), (0.0, 2.0, True), (0.15, 0.2, False), (0.0, 0.0, True)],
+)
+def test_series(scale, d, low, monkeypatch):
+    kernel = made(scale, d, low=low)
+    L = np.diag(kernel.diagonal) + kernel.left @ kernel.wide.T + kernel.skew.matrix().toarray()
+    monkeypatch.setattr(normalizer, "_FEW", 0)
+    monkeypatch.setattr(normalizer, "eigenvalues", lambda _: 1 / 0)
+    found, expected = np.exp(kernel.log_size_distribution), ExactDPP(L).sizes()
+    np.testing.assert_allclose(found, expected[: len(found)], atol=1e-9)
+    np.testing.assert_allclose(expected[len(found) :], 0, atol=1e-9)
+
+
+def test_a_part_too_large_for_a_series_takes_eigenvalues(monkeypatch):
+    kernel = made(3.0, 0.1)
+    exact = np.exp(kernel.log_size_distribution)
+    monkeypatch.setattr(normalizer, "_FEW", 0)
+    np.testing.assert_allclose(np.exp(made(3.0, 0.1).log_size_distribution), exact, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.02])
+def test_many_items(scale):
+    """More than are enumerated, and fewer roots of unity than sizes; large sets too."""
+    for d in (0.1, 3.0):
+        kernel = made(scale, d, n=700)
+        law = np.exp(kernel.log_size_distribution)
+        assert law.sum() == pytest.approx(1)
+        assert law @ np.arange(len(law)) == pytest.approx(kernel.expected_size, rel=1e-8)
+
+
+def test_traces_and_moments():
+    kernel = made(0.5, 0.5)
+    A = np.diag(kernel.diagonal) + kernel.skew.matrix().toarray()
+    sparse = normalizer._with_diagonal(kernel.skew.matrix(), kernel.diagonal)
+    powers = [np.linalg.matrix_power(A, k) for k in range(9)]
+    traces = [np.trace(one) for one in powers[1:]]
+    np.testing.assert_allclose(normalizer._traces(sparse, 4, False, 2), traces, atol=1e-12)
+    skew = normalizer._traces(kernel.skew.matrix(), 3, True, 1)
+    S = kernel.skew.matrix().toarray()
+    np.testing.assert_allclose(skew, [np.trace(np.linalg.matrix_power(S, k)) for k in range(1, 7)], atol=1e-12)
+    X = kernel.wide
+    np.testing.assert_allclose(normalizer._moments(sparse, X, 8), [X.T @ one @ X for one in powers], atol=1e-12)
