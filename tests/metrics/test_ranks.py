@@ -10,9 +10,9 @@ import contradpp as cd
 import reference
 from contradpp.data.sets import Sets, without_each
 from contradpp.dpp.kernel import Kernel
+from contradpp.experts.statistics import Rows
 from contradpp.metrics.leave_one_out import KernelScorer, count_rows, rank_one_by_one
 from contradpp.metrics.scoring import LinearScorer, StaticScorer
-from contradpp.models.rows import Rows
 
 
 def random_sets(n_items: int, n_sets: int, largest: int, seed: int) -> Sets:

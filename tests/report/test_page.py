@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import contradpp as cd
+from contradpp.experts.baselines import SHRINKAGES
 from contradpp.metrics.report import Report
-from contradpp.models.neighbours import SHRINKAGES
 from contradpp.report.measured import BASELINE, examples, measure, neighbours
 from contradpp.report.page import Subject, render
 

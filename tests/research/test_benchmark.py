@@ -112,7 +112,7 @@ def test_the_model_without_its_kernel_does_not_hear_it():
 
 def test_a_model_that_refuses_is_a_result(monkeypatch):
     monkeypatch.setattr(experiments, "split", small_split)
-    monkeypatch.setattr("contradpp.models.baselines.DENSE_UP_TO", 10)
+    monkeypatch.setattr("contradpp.experts.baselines.DENSE_UP_TO", 10)
     found = benchmark.measure(Task("benchmark", "uk", "ease", 0, "quick"), 1)
     assert "EASE is dense" in found["refused"]
 

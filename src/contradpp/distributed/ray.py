@@ -27,10 +27,10 @@ from contradpp.distributed.crew import Crew, News, Task
 from contradpp.distributed.learning import Held, Keeping, Model, adopt, parameters_for_all, refuse_unsupported
 from contradpp.distributed.shards import NO_COLUMNS, Columns, Positions, import_extra, list_files
 from contradpp.errors import ClusterError, ParameterError
+from contradpp.experts.statistics import Labour
 from contradpp.learn.callbacks import ProgressBar
 from contradpp.learn.params import Parameter
 from contradpp.models.conditional import ConditionalDPP, not_in
-from contradpp.models.rows import Labour
 
 log = logging.getLogger("contradpp")
 

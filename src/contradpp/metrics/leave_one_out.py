@@ -23,7 +23,7 @@ from contradpp.dpp.condition import COLUMNS_PER_TILE
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.rank import top_n
 from contradpp.dpp.scoring import RIDGE, nearly_dependent, scores_given
-from contradpp.models.scores import SCORES_PER_BLOCK
+from contradpp.experts.base import SCORES_PER_BLOCK
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +15,8 @@ from contradpp.data.sets import Sets, runs, take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp import compiled
 from contradpp.errors import ParameterError
+from contradpp.experts.base import SCORES_PER_BLOCK, Baseline
+from contradpp.experts.statistics import Rows
 from contradpp.metrics.leave_one_out import (
     TIE,
     Array,
@@ -27,8 +29,6 @@ from contradpp.metrics.leave_one_out import (
 )
 from contradpp.models.base import BaseDPP
 from contradpp.models.conditional import ConditionalDPP
-from contradpp.models.rows import Rows
-from contradpp.models.scores import SCORES_PER_BLOCK, Baseline
 
 
 class Scorer(Protocol):
@@ -120,13 +120,8 @@ class VoiceScorer(AnySize):
 
     def leave_one_out(self, sets: Sets, held: Counts, n_top: int, n_jobs: int) -> Outcome:
         """Blocks of baskets on threads of their own."""
-        return rank_entries(self._scores, sets, held, n_top, len(self.items), n_jobs=n_jobs)
-
-    def _scores(self, sets: Sets) -> Array:
-        scores = np.empty((len(sets.indices), len(self.items)))
-        self.model.write_scores_without_each(sets, scores)
-        scores += getattr(self.model, "bias_", 0.0)
-        return scores
+        scores = partial(self.model.scores, each=True)
+        return rank_entries(scores, sets, held, n_top, len(self.items), n_jobs=n_jobs)
 
 
 class ConditionalScorer(VoiceScorer):

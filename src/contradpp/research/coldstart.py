@@ -23,8 +23,8 @@ from contradpp.data.features import Given
 from contradpp.data.recipe import Matrix
 from contradpp.data.sets import Sets, pointers, take_sets
 from contradpp.metrics.resampled import mean_interval
+from contradpp.models.cold_start import basket_means
 from contradpp.models.conditional import ConditionalDPP
-from contradpp.models.newcomers import basket_means
 from contradpp.research import experiments
 from contradpp.research.paper import Task
 from contradpp.research.tables import Chapter, Collected, Table, gained, side_of_zero

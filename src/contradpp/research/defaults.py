@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from contradpp._threads import resolve_n_jobs
-from contradpp.models.baselines import ItemKNN
+from contradpp.baselines import ItemKNN
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
-from contradpp.models.voices import DEFAULT
+from contradpp.models.relevance import DEFAULT
 from contradpp.research import benchmark, experiments
 from contradpp.research.contestants import Settings, groups_of
 from contradpp.research.experiments import Result

@@ -18,10 +18,9 @@ from contradpp.atlas import N_LANDMARKS, Atlas
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.sample import chain_steps
 from contradpp.errors import RankError
+from contradpp.experts.base import allowed_codes
 from contradpp.models.base import BaseDPP
-from contradpp.models.conditional import ConditionalDPP
-from contradpp.models.explain import Explanation
-from contradpp.models.queries import allowed_codes
+from contradpp.models.conditional import ConditionalDPP, Explanation
 from contradpp.serve.catalogue import Ids, Search
 
 # Multiply-adds of a matrix product in the time that it takes to factorise, or to draw, a set: so many times size³.

@@ -15,19 +15,17 @@ if TYPE_CHECKING:
         neighbours,
         orders,
         ranks,
-        relevance,
         rules,
         samples,
         slates,
         steps,
         sums,
         terms,
-        votes,
     )
 
 __all__ = [
-    "blocks", "chains", "draws", "gradients", "kernels", "neighbours", "orders", "ranks", "relevance", "rules",
-    "samples", "slates", "steps", "sums", "terms", "votes",
+    "blocks", "chains", "draws", "gradients", "kernels", "neighbours", "orders", "ranks", "rules",
+    "samples", "slates", "steps", "sums", "terms",
 ]  # fmt: skip
 
 
