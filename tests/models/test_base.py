@@ -531,7 +531,7 @@ def test_parameters_in_the_manner_of_scikit_learn(model):
     assert model.get_params()["n_components"] == 4
     assert model.set_params(n_jobs=2) is model
     assert model.n_jobs == 2
-    with pytest.raises(ValueError, match="Invalid parameter 'n_topics'"):
+    with pytest.raises(ParameterError, match="Invalid parameter 'n_topics'"):
         model.set_params(n_topics=3)
     assert "n_components=4" in repr(model)
     with pytest.raises(ParameterError, match="n_jobs"):

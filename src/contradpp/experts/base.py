@@ -142,6 +142,14 @@ class Suggests(BaseEstimator, ABC):
         tags.input_tags.two_d_array = False
         return tags
 
+    def set_params(self, **params: Any) -> Self:
+        """Change constructor arguments; `ParameterError` for one that there is none of."""
+        try:
+            super().set_params(**params)
+        except ValueError as error:
+            raise ParameterError(str(error)) from error
+        return self
+
     @property
     @abstractmethod
     def known_items(self) -> Vocabulary:

@@ -482,8 +482,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         """Change constructor arguments, as scikit-learn does; `kernel__x` is that of the kernel."""
         if self.kernel is None and any(name.startswith("kernel__") for name in params):
             self.kernel = NonsymmetricDPP()
-        super().set_params(**params)
-        return self
+        return super().set_params(**params)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model, its training baskets included, to one safetensors file, atomically.
