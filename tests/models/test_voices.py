@@ -1,4 +1,4 @@
-"""Neighbours against plain definitions, and what every baseline promises as a voice (`models/scores.py`)."""
+"""Neighbours against plain definitions, and what every baseline promises as a voice (`experts/base.py`)."""
 
 from __future__ import annotations
 
