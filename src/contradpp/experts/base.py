@@ -254,12 +254,14 @@ class Suggests(BaseEstimator, ABC):
         return without_blanks(codes, probabilities)
 
 
-def _barred(n_items: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """The items that must not be recommended (M,)."""
-    barred = np.full(n_items, pool is not None)
-    barred[() if pool is None else pool] = False
+def _barred(n_items: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]) -> NDArray[np.integer]:
+    """The codes of the items that must not be recommended."""
+    if pool is None:
+        return banned
+    barred = np.ones(n_items, dtype=bool)
+    barred[pool] = False
     barred[banned] = True
-    return barred
+    return np.flatnonzero(barred)
 
 
 def _damping(rank_by: str | float) -> float:
@@ -357,7 +359,6 @@ class Baseline(ScoresItems):
 
     @property
     def known_items(self) -> Vocabulary:
-        """The catalogue, or `NotFittedError`."""
         if not hasattr(self, "items_"):
             raise NotFittedError(f"this {type(self).__name__} has not seen any baskets yet: call fit first")
         return self.items_
@@ -367,7 +368,6 @@ class Baseline(ScoresItems):
         """Take what is needed from the training baskets."""
 
     def item_shares(self) -> Array:
-        """The share of every item in all that was sold."""
         shares: Array = self.item_counts_ / max(int(self.item_counts_.sum()), 1)
         return shares
 

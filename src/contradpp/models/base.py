@@ -580,7 +580,6 @@ class BaseDPP(Suggests):
 
     @property
     def known_items(self) -> Vocabulary:
-        """The catalogue, or `NotFittedError`."""
         _ = self.kernel_  # raises NotFittedError before fit
         return self.items_
 
@@ -680,11 +679,9 @@ class ListeningBasket(GrowingBasket):
         self._codes.append(code)
 
     def probabilities(self) -> Array:
-        """P(next = i | basket) for every item, 0 for those in it."""
         return self._model.predict_next(self.items)
 
     def recommend(
         self, N: int = 10, *, candidates: Iterable[Any] | None = None, exclude: Iterable[Any] | None = None
     ) -> tuple[NDArray[Any], Array]:
-        """The N most probable next items, only candidates and nothing excluded, and P(next = i | A), best first."""
         return self._model.recommend(self.items, N, candidates=candidates, exclude=exclude)

@@ -74,7 +74,7 @@ _MOCK = 73  # key of a random stream
 
 STORED_SALES = {"sales": Stored(("columns",), np.float32), "log_shares": Stored(("M",))}
 STORED_NEWCOMERS = {
-    "codes": Stored(("n", "k"), np.int32, low=0),
+    "kin": Stored(("n", "k"), np.int32, low=0),
     "weights": Stored(("n", "k"), np.float32, low=0),
     "theta": Stored((2, N_SIGNS), low=-MOST_WEIGHT, high=MOST_WEIGHT),
     "steady": Stored((2, len(STEADY))),
@@ -392,7 +392,8 @@ class Newcomers:
     def contents(self) -> tuple[persist.Tensors, dict[str, Any]]:
         """What a model file holds of it, besides the features."""
         judgement = self.judgement
-        arrays = {**self.alike._asdict(), "theta": judgement.theta, "steady": judgement.steady}
+        arrays: dict[str, NDArray[Any]] = {"kin": self.alike.codes, "weights": self.alike.weights}
+        arrays |= {"theta": judgement.theta, "steady": judgement.steady}
         rank = judgement.rank if np.isfinite(judgement.rank) else None
         told = {"fade": judgement.fade, "n_fitted": judgement.n_fitted, "n_known": self.n_known, "rank": rank}
         return persist.stored_arrays(arrays, STORED_NEWCOMERS, "newcomers."), told
@@ -408,7 +409,7 @@ class Newcomers:
         steady[n_known:] = 0.0  # of items that no expert knows yet
         codes = np.flatnonzero((steady > 0) | (alone > 0))
         found = persist.read_arrays(tensors, STORED_NEWCOMERS, "parts for new items", "newcomers.", n=len(codes))
-        alike = Alike(found["codes"], found["weights"])
+        alike = Alike(found["kin"], found["weights"])
         if not 0 < n_known <= len(counts) or alike.codes.max(initial=0) >= n_known:
             raise ValueError("what it knows of new items does not fit its items")
         judgement = Judgement(found["theta"], found["steady"], fade, n_fitted, rank)

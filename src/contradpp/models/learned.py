@@ -239,7 +239,6 @@ class LearnedDPP(BaseDPP):
     # -- Files -------------------------------------------------------------------------------------
 
     def file_contents(self) -> tuple[persist.Tensors, dict[str, Any]]:
-        """As of any DPP, with what was learned from."""
         tensors, info = super().file_contents()
         if self.item_counts_ is None:
             return tensors, info
@@ -251,7 +250,6 @@ class LearnedDPP(BaseDPP):
         return tensors, info
 
     def take_contents(self, tensors: persist.Tensors, info: Mapping[str, Any]) -> None:
-        """As of any DPP, with what was learned from."""
         super().take_contents(tensors, info)
         n_items, features = len(self.items_), info.get("features")
         if "item_counts" in tensors:
