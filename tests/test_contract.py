@@ -8,6 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import contradpp as cd
 from contract import BASKETS, BLACK, FAST, RED, ROWS, answers, checkerboard, fitted, rows_that
@@ -33,9 +34,9 @@ def models_that(*can: str):
 @every_model
 def test_fit_returns_the_model_and_leaves_its_parameters(name):
     model = ROWS[name].make()
-    before = repr(model.get_params()) if "params" in ROWS[name].can else repr(model)
+    before = repr(model.get_params())
     assert model.fit(checkerboard()) is model
-    assert before == (repr(model.get_params()) if "params" in ROWS[name].can else repr(model))
+    assert before == repr(model.get_params())
     assert list(model.items_) == ITEMS
 
 
@@ -437,9 +438,19 @@ def test_parameters(name):
     assert type(model)(**params).get_params() == params
     assert model.set_params(alpha=0.5, n_jobs=2) is model
     assert model.get_params() == params | {"alpha": 0.5, "n_jobs": 2}
-    with pytest.raises(ParameterError, match="no parameter 'beta'"):
+    with pytest.raises(ParameterError, match="Invalid parameter 'beta'"):
         model.set_params(beta=1)
     assert "alpha=0.5" in repr(model)
+
+
+@every_model
+def test_every_model_is_an_estimator(name):
+    model = fitted(name)
+    copied = clone(model)
+    assert repr(copied) == repr(model)
+    assert repr(copied.get_params()) == repr(model.get_params())
+    assert not [part for part in vars(copied) if part.endswith("_")]
+    assert type(model).__name__ in model._repr_html_()
 
 
 # -- What must not matter --------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.features import Given, Matrix
 from contradpp.data.sets import Sets, pointers, take_sets
 from contradpp.metrics.intervals import mean_interval
+from contradpp.models.cold_start import basket_means
 from contradpp.models.conditional import ConditionalDPP
-from contradpp.models.newcomers import basket_means
 from experiments.pages import Result, Results, Section, Table, gained, words
 from experiments.paper import training
 from experiments.protocol import Task

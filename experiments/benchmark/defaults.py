@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from contradpp._threads import resolve_n_jobs
-from contradpp.models.baselines import ItemKNN
+from contradpp.baselines import ItemKNN
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
-from contradpp.models.voices import DEFAULT
+from contradpp.models.relevance import DEFAULT
 from experiments.benchmark import measure as benchmark
 from experiments.benchmark.leaderboard import mean_lead
 from experiments.benchmark.models import Settings, groups_of

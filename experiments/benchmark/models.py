@@ -15,18 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from contradpp._threads import blas_threads
+from contradpp.baselines import EASE, BasketNeighbours, Implicit, ItemKNN, LogLinear, Popularity, RidgeNeighbours
 from contradpp.data.baskets import Baskets
-from contradpp.data.sets import Sets
+from contradpp.data.sets import Sets, without_each
 from contradpp.errors import MissingExtraError
-from contradpp.models.baselines import EASE, BasketNeighbours, Implicit, ItemKNN, LogLinear, Popularity, RidgeNeighbours
+from contradpp.experts.base import Array, Baseline
+from contradpp.experts.baselines import SHRINKAGES
+from contradpp.experts.statistics import Labour, indicator
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
-from contradpp.models.neighbours import SHRINKAGES
 from contradpp.models.nonsymmetric import NonsymmetricDPP
-from contradpp.models.relevance import Relevance
-from contradpp.models.rows import Labour, indicator
-from contradpp.models.scores import Array, Baseline
-from contradpp.models.voices import KERNEL
+from contradpp.models.relevance import KERNEL, Relevance
 
 OURS, WITHOUT_KERNEL = "conditional", "conditional-no-kernel"
 REGISTRIES = ("health", "bath", "apparel", "bedding", "diaper", "gear", "feeding")
@@ -177,8 +176,10 @@ class Item2Vec(Baseline):
         self.given_[known] = told.wv.get_normed_vectors() if self.cosine else told.wv.vectors
         self.following_[known] = self.given_[known] if self.cosine else told.syn1neg
 
-    def write_scores(self, sets: Sets, out: Array) -> None:
+    def write_scores(self, sets: Sets, out: Array, *, each: bool = False) -> None:
         """The sum of the vectors of a set, times those of all items."""
+        if each:
+            sets = without_each(sets)
         out[:] = (indicator(sets, len(self.known_items)) @ self.given_) @ self.following_.T
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
+from contradpp.baselines import Popularity
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, take_sets
@@ -27,7 +28,6 @@ from contradpp.errors import ConvergenceError
 from contradpp.learn.calibrate import auc, discrimination_scale, likelihood_scale, uniform_sets
 from contradpp.learn.callbacks import Callback, Record
 from contradpp.metrics.report import Report, evaluate
-from contradpp.models.baselines import Popularity
 from contradpp.models.lowrank import LowRankDPP
 from experiments.protocol import TEST_SHARE, Task
 

@@ -248,11 +248,13 @@ def test_what_was_compiled_is_at_hand_until_a_kernel_is_edited(monkeypatch, job)
 FORMS = """
 import json, sys
 from contradpp.cli import warm
+from contradpp import experts
 from contradpp.dpp import compiled
 {}
-kernels = {{f"{{module}}.{{name}}": kernel for module in compiled.__all__
-           for name, kernel in vars(getattr(compiled, module)).items() if hasattr(kernel, "at_hand")}}
-print(json.dumps([f"{{name}}{{form}}" for name, kernel in kernels.items() for form in kernel.signatures]))
+modules = [(name, getattr(compiled, name)) for name in compiled.__all__] + [("experts", experts.compiled)]
+kernels = {{f"{{name}}.{{kernel}}": code for name, module in modules
+           for kernel, code in vars(module).items() if hasattr(code, "at_hand")}}
+print(json.dumps([f"{{name}}{{form}}" for name, code in kernels.items() for form in code.signatures]))
 """
 FIT = """
 import contradpp as cd

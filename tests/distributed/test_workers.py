@@ -334,4 +334,4 @@ def test_few_files_know_how_learning_works():
         if line.startswith(("from contradpp.learn", "from contradpp.models")) and path.name != "learning.py"
     }
     known = {("ray.py", "contradpp.learn.callbacks"), ("ray.py", "contradpp.learn.params")}
-    assert used == known | {("ray.py", f"contradpp.models.{name}") for name in ("conditional", "rows")}
+    assert used == known | {("ray.py", "contradpp.models.conditional")}

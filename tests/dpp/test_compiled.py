@@ -26,7 +26,8 @@ from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, ConditionalLikelihood
 from contradpp.learn.state import State
 
-FOLDER = Path(contradpp.__file__).parent / "dpp" / "compiled"
+ROOT = Path(contradpp.__file__).parent
+FILES = sorted([*(ROOT / "dpp" / "compiled").glob("*.py"), ROOT / "experts" / "compiled.py"])
 Kernel = tuple[str, str]  # module and name
 
 
@@ -66,9 +67,9 @@ def private_imports(source: str) -> list[str]:
 
 
 def test_one_module_alone_imports_the_inside_of_numba():
-    package = FOLDER.parent.parent
+    package = ROOT
     users = [path for path in package.rglob("*.py") if private_imports(path.read_text(encoding="utf-8"))]
-    assert users == [FOLDER / "_numba.py"]
+    assert users == [ROOT / "dpp" / "compiled" / "_numba.py"]
     source = "import numba\nfrom numba import core\nimport llvmlite.ir\nfrom numba.extending import f"
     assert private_imports(source) == ["numba.core", "llvmlite.ir", "numba.extending.f"]
 
@@ -114,7 +115,7 @@ def wrong(sources: dict[str, str]) -> list[Kernel]:
 
 
 def test_every_kernel_that_another_calls_is_a_helper():
-    sources = {path.stem: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.py")}
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in FILES}
     assert sum(len(decorated(source, module)) for module, source in sources.items()) > 30  # the walk sees them
     assert wrong(sources) == []
 
@@ -170,7 +171,7 @@ def is_count(value: ast.expr) -> bool:
 
 
 def test_no_loop_adds_up_and_writes():
-    for path in sorted(FOLDER.glob("*.py")):
+    for path in FILES:
         assert loops_that_add_and_write(path.read_text(encoding="utf-8")) == [], path.name
 
 
@@ -217,7 +218,7 @@ def test_only_one_process_at_a_time_writes_to_the_cache(tmp_path, monkeypatch):
 
 
 def test_what_is_cached_is_out_of_date_when_any_file_of_kernels_has_changed(monkeypatch):
-    assert {name for name, _, _ in STAMP} == {path.name for path in FOLDER.glob("*.py")}
+    assert {name for name, _, _ in STAMP} == {path.name for path in FILES}
     cache, codegen = gradients.number_rows._cache, gradients.number_rows.targetctx.codegen()
     key = cache._index_key((), codegen)
     assert key == cache._index_key((), codegen)

@@ -86,7 +86,7 @@ def test_the_model_without_its_kernel_does_not_hear_it(two_kinds):
 
 def test_a_model_that_refuses_is_a_result(monkeypatch, two_kinds):
     monkeypatch.setattr(training, "split", two_kinds)
-    monkeypatch.setattr("contradpp.models.baselines.DENSE_UP_TO", 10)
+    monkeypatch.setattr("contradpp.experts.baselines.DENSE_UP_TO", 10)
     found = measure.measure(Task("benchmark", "uk", "ease", 0, "quick"), 1)
     assert "EASE is dense" in found["refused"]
 

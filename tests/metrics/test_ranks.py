@@ -11,10 +11,10 @@ import reference
 from contradpp.data.sets import Sets, without_each
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.scoring import scores_given
+from contradpp.experts.base import Baseline
+from contradpp.experts.statistics import Rows, Sums
 from contradpp.metrics import ranks
 from contradpp.metrics.ranks import KernelScorer, Outcome, PredictScorer, as_scorer, count_rows, rank_one_by_one
-from contradpp.models.rows import Rows, Sums
-from contradpp.models.scores import Baseline
 
 
 def random_sets(n_items: int, n_sets: int, largest: int, seed: int) -> Sets:

@@ -527,13 +527,7 @@ def test_new_parameters_forget_the_old_ones(model, factors):
     assert model.sample(50, random_state=0) == fresh.sample(50, random_state=0)
 
 
-def test_parameters_in_the_manner_of_scikit_learn(model):
-    assert model.get_params()["n_components"] == 4
-    assert model.set_params(n_jobs=2) is model
-    assert model.n_jobs == 2
-    with pytest.raises(ParameterError, match="no parameter 'n_topics'"):
-        model.set_params(n_topics=3)
-    assert "n_components=4" in repr(model)
+def test_threads_that_cannot_be(model):
     with pytest.raises(ParameterError, match="n_jobs"):
         model.set_params(n_jobs=0).sample()
 
@@ -598,3 +592,42 @@ def test_a_matrix_of_many_items_is_refused():
     assert model.eigenvalues == pytest.approx([5000])
     with pytest.raises(ParameterError, match=r"^eigenvalues .* 4,000"):
         _ = cd.NonsymmetricDPP.from_factors(np.ones((5000, 1)), diagonal=np.ones(5000)).eigenvalues
+
+
+# -- A basket that someone fills -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def grocery():
+    V = np.random.default_rng(0).normal(size=(40, 6))
+    return cd.LowRankDPP.from_factors(V, items=[f"item {i}" for i in range(40)])
+
+
+def test_each_step_equals_conditioning_on_the_whole_basket(grocery):
+    basket = grocery.grow(["item 3"])
+    for item in ("item 7", "item 0", "item 21"):
+        basket.add(item)
+        np.testing.assert_allclose(basket.probabilities(), grocery.predict_next(basket.items), rtol=1e-9, atol=1e-12)
+    assert basket.items == ["item 3", "item 7", "item 0", "item 21"]
+    items, shares = basket.recommend(N=5)
+    expected_items, expected_shares = grocery.recommend(basket.items, N=5)
+    assert items.tolist() == expected_items.tolist()
+    np.testing.assert_allclose(shares, expected_shares)
+
+
+def test_an_item_twice_changes_nothing(grocery):
+    basket = grocery.grow(["item 3"])
+    before = basket.probabilities()
+    np.testing.assert_array_equal(basket.add("item 3").probabilities(), before)
+
+
+def test_what_cannot_join(grocery):
+    with pytest.raises(UnknownItemError):
+        grocery.grow().add("no such item")
+    full = grocery.grow([f"item {i}" for i in range(6)])
+    with pytest.raises(RankError):
+        full.add("item 9")
+    with pytest.raises(RankError, match="no item can be added"):
+        full.probabilities()
+    with pytest.raises(RankError):
+        grocery.grow([f"item {i}" for i in range(7)])

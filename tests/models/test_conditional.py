@@ -12,8 +12,7 @@ import contradpp as cd
 from contract import BASKETS, BLACK, FAST, RED, answers, checkerboard, fitted
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, UnknownItemError
 from contradpp.learn.callbacks import Callback
-from contradpp.models.relevance import AS_LEARNED
-from contradpp.models.voices import DEFAULT, KERNEL
+from contradpp.models.relevance import AS_LEARNED, DEFAULT, KERNEL
 
 ITEMS = RED + BLACK
 

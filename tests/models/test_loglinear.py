@@ -8,8 +8,9 @@ from threadpoolctl import threadpool_limits
 
 import contradpp as cd
 from contradpp.errors import ParameterError
-from contradpp.models import loglinear, voices
-from contradpp.models.loglinear import log_likelihood
+from contradpp.experts import loglinear
+from contradpp.experts.loglinear import log_likelihood
+from contradpp.models import relevance as voices
 
 M = 6
 

@@ -9,7 +9,7 @@ import contradpp as cd
 from contradpp.data.features import ItemFeatures
 from contradpp.dpp import persist
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError
-from contradpp.models.kin import find_kin, learn_sales
+from contradpp.models.cold_start import find_kin, learn_sales
 from contradpp.models.likeness import Likeness
 
 # Two worlds that never meet, of ten items each: "r0" to "r9" and "b0" to "b9"; the first ones of each sell most.
@@ -113,7 +113,7 @@ def test_several_items_are_explained_as_each_alone(listening):
 def test_leaving_out_one_by_one_agrees_with_asking(listening):
     sets = cd.Baskets.from_lists([["red", "r0", "r1"], ["b0", "b1"]], items=listening.items_).sets
     each = np.empty((5, 22))
-    listening.write_scores_without_each(sets, each)
+    listening.write_scores(sets, each, each=True)
     rests = [["r0", "r1"], ["red", "r1"], ["red", "r0"], ["b1"], ["b0"]]
     plain = listening.scores(cd.Baskets.from_lists(rests, items=listening.items_).sets)
     assert np.allclose(each - each.mean(axis=1, keepdims=True), plain - plain.mean(axis=1, keepdims=True))

@@ -9,7 +9,7 @@ import pytest
 
 from contradpp import Baskets, Vocabulary
 from contradpp.errors import DataError, ParameterError, UnknownItemError
-from contradpp.models.queries import as_codes, as_queries
+from contradpp.experts.base import as_codes, as_queries
 
 ITEMS = Vocabulary(["tea", "milk", "bread", "jam"])
 NUMBERS = Vocabulary(range(10))

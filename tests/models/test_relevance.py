@@ -7,13 +7,18 @@ import pytest
 
 import contradpp as cd
 from contradpp.data.sets import Sets, without_each
-from contradpp.dpp.compiled.relevance import FARTHEST
 from contradpp.dpp.scoring import scores_given, write_scores_without_each
 from contradpp.errors import NumericalError
-from contradpp.models import questions as asking
+from contradpp.experts.compiled import FARTHEST
 from contradpp.models import relevance
-from contradpp.models.questions import (
+from contradpp.models import relevance as asking
+from contradpp.models.relevance import (
+    KINDS,
+    NO_PAIRS,
+    Pairs,
     Questions,
+    Relevance,
+    Weights,
     ask_questions,
     choose_baskets,
     choose_parts,
@@ -21,8 +26,6 @@ from contradpp.models.questions import (
     learn_weights,
     log_likelihood,
 )
-from contradpp.models.relevance import NO_PAIRS, Pairs, Relevance, Weights
-from contradpp.models.voices import KINDS
 
 
 def questions(seed: int = 0, n: int = 30, width: int = 7, n_features: int = 3) -> Questions:

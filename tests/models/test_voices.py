@@ -1,4 +1,4 @@
-"""Neighbours against plain definitions, and what every baseline promises as a voice (`models/scores.py`)."""
+"""Neighbours against plain definitions, and what every baseline promises as a voice (`experts/base.py`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import contradpp as cd
 from contradpp.data.sets import Sets, without_each
 from contradpp.errors import ParameterError
-from contradpp.models import baselines
-from contradpp.models.rows import Rows
+from contradpp.experts import baselines
+from contradpp.experts.statistics import Rows
 
 N_ITEMS = 12
 
@@ -80,7 +80,7 @@ def told(model, sets: Sets) -> np.ndarray:
 
 def told_without_each(model, sets: Sets) -> np.ndarray:
     out = np.full((len(sets.indices), N_ITEMS), np.nan)
-    model.write_scores_without_each(sets, out)
+    model.write_scores(sets, out, each=True)
     return out
 
 
@@ -128,7 +128,7 @@ def test_one_without_contributions_says_so():
 @pytest.mark.parametrize("name", list(VOICES))
 def test_threads_change_nothing(name, monkeypatch):
     """Not a bit, with blocks so small that there are many."""
-    monkeypatch.setattr("contradpp.models.scores.SCORES_PER_BLOCK", 50)
+    monkeypatch.setattr("contradpp.experts.base.SCORES_PER_BLOCK", 50)
     monkeypatch.setattr("contradpp.learn.state.ITEMS_PER_BLOCK", 2)
     train, answers = shop(), []
     for n_jobs in (1, 2):
@@ -281,5 +281,6 @@ def test_rows_have_no_diagonal():
 
 def test_rows_of_a_file_must_be_numbered():
     for indptr, columns in (([0.0, np.nan], [0]), ([0, 1], [np.nan])):
-        with pytest.raises(ValueError, match="not numbered"):
-            Rows.checked(1, np.array(indptr), np.array(columns), np.ones(1))
+        arrays = {"indptr": np.array(indptr), "columns": np.array(columns), "values": np.ones(1)}
+        with pytest.raises(ValueError, match="rows of weights are damaged"):
+            Rows.restored(1, arrays)

@@ -14,8 +14,8 @@ import contradpp as cd
 from contradpp.atlas import pair_ratios
 from contradpp.cli import demo
 from contradpp.errors import MissingExtraError
+from contradpp.experts.baselines import SHRINKAGES
 from contradpp.metrics.report import Report
-from contradpp.models.neighbours import SHRINKAGES
 from contradpp.report.measured import BASELINE, examples, measure, neighbours
 from contradpp.report.page import (
     Subject,

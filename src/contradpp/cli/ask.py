@@ -25,7 +25,7 @@ from contradpp.cli.output import Column, called, json_option, listed, say, show_
 from contradpp.distributed.ray import recommend_folder
 from contradpp.errors import ContradppError
 from contradpp.models.base import BaseDPP
-from contradpp.models.explain import Explanation
+from contradpp.models.conditional import Explanation
 
 BLOCK = 512  # baskets answered at a time
 

@@ -40,13 +40,12 @@ from contradpp.cli.output import (
     written,
 )
 from contradpp.errors import ContradppError, DataError
+from contradpp.experts.baselines import DENSE_UP_TO, SHRINKAGES
 from contradpp.learn.params import OBJECTIVES
 from contradpp.metrics.compare import Comparison
 from contradpp.metrics.tuning import METRICS, MODELS, SMALLEST, Trial, validated
 from contradpp.metrics.tuning import tune as search
 from contradpp.models.base import BaseDPP
-from contradpp.models.baselines import DENSE_UP_TO
-from contradpp.models.neighbours import SHRINKAGES
 
 SHOWN = 10  # settings that `tune` prints
 

@@ -15,8 +15,8 @@ import numpy as np
 import contradpp as cd
 from contradpp.cli.output import busy, json_option, show_json
 from contradpp.dpp.ahead import DEMO, FIT, NEGATIVES, command, environment
+from contradpp.experts.statistics import Labour
 from contradpp.learn.state import State
-from contradpp.models.rows import Labour
 
 
 def _shop() -> cd.Baskets:

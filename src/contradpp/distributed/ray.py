@@ -52,10 +52,10 @@ from contradpp.distributed.shards import (
 )
 from contradpp.dpp import persist
 from contradpp.errors import ClusterError, ContradppError, DataError, ParameterError
+from contradpp.experts.statistics import Labour
 from contradpp.learn.callbacks import ProgressBar
 from contradpp.learn.params import Parameter
 from contradpp.models.conditional import ConditionalDPP, not_in
-from contradpp.models.rows import Labour
 
 log = logging.getLogger("contradpp")
 SECONDS_TO_START = 60.0  # at least, for a worker that the cluster has room for

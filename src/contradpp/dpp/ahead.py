@@ -22,7 +22,7 @@ from contradpp.dpp import compiled
 
 FIT, DEMO, NEGATIVES = "fit", "demo", "negatives"
 # The kernels that tell whether a job has been done on this machine before: what takes longest, and what comes last.
-_OF_THE_DEFAULT = ("gradients.conditional_gradients", "votes.count_votes", "kernels.best_of_rows")
+_OF_THE_DEFAULT = ("gradients.conditional_gradients", "kernels.best_of_rows")
 _TELLING = {
     FIT: _OF_THE_DEFAULT,
     DEMO: _OF_THE_DEFAULT,

@@ -13,7 +13,7 @@ import secrets
 import stat
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,68 @@ def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
     kinds = (bool, int, float, str)
     return {name: value for name, value in plain.items() if value is None or isinstance(value, kinds)}
+
+
+# -- Arrays ----------------------------------------------------------------------------------------
+
+
+class Stored(NamedTuple):
+    """An array of a file: a row of the schema of a part of a model."""
+
+    shape: tuple[int | str, ...]  # a name stands for a size that is the same wherever it is named; "M+1" for one more
+    dtype: type[np.generic] = np.float64
+    low: float = -np.finfo(np.float64).max
+    high: float = np.finfo(np.float64).max
+    single: bool = False  # float32 in the file, float64 in memory
+
+
+Schema = Mapping[str, Stored]
+
+
+def stored_arrays(values: Mapping[str, Any], schema: Schema, prefix: str = "") -> Tensors:
+    """Return the arrays of a file that hold these values."""
+    return {
+        prefix + name: np.asarray(values[name], dtype=np.float32 if kind.single else kind.dtype)
+        for name, kind in schema.items()
+    }
+
+
+def read_arrays(
+    tensors: Mapping[str, NDArray[Any]], schema: Schema, what: str, prefix: str = "", /, **sizes: int
+) -> Tensors:
+    """Return the arrays of a schema by name; KeyError or ValueError if the file holds none or others.
+
+    `what` names the part in messages. A size that is not given is that of the first array that has it.
+    """
+    found: Tensors = {}
+    for name, kind in schema.items():
+        array = tensors[prefix + name]
+        family = np.integer if issubclass(kind.dtype, np.integer) else np.floating
+        wanted = [_size(size, own, sizes) for size, own in zip(kind.shape, array.shape, strict=False)]
+        if array.ndim != len(kind.shape) or list(array.shape) != wanted or not np.issubdtype(array.dtype, family):
+            raise ValueError(f"its {what} are damaged: {name} has another shape or type")
+        if array.size and not kind.low <= float(array.min()) <= float(array.max()) <= kind.high:  # never of NaN
+            raise ValueError(f"its {what} are damaged: {what} are no numbers, or too large")
+        found[name] = array.astype(kind.dtype)
+    return found
+
+
+def _size(size: int | str, own: int, sizes: dict[str, int]) -> int:
+    if isinstance(size, int):
+        return size
+    name, _, more = size.partition("+")
+    return sizes.setdefault(name, own - int(more or 0)) + int(more or 0)
+
+
+def check_rows(indptr: NDArray[np.integer], columns: NDArray[np.integer], n_columns: int, what: str) -> None:
+    """Raise ValueError unless these are the pointers and columns of a CSR matrix with so many columns."""
+    if indptr[0] != 0 or indptr[-1] != len(columns) or (np.diff(indptr) < 0).any():
+        raise ValueError(f"its {what} are damaged")
+    if len(columns) and not 0 <= columns.min() <= columns.max() < n_columns:
+        raise ValueError(f"its {what} name items that are not there")
+
+
+# -- Items -----------------------------------------------------------------------------------------
 
 
 def encode_items(items: Vocabulary) -> Tensors:

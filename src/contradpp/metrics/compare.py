@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from contradpp._random import RandomState, root_seed
+from contradpp.baselines import Popularity
 from contradpp.errors import ParameterError
 from contradpp.metrics.intervals import Difference, Resampled, paired_difference, plain
 from contradpp.metrics.metrics import digits_of, number
 from contradpp.metrics.report import evaluate
-from contradpp.models.baselines import Popularity
 
 
 def compare(

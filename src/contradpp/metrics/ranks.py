@@ -21,10 +21,10 @@ from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.scoring import top_n, write_scores_without_each
 from contradpp.errors import ParameterError
+from contradpp.experts.base import SCORES_PER_BLOCK, Baseline
+from contradpp.experts.statistics import Rows, Sums
 from contradpp.models.base import BaseDPP
 from contradpp.models.conditional import ConditionalDPP
-from contradpp.models.rows import Rows, Sums
-from contradpp.models.scores import SCORES_PER_BLOCK, Baseline
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -28,10 +28,10 @@ from contradpp.data.halves import (
 )
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError, ParameterError
+from contradpp.experts.base import check_count
 from contradpp.metrics.intervals import Means
 from contradpp.metrics.metrics import Samples, coverage, intra_list
 from contradpp.models.base import BaseDPP
-from contradpp.models.queries import check_count
 
 ROWS_PER_BLOCK = 4096
 

@@ -1,8 +1,7 @@
-"""What every DPP estimator can be asked, whatever its kernel was learned by."""
+"""The methods of every DPP, however its kernel was learned, and model files."""
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self
@@ -18,13 +17,12 @@ from contradpp.data.sets import Sets, take_sets
 from contradpp.data.vocabulary import Vocabulary, as_vocabulary
 from contradpp.dpp import greedy, normalizer, persist
 from contradpp.dpp.greedy import greedy_completion, next_slates
-from contradpp.dpp.kernel import Array, Kernel
+from contradpp.dpp.kernel import Array, Kernel, Skew
 from contradpp.dpp.sampling import Chain, Samplers, refuse_too_many
 from contradpp.dpp.scoring import best_next, next_shares, top_n
-from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError
-from contradpp.models.growing import GrowingBasket
+from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
+from contradpp.experts.base import Suggests, allowed_codes, as_codes, as_ids, as_queries, check_count
 from contradpp.models.likeness import Likeness, learn_likeness
-from contradpp.models.queries import Suggests, allowed_codes, as_codes, as_ids, as_queries, check_count
 
 DIVERSITY = 0.3  # of a slate, unless it is asked for
 ONE_SIDED = 1.64  # standard errors of a lower bound that holds nineteen times in twenty
@@ -46,9 +44,10 @@ class BaseDPP(Suggests):
     _samplers: Samplers | None = None  # made when first asked for
     _likeness: Likeness | None = None  # as `learn_slates` found it
     _vectors: greedy.Vectors | None = None  # those of it, made when first asked for
-    _classes: ClassVar[dict[str, type[BaseDPP]]] = {}
+    _classes: ClassVar[dict[str, type[BaseDPP]]] = {}  # by the name that a file has
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
         BaseDPP._classes[cls.__name__] = cls
 
     # -- The kernel --------------------------------------------------------------------------------
@@ -526,36 +525,26 @@ class BaseDPP(Suggests):
 
     def file_contents(self) -> tuple[persist.Tensors, dict[str, Any]]:
         """What `save` writes: tensors, and a description that JSON can hold."""
-        more, facts = self._extras()
-        tensors = {"item_factors": self.kernel_.factors, **persist.encode_items(self.known_items), **more}
-        if self.kernel_.has_diagonal:
-            tensors["diagonal"] = self.kernel_.diagonal
-        own, told = self._slate_contents()
-        facts |= {"params": persist.plain_params(self.get_params()), **told}
-        return tensors | own, {"model": type(self).__name__, **facts}
+        kernel = self.kernel_
+        tensors = {"item_factors": kernel.factors, **persist.encode_items(self.known_items)}
+        if kernel.has_diagonal:
+            tensors["diagonal"] = kernel.diagonal
+        if not kernel.plain:
+            tensors["gain"] = kernel.gain
+        if kernel.skew.n_entries:
+            tensors |= {f"skew.{name}": array for name, array in kernel.skew._asdict().items()}
+        info = {"model": type(self).__name__, "params": persist.plain_params(self.get_params(deep=False))}
+        own, slates = self.slate_contents()
+        return tensors | own, info | slates
 
-    def _slate_contents(self) -> tuple[persist.Tensors, dict[str, Any]]:
+    def slate_contents(self) -> tuple[persist.Tensors, dict[str, Any]]:
         """What `save` writes of the learned likeness."""
-        if self._likeness is None:
-            return {}, {}
-        return self._likeness.tensors, {"slates": self._likeness.settings}
+        return ({}, {}) if self._likeness is None else self._likeness.contents()
 
-    def _take_slates(self, tensors: persist.Tensors, info: dict[str, Any]) -> None:
-        """Take back what `_slate_contents` gave, if the file has it."""
+    def take_contents(self, tensors: persist.Tensors, info: Mapping[str, Any]) -> None:
+        """Set what `file_contents` gave besides the kernel, the items and the parameters."""
         if info.get("slates") is not None:
-            self._take_likeness(Likeness.checked(info["slates"], tensors, len(self.items_)))
-
-    def _extras(self) -> tuple[persist.Tensors, dict[str, Any]]:
-        """What a subclass saves besides its factors, items and parameters."""
-        return {}, {}
-
-    @classmethod
-    def _kernel_of(cls, tensors: persist.Tensors) -> Kernel:
-        """The kernel that `save` wrote."""
-        return Kernel(tensors["item_factors"], diagonal=tensors.get("diagonal"))
-
-    def _take_extras(self, tensors: persist.Tensors, info: dict[str, Any]) -> None:
-        """Take back what `_extras` gave, if the file has it."""
+            self._take_likeness(Likeness.restored(tensors, info["slates"], len(self.items_)))
 
     @staticmethod
     def restored(tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> BaseDPP:
@@ -563,51 +552,32 @@ class BaseDPP(Suggests):
         kind = info.get("model")
         if not isinstance(kind, str) or kind not in BaseDPP._classes:
             raise ModelFileError(f"{os.fspath(path)} holds a {kind!r}, which this contradpp does not know")
-        return BaseDPP._classes[kind]._restore(tensors, info, path)
+        try:
+            return BaseDPP._classes[kind]._restored(tensors, info, path)
+        except _UNUSABLE as error:
+            raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
 
     @classmethod
-    def _restore(cls, tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> Self:
+    def _restored(cls, tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> Self:
         """The model that `save` wrote."""
-        try:
-            model = cls(**cls._own_params(info["params"]))
-            model._adopt(cls._kernel_of(tensors), persist.decode_items(tensors, path))
-            model._take_extras(tensors, info)
-            model._take_slates(tensors, info)
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, ParameterError) as error:
-            raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
+        model = cls(**cls._own_params(info["params"]))
+        model._adopt(_kernel_of(tensors), persist.decode_items(tensors, path))
+        model.take_contents(tensors, info)
         return model
 
     @classmethod
     def _own_params(cls, params: Mapping[str, Any]) -> dict[str, Any]:
         """Those of a file that the constructor takes; its author does not know how many threads suit this machine."""
-        names = inspect.signature(cls).parameters
+        names = cls().get_params(deep=False)
         own = {name: value for name, value in params.items() if name in names}
         if isinstance(own.get("n_jobs"), int) and own["n_jobs"] > resolve_n_jobs(None):
             own["n_jobs"] = None
         return own
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
-        """The constructor's arguments, as scikit-learn asks for them."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change constructor arguments, as scikit-learn does."""
-        known = self.get_params()
-        for name, value in params.items():
-            if name not in known:
-                raise ParameterError(f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(known)}")
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.get_params(deep=False).items())
-        return f"{type(self).__name__}({shown})"
-
     # -- Helpers -----------------------------------------------------------------------------------
 
     @property
     def known_items(self) -> Vocabulary:
-        """The catalogue, or `NotFittedError`."""
         _ = self.kernel_  # raises NotFittedError before fit
         return self.items_
 
@@ -617,9 +587,99 @@ class BaseDPP(Suggests):
         return codes
 
 
+# What reading a damaged file may raise.
+_UNUSABLE = (KeyError, TypeError, AttributeError, ValueError, OverflowError)
+
+
 def load(path: str | os.PathLike[str]) -> BaseDPP:
     """Read a model that was written with `save`.
 
     Nothing from the file is executed or imported; a damaged, truncated or foreign file raises `ModelFileError`.
     """
     return BaseDPP.restored(*persist.read_model(path), path)
+
+
+def _kernel_of(tensors: persist.Tensors) -> Kernel:
+    """The kernel that `save` wrote."""
+    factors, diagonal, skew = tensors["item_factors"], tensors.get("diagonal"), None
+    if diagonal is not None and diagonal.dtype != np.float64:
+        raise ParameterError("its diagonal is not of float64")
+    if "skew.indices" in tensors:
+        indptr, indices, values = (tensors[f"skew.{name}"] for name in Skew._fields)
+        skew = Skew.of_parts(indptr, indices, values, len(factors))
+    return Kernel(factors, tensors.get("gain"), skew, diagonal)
+
+
+# -- A basket that someone fills -------------------------------------------------------------------
+
+
+class GrowingBasket:
+    """What `model.grow(basket)` returns: add items, ask for suggestions; each item costs one pass over V.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import contradpp as cd
+    >>> model = cd.LowRankDPP.from_factors(np.eye(3) * [1, 2, 3], items=["tea", "milk", "bread"])
+    >>> basket = model.grow(["tea"])
+    >>> basket.add("bread").recommend(N=1)[0].tolist()
+    ['milk']
+    """
+
+    def __init__(self, kernel: Kernel, items: Vocabulary, basket: Iterable[Any]) -> None:
+        self._items = items
+        self._set = kernel.grow(as_codes(basket, items))
+        self._codes = self._set.codes
+
+    @property
+    def items(self) -> list[Hashable]:
+        """The items of the basket, in the order in which they came."""
+        return [self._items[code] for code in self._codes]
+
+    def add(self, item: Any) -> Self:
+        """Put an item into the basket; one that is there already changes nothing."""
+        code = self._items.code(item)
+        if code not in self._codes:
+            self._put(code)
+        return self
+
+    def _put(self, code: int) -> None:
+        self._set.add(code)
+
+    def probabilities(self) -> Array:
+        """P(next = i | basket) for every item, 0 for those in it: they sum to 1, or are all 0 if nothing is left."""
+        scores = np.where(self._set.open_to, np.maximum(self._set.scores, 0.0), 0.0)
+        total = scores.sum()
+        if not total > 0 and self._set.open_to.any():
+            raise RankError(f"no item can be added to this basket of {len(self._set)}: every larger set is impossible")
+        shares: Array = scores / (total or 1.0)
+        return shares
+
+    def recommend(
+        self, N: int = 10, *, candidates: Iterable[Any] | None = None, exclude: Iterable[Any] | None = None
+    ) -> tuple[NDArray[Any], Array]:
+        """The N most probable next items, only candidates and nothing excluded, and P(next = i | A), best first."""
+        check_count(N)
+        shares = self.probabilities()
+        free = self._set.open_to & allowed_codes(self._items, candidates, exclude)
+        best = top_n(np.where(free, shares, -np.inf)[None], min(int(N), int(free.sum())))[0]
+        return self._items.take(best.tolist()), shares[best]
+
+
+class ListeningBasket(GrowingBasket):
+    """What `ConditionalDPP.grow` returns: add items, ask for suggestions; each is a new question to the model."""
+
+    def __init__(self, model: Suggests, basket: Iterable[Any]) -> None:
+        self._model, self._items = model, model.known_items
+        self._codes = as_codes(basket, self._items).tolist()
+
+    def _put(self, code: int) -> None:
+        self._codes.append(code)
+
+    def probabilities(self) -> Array:
+        return self._model.predict_next(self.items)
+
+    def recommend(
+        self, N: int = 10, *, candidates: Iterable[Any] | None = None, exclude: Iterable[Any] | None = None
+    ) -> tuple[NDArray[Any], Array]:
+        return self._model.recommend(self.items, N, candidates=candidates, exclude=exclude)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,47 +16,49 @@ from contradpp._random import RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.features import ItemFeatures
-from contradpp.data.sets import Sets
+from contradpp.data.sets import Sets, prefixes
 from contradpp.data.vocabulary import Labels, Vocabulary
-from contradpp.dpp import persist
+from contradpp.dpp import persist, scoring
 from contradpp.dpp.ahead import FIT, compile_ahead
 from contradpp.dpp.kernel import Array
-from contradpp.errors import ConvergenceError, DataError, ModelFileError, ParameterError
+from contradpp.errors import ConvergenceError, DataError, ParameterError
+from contradpp.experts.base import Baseline, ScoresItems, as_codes, of_logits
+from contradpp.experts.baselines import Implicit
+from contradpp.experts.statistics import Labour
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.params import MOST_LEARNED, Given, checked_weights, without_excess
-from contradpp.models.base import BaseDPP
-from contradpp.models.explain import Explanation, divide
-from contradpp.models.growing import ListeningBasket
-from contradpp.models.kin import Kin, arriving
+from contradpp.models.base import BaseDPP, ListeningBasket
+from contradpp.models.cold_start import Judgement, Kin, Newcomers, arriving, learn_judgement
 from contradpp.models.learned import LearnedDPP, fit_on
 from contradpp.models.likeness import Likeness
-from contradpp.models.newcomers import Judgement, Newcomers, learn_judgement
 from contradpp.models.nonsymmetric import NonsymmetricDPP
-from contradpp.models.queries import as_codes
-from contradpp.models.questions import (
+from contradpp.models.relevance import (
+    DEFAULT,
+    KERNEL,
     N_PARTS,
     N_QUESTIONS,
+    PLAIN,
+    Feature,
+    KernelVoice,
     Questions,
+    Relevance,
+    Voice,
+    Weights,
     ask_questions,
     choose_baskets,
     choose_parts,
-    learn_loudness,
-    learn_weights,
-)
-from contradpp.models.relevance import Relevance, Weights
-from contradpp.models.rows import Labour
-from contradpp.models.scores import ScoresItems, of_logits
-from contradpp.models.voices import (
-    DEFAULT,
-    KERNEL,
     features_of,
     fit_voices,
     kinds_of,
+    learn_loudness,
+    learn_weights,
     restored_voices,
     same_kinds,
     voices_contents,
 )
 
+FEATURES = "features"  # the name of what features say, among the experts
+LEAST_REASON = 0.1  # nats
 HALVED = 4  # items that a held-out basket needs to say what belongs on a slate
 HELD_OUT = 0.1  # of the baskets: they choose the kernel's last round and the weights of the voices
 POPULAR = 0.02  # of all items: the most sold
@@ -402,23 +404,13 @@ class ConditionalDPP(ScoresItems, BaseDPP):
         """How many training baskets there were."""
         return float(self.baskets_.n_baskets)
 
-    def scores(self, sets: Sets) -> Array:
-        """The logits of every set and item."""
-        logits = np.empty((sets.count, len(self.known_items)))
-        self._write_logits(sets, logits)
-        self._by_kernel(sets.sizes == 0, logits)
-        return logits
-
-    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
-        """Write the logits given every set without each of its entries in turn."""
-        self._write_logits(sets, out, each=True)
-        self._by_kernel(np.repeat(sets.sizes, sets.sizes) == 1, out)
-
-    def _write_logits(self, sets: Sets, out: Array, *, each: bool = False) -> None:
+    def write_scores(self, sets: Sets, out: Array, *, each: bool = False) -> None:
+        """Write the logits of every item given every set, or with `each` every set without each of its entries."""
         if self.newcomers_ is None:
             self.relevance_.write_logits(sets, out, each=each)
         else:
             self.newcomers_.write_logits(self.relevance_, sets, out, each=each)
+        self._by_kernel(np.repeat(sets.sizes, sets.sizes) == 1 if each else sets.sizes == 0, out)
 
     def _by_kernel(self, empty: NDArray[np.bool_], logits: Array) -> None:
         """Of an empty basket nothing was learned but the kernel: P(next = j) ∝ L_jj."""
@@ -486,80 +478,65 @@ class ConditionalDPP(ScoresItems, BaseDPP):
 
     # -- Parameters and files ----------------------------------------------------------------------
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments, as scikit-learn asks for them; with `deep` those of the kernel, too."""
-        params = super().get_params()
-        if deep and isinstance(self.kernel, LearnedDPP):
-            params |= {f"kernel__{name}": value for name, value in self.kernel.get_params().items()}
-        return params
-
     def set_params(self, **params: Any) -> Self:
         """Change constructor arguments, as scikit-learn does; `kernel__x` is that of the kernel."""
-        inner = {
-            name.removeprefix("kernel__"): params.pop(name) for name in list(params) if name.startswith("kernel__")
-        }
-        super().set_params(**params)
-        if inner:
-            if not isinstance(self.kernel, LearnedDPP):
-                self.kernel = NonsymmetricDPP()
-            self.kernel.set_params(**inner)
-        return self
-
-    def __sklearn_tags__(self) -> Any:
-        """What scikit-learn asks of an estimator; only it ever calls this."""
-        return LearnedDPP.__sklearn_tags__(self)  # type: ignore[arg-type]
+        if self.kernel is None and any(name.startswith("kernel__") for name in params):
+            self.kernel = NonsymmetricDPP()
+        return super().set_params(**params)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model, its training baskets included, to one safetensors file, atomically.
 
-        Voices of your own cannot be saved: pickle the model instead, if they can be pickled.
+        Experts of your own cannot be saved: pickle the model instead, if they can be pickled.
         """
+        super().save(path)
+
+    def file_contents(self) -> tuple[persist.Tensors, dict[str, Any]]:
+        """The contents of the kernel's file, and what is known besides."""
         _ = self.kernel_
         kinds_of(self.relevance)  # or an error
-        spoken, told = voices_contents(self.voices_)
-        tensors, facts = self.estimator_.file_contents()
-        own, slates = self._slate_contents()
-        tensors |= own | spoken
+        spoken, voices = voices_contents(self.voices_)
+        tensors, kernel = self.estimator_.file_contents()
+        own, slates = self.slate_contents()
+        tensors |= own | spoken | self.relevance_.weights.contents()
         tensors |= {"baskets.indptr": self.baskets_.indptr, "baskets.indices": self.baskets_.indices}
-        tensors |= self.relevance_.weights.contents()
-        params = persist.plain_params(super().get_params())
-        info = {"model": type(self).__name__, "params": params, "kernel": facts, "voices": told}
-        info["relevance"] = [voice for voice in self.relevance if isinstance(voice, str)]
+        info = {
+            "model": type(self).__name__,
+            "params": persist.plain_params(self.get_params(deep=False)),
+            "kernel": kernel,
+            "voices": voices,
+            "relevance": [voice for voice in self.relevance if isinstance(voice, str)],
+            "n_updates": int(self.n_updates_),
+        }
         if self.newcomers_ is not None:
-            more, info["newcomers"] = self.newcomers_.contents()
-            tensors |= more
-        persist.write_model(path, tensors, info | slates | {"n_updates": int(self.n_updates_)})
+            own, info["newcomers"] = self.newcomers_.contents()
+            tensors |= own
+        return tensors, info | slates
 
     @classmethod
-    def _restore(cls, tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> Self:
-        try:
-            inner = info["kernel"]
-            estimator = BaseDPP.restored(tensors, inner, path)
-            if not isinstance(estimator, LearnedDPP):
-                raise ParameterError(f"its kernel is a {type(estimator).__name__}")
-            kernel = type(estimator)(**estimator.get_params())
-            params = cls._own_params({name: info["params"].get(name) for name in ("n_jobs", "random_state")})
-            items, late = estimator.items_, info.get("newcomers")
-            n_known = len(items) if late is None else int(late["n_known"])
-            if not 0 < n_known <= len(items):
-                raise ParameterError(f"its voices know {n_known} items of {len(items)}")
-            voiced = items if late is None else items.subset(range(n_known))
-            baskets = Baskets(tensors["baskets.indptr"], tensors["baskets.indices"], voiced)
-            voices, relevance = restored_voices(tensors, info["voices"], info.get("relevance", ()), baskets)
-            kinds_of(relevance)  # or an error
-            model = cls(kernel, relevance, **params)
-            everything = baskets if late is None else Baskets(baskets.indptr, baskets.indices, items)
-            weights = Weights.checked([len(features_of(name, voice)) for name, voice in voices.items()] + [1], tensors)
-            model._take(estimator, voices, weights, everything, int(info["n_updates"]))
-            if late is not None:
-                if estimator.kin_ is None:
-                    raise ParameterError("it knows of new items, but their features are missing")
-                counts = everything.item_counts
-                model.relevance_ = model._relevance(estimator, voices, voiced, counts, weights)
-                model.newcomers_ = Newcomers.restored(tensors, late, estimator.kin_, model.item_counts_)
-            model._take_slates(tensors, info)
-        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, DataError, ParameterError) as error:
-            raise ModelFileError(f"the model file {os.fspath(path)} cannot be used: {error}") from error
+    def _restored(cls, tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> Self:
+        estimator = BaseDPP.restored(tensors, info["kernel"], path)
+        if not isinstance(estimator, LearnedDPP):
+            raise ParameterError(f"its kernel is a {type(estimator).__name__}")
+        items, late = estimator.items_, info.get("newcomers")
+        n_known = len(items) if late is None else int(late["n_known"])
+        if not 0 < n_known <= len(items):
+            raise ParameterError(f"its voices know {n_known} items of {len(items)}")
+        voiced = items.subset(range(n_known))
+        baskets = Baskets(tensors["baskets.indptr"], tensors["baskets.indices"], voiced)
+        voices, relevance = restored_voices(tensors, info["voices"], info["relevance"], baskets)
+        kinds_of(relevance)  # or an error
+        params = cls._own_params({name: info["params"].get(name) for name in ("n_jobs", "random_state")})
+        model = cls(type(estimator)(**estimator.get_params()), relevance, **params)
+        everything = Baskets(baskets.indptr, baskets.indices, items)
+        weights = Weights.restored([len(features_of(name, voice)) for name, voice in voices.items()] + [1], tensors)
+        model._take(estimator, voices, weights, everything, int(info["n_updates"]))
+        if late is not None:
+            if estimator.kin_ is None:
+                raise ParameterError("it knows of new items, but their features are missing")
+            model.relevance_ = model._relevance(estimator, voices, voiced, everything.item_counts, weights)
+            model.newcomers_ = Newcomers.restored(tensors, late, estimator.kin_, model.item_counts_)
+        model.take_contents(tensors, info)
         return model
 
 
@@ -571,3 +548,135 @@ def _held_out(n_baskets: int, *, share: float, seed: int) -> NDArray[np.int64]:
 def not_in(held: NDArray[np.int64], n_baskets: int) -> NDArray[np.int64]:
     """The baskets that are seen: all but those held out; a single one is both."""
     return np.setdiff1d(np.arange(n_baskets), held) if n_baskets > 1 else held
+
+
+# -- Explanations ----------------------------------------------------------------------------------
+
+
+class Explanation(NamedTuple):
+    """Why an item is suggested, in nats: log P(next = item | basket) is the sum of all parts less `log_normalizer`."""
+
+    item: Hashable
+    basket: list[Hashable]
+    voices: list[str]
+    alone: Array  # (voices,): what each voice says of the item itself; the basket says how much that counts
+    parts: Array  # (voices, basket): what it says because of each item
+    log_normalizer: float
+    popular: bool  # whether the item is among those that sell most
+
+    @property
+    def log_probability(self) -> float:
+        """log P(next = item | basket)."""
+        return float(self.alone.sum() + self.parts.sum() - self.log_normalizer)
+
+    @property
+    def by_item(self) -> dict[Hashable, float]:
+        """What speaks for the item because of each item of the basket, over all voices, the most first."""
+        totals = self.parts.sum(axis=0)
+        return {self.basket[k]: float(totals[k]) for k in np.argsort(-totals, kind="stable").tolist()}
+
+    def reasons(self, most: int = 2) -> list[Hashable]:
+        """The items of the basket that speak for it, by at least a tenth of a nat, the strongest first."""
+        return [item for item, nats in self.by_item.items() if nats >= LEAST_REASON][:most]
+
+    @property
+    def by_voice(self) -> dict[str, float]:
+        """What each voice says because of the basket."""
+        return dict(zip(self.voices, self.parts.sum(axis=1).tolist(), strict=True))
+
+
+class Parts(NamedTuple):
+    """What the voices of these names say of m items: of themselves, and because of each item of the basket."""
+
+    names: list[str]
+    alone: Array  # (m, voices)
+    by_item: Array  # (m, voices, basket)
+
+    @property
+    def totals(self) -> Array:
+        """The sums of all parts (m,)."""
+        totals: Array = self.alone.sum(axis=1) + self.by_item.sum(axis=(1, 2))
+        return totals
+
+
+def divide(
+    relevance: Relevance, newcomers: Newcomers | None, codes: NDArray[np.int32], asked: NDArray[np.int64], n_items: int
+) -> Parts:
+    """What speaks for each of the items asked about, given a basket; zeros if it is empty.
+
+    The voices know the first n items.
+    """
+    names, m = [*relevance.features, *([] if newcomers is None else [FEATURES])], len(asked)
+    parts = Parts(names, np.zeros((m, len(names))), np.zeros((m, len(names), len(codes))))
+    if not len(codes):
+        return parts
+    shares, heard = np.ones(m), codes
+    if newcomers is not None:
+        shares, parts.alone[:, -1], parts.by_item[:, -1] = newcomers.explain(relevance, codes, asked)
+        heard = newcomers.stand_ins(codes)
+    there = np.flatnonzero(heard >= 0)
+    basket = Sets(np.array([0, len(there)], dtype=np.int64), heard[there].astype(np.int32))
+    theta = relevance.theta(relevance.circumstances(basket))[0]
+    known = np.flatnonzero(shares > 0)  # of others the voices do not know
+    if not len(known):
+        return parts
+    told = [
+        (row, *_told(relevance.voices[name], feature, heard[there], asked[known], n_items))
+        for row, (name, features) in enumerate(relevance.features.items())
+        for feature in features
+    ]
+    pairs = relevance.weights.pairs
+    without = np.array([told[c][1] for c in pairs.columns]).T
+    values = np.array([told[c][1] + told[c][2].sum(axis=1) for c in pairs.columns]).T
+    pulls = pairs.pulls(values, theta[relevance.n_features :])
+    before, after = pairs.steps(without), pairs.steps(values)
+    for f, (row, nothing, by_item) in enumerate(told):
+        alone, slope = theta[f] * nothing, np.full(len(known), theta[f])
+        for v in np.flatnonzero(pairs.columns == f):
+            alone += pulls[:, v] * before[:, v]
+            moved = values[:, v] != without[:, v]
+            slope[moved] += (pulls[:, v] * (after - before)[:, v])[moved] / (values - without)[moved, v]
+        parts.alone[known, row] += shares[known] * alone
+        parts.by_item[known[:, None], row, there] += (shares[known] * slope)[:, None] * by_item
+    return parts
+
+
+def _told(
+    voice: Voice, feature: Feature, codes: NDArray[np.int32], asked: NDArray[np.int64], n_items: int
+) -> tuple[Array, Array]:
+    """A feature of items without the basket (m,), and how each item of the basket changes it (m, n)."""
+    m, n = len(asked), len(codes)
+    rate = 1.0 / max(n, 1) if feature.mean else 1.0
+    if isinstance(voice, Baseline) and not isinstance(voice, Implicit):
+        terms = rate * np.array([voice.contributions(codes, code) for code in asked.tolist()])
+        own = voice.alone(asked)
+        if feature.shape == PLAIN:
+            return own, terms
+        totals, sizes = terms.sum(axis=1, keepdims=True), np.abs(terms).sum(axis=1, keepdims=True)
+        nothing, whole = _shape(own, feature), _shape(own + totals[:, 0], feature)
+        cancelled = np.abs(totals) <= 0.1 * sizes  # then a term's part of the total says little
+        parts = np.abs(terms) / np.where(sizes > 0, sizes, 1.0)
+        np.divide(terms, totals, out=parts, where=~cancelled)
+        return nothing, (whole - nothing)[:, None] * parts
+    changes, nothing = np.zeros((m, n)), np.zeros(m)
+    for order in (1, -1):
+        told = np.stack([_shape(row, feature) for row in rate * _given_prefixes(voice, codes[::order], asked, n_items)])
+        nothing = told[0]
+        changes += np.diff(told, axis=0)[::order].T / 2
+    return nothing, changes
+
+
+def _given_prefixes(voice: Voice, codes: NDArray[np.int32], asked: NDArray[np.int64], n_items: int) -> Array:
+    """The scores of items given the first 0, 1, ..., n of the codes (n + 1, m)."""
+    if isinstance(voice, KernelVoice):
+        return scoring.scores_given_prefixes(voice.kernel, codes, asked)
+    scores = np.empty((len(codes) + 1, n_items))
+    voice.write_scores(prefixes(codes), scores)
+    return scores[:, asked]
+
+
+def _shape(x: Array, feature: Feature) -> Array:
+    """A feature of scores that are means already, where means are asked for."""
+    out = np.empty((1, len(x)))
+    feature.write(x[None], np.ones(1, dtype=np.int64), out)
+    return out.ravel()

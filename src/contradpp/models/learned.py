@@ -26,10 +26,11 @@ from contradpp.learn.checkpoint import DEFAULT_EVERY, Keeper
 from contradpp.learn.params import TABLE, Given, Known, Parameter, Params, problem_of
 from contradpp.learn.state import UPDATE
 from contradpp.models.base import BaseDPP
-from contradpp.models.kin import Arrivals, Kin, arriving, enlarged_kernel
+from contradpp.models.cold_start import Arrivals, Kin, arriving, enlarged_kernel
 
 Array = NDArray[np.float64]
-_MOST_SOLD = 1e100  # of one item: sums of more, by whoever wrote the file, might overflow
+# Of one item in a file: sums of more, by whoever wrote it, might overflow.
+_COUNTS = {"item_counts": persist.Stored(("M",), low=0, high=1e100)}
 _ROUNDS = Parameter("n_iter", "Rounds over the data", low=1, whole=True)
 
 
@@ -234,36 +235,32 @@ class LearnedDPP(BaseDPP):
     def _known_so_far(self) -> Known:
         return Known(self.kernel_, self.items_, self.item_counts_, self.n_baskets_)
 
-    # -- scikit-learn and files --------------------------------------------------------------------
+    # -- Files -------------------------------------------------------------------------------------
 
-    def __sklearn_tags__(self) -> Any:
-        """What scikit-learn asks of an estimator; only it ever calls this."""
-        from sklearn.utils import InputTags, Tags, TargetTags
-
-        targets, inputs = TargetTags(required=False), InputTags(two_d_array=False)
-        return Tags(estimator_type=None, target_tags=targets, input_tags=inputs)
-
-    def _extras(self) -> tuple[persist.Tensors, dict[str, Any]]:
+    def file_contents(self) -> tuple[persist.Tensors, dict[str, Any]]:
+        tensors, info = super().file_contents()
         if self.item_counts_ is None:
-            return {}, {}
-        training = {"n_baskets": float(self.n_baskets_), "n_updates": int(self.n_updates_)}
-        tensors, facts = ({}, {}) if self.kin_ is None else self.kin_.contents()
-        return {"item_counts": self.item_counts_, **tensors}, {"training": training, **facts}
+            return tensors, info
+        tensors["item_counts"] = self.item_counts_
+        info["training"] = {"n_baskets": float(self.n_baskets_), "n_updates": int(self.n_updates_)}
+        if self.kin_ is not None:
+            own, info["features"] = self.kin_.contents()
+            tensors |= own
+        return tensors, info
 
-    def _take_extras(self, tensors: persist.Tensors, info: Mapping[str, Any]) -> None:
-        if "item_counts" not in tensors:
-            if info.get("features") is not None:
-                raise ParameterError("its items have features but no counts of their sales")
-            return
-        counts, training = tensors["item_counts"].astype(np.float64, casting="safe"), info["training"]
-        if counts.shape != (len(self.items_),) or not ((counts >= 0) & (counts <= _MOST_SOLD)).all():
-            raise ParameterError("its item counts do not fit its items")
-        for name in ("n_baskets", "n_updates"):
-            Parameter(name, "", low=0).check(training[name])
-        self.item_counts_ = counts
-        self.n_baskets_, self.n_updates_ = float(training["n_baskets"]), int(training["n_updates"])
-        if info.get("features") is not None:
-            self.kin_ = Kin.restored(tensors, info["features"], len(self.items_))
+    def take_contents(self, tensors: persist.Tensors, info: Mapping[str, Any]) -> None:
+        super().take_contents(tensors, info)
+        n_items, features = len(self.items_), info.get("features")
+        if "item_counts" in tensors:
+            training = info["training"]
+            for name in ("n_baskets", "n_updates"):
+                Parameter(name, "", low=0).check(training[name])
+            self.item_counts_ = persist.read_arrays(tensors, _COUNTS, "item counts", M=n_items)["item_counts"]
+            self.n_baskets_, self.n_updates_ = float(training["n_baskets"]), int(training["n_updates"])
+        elif features is not None:
+            raise ParameterError("its items have features but no counts of their sales")
+        if features is not None:
+            self.kin_ = Kin.restored(tensors, features, n_items)
 
 
 def fit_on(

@@ -7,7 +7,7 @@ known. Φ_ij = Σ_s w_s ⟨r_i, r_j⟩_s, Σ w_s ≤ 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any
@@ -20,12 +20,12 @@ from contradpp._threads import blas_threads, run_blocks
 from contradpp.data.halves import Halves, group_numbers, relevance_samples
 from contradpp.data.sets import Sets, pointers, take_sets
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp import greedy
+from contradpp.dpp import greedy, persist
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.scoring import top_n
 from contradpp.errors import ParameterError
+from contradpp.experts.statistics import indicator
 from contradpp.learn.state import co_occurrences
-from contradpp.models.rows import indicator
 
 Array = NDArray[np.float64]
 Shares = Callable[[Sets], Iterator[tuple[int, int, Array]]]  # P(next = i | A), as `scoring.next_shares` gives it
@@ -54,6 +54,11 @@ _WITH = [(0.0, r, 0.0, c) for c in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4) for r 
 _WITH += [(0.0, 0.0, w, c) for w in (0.2, 0.35, 0.5) for c in (0.05, 0.1, 0.15, 0.2)]
 
 _SOURCES = ("factors", "rivals", "company", "categories")
+STORED = {
+    "codes": persist.Stored(("n",), np.int64, low=0),
+    "vectors": persist.Stored(("n", "r"), np.float32),
+    "company": persist.Stored(("company", "c"), np.float32),
+}
 
 
 def _nothing() -> NDArray[np.float32]:
@@ -104,31 +109,26 @@ class Likeness:
         """The weights by source, and the diversity."""
         return {name: getattr(self, name) for name in (*_SOURCES, "diversity")}
 
-    @property
-    def tensors(self) -> dict[str, NDArray[Any]]:
-        """What a file holds besides the settings."""
+    def contents(self) -> tuple[persist.Tensors, dict[str, Any]]:
+        """What a model file holds of it."""
         places = self.places if self.company else _nothing()
-        return {"slates.codes": self.codes, "slates.vectors": self.table, "slates.company": places}
+        arrays = {"codes": self.codes, "vectors": self.table, "company": places}
+        return persist.stored_arrays(arrays, STORED, "slates."), {"slates": self.settings}
 
     @staticmethod
-    def checked(settings: Any, tensors: Mapping[str, NDArray[Any]], n_items: int) -> Likeness:
-        """From a file, or ValueError if it is none."""
-        codes, table = tensors["slates.codes"], tensors["slates.vectors"]
-        places = tensors.get("slates.company", _nothing())
-        weights = {name: float(settings.get(name, 0.0)) for name in _SOURCES}
+    def restored(tensors: persist.Tensors, settings: Any, n_items: int) -> Likeness:
+        """From a model file, or ValueError if it is damaged."""
+        weights = {name: float(settings[name]) for name in _SOURCES}
         diversity = float(settings["diversity"])
         fair = all(0 <= value <= 1 for value in (*weights.values(), diversity))
         if not fair or sum(weights.values()) > 1 + 1e-9:
             raise ValueError("the weights of its slates are damaged")
-        whole = table.ndim == places.ndim == 2 and len(table) == len(codes)
-        whole = whole and bool(np.isfinite(table).all() and np.isfinite(places).all())
-        whole = whole and len(places) == (n_items if weights["company"] else 0)
-        if not whole or (len(codes) and not 0 <= codes.min() <= codes.max() < n_items):
+        sizes = {"company": n_items if weights["company"] else 0}
+        found = persist.read_arrays(tensors, STORED, "vectors of slates", "slates.", **sizes)
+        codes = found["codes"]
+        if len(codes) and codes.max() >= n_items:
             raise ValueError("the vectors of its slates are damaged")
-        return Likeness(
-            weights["factors"], weights["rivals"], weights["company"], weights["categories"], diversity,
-            codes.astype(np.int64), table.astype(np.float32), places.astype(np.float32),
-        )  # fmt: skip
+        return Likeness(**weights, diversity=diversity, codes=codes, table=found["vectors"], places=found["company"])
 
 
 def learn_likeness(

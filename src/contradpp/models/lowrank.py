@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Self
-
 from contradpp._random import RandomState
+from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ParameterError
 from contradpp.models.learned import LearnedDPP
@@ -155,8 +153,7 @@ class LowRankDPP(LearnedDPP):
         self.random_state = random_state
         self.verbose = verbose
 
-    @classmethod
-    def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
+    def _adopt(self, kernel: Kernel, items: Vocabulary) -> None:
         if not kernel.symmetric:
             raise ParameterError("L is not symmetric: NonsymmetricDPP takes such a kernel, LowRankDPP does not")
-        return super()._of_kernel(kernel, items)
+        super()._adopt(kernel, items)

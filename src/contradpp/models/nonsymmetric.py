@@ -11,12 +11,11 @@ from scipy.special import gammaincinv
 
 from contradpp._random import RandomState
 from contradpp.data.sets import Sets
-from contradpp.dpp import persist
-from contradpp.dpp.kernel import Array, Kernel, Skew, checked_factors
+from contradpp.dpp.kernel import Array, Kernel, checked_factors
 from contradpp.dpp.scoring import top_n
 from contradpp.errors import ParameterError, RankError
+from contradpp.experts.base import as_ids, check_count
 from contradpp.models.learned import LearnedDPP
-from contradpp.models.queries import as_ids, check_count
 
 DOUBT = 0.05  # how often the bounds of complements may not hold
 STEADYING = 3.0  # times together that are taken for granted at a lift of 1
@@ -251,25 +250,3 @@ class NonsymmetricDPP(LearnedDPP):
         brings them together. The order is that of a lower bound: see `LowRankDPP.similar_items`.
         """
         return super().similar_items(item, N)
-
-    # -- Files -------------------------------------------------------------------------------------
-
-    def _extras(self) -> tuple[persist.Tensors, dict[str, Any]]:
-        tensors, facts = super()._extras()
-        kernel = self.kernel_
-        if not kernel.plain:
-            tensors["gain"] = kernel.gain
-        if kernel.skew.n_entries:
-            tensors |= {f"skew.{name}": array for name, array in kernel.skew._asdict().items()}
-        return tensors, facts
-
-    @classmethod
-    def _kernel_of(cls, tensors: persist.Tensors) -> Kernel:
-        factors, diagonal = tensors["item_factors"], tensors.get("diagonal")
-        if diagonal is not None and diagonal.dtype != np.float64:
-            raise ParameterError("its diagonal is not of float64")
-        skew = None
-        if "skew.indices" in tensors:
-            indptr, indices, values = (tensors[f"skew.{name}"] for name in Skew._fields)
-            skew = Skew.of_parts(indptr, indices, values, len(factors))
-        return Kernel(factors, tensors.get("gain"), skew, diagonal)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from contradpp._random import stream
+from contradpp.baselines import ItemKNN, Popularity
 from contradpp.data.baskets import Baskets
+from contradpp.experts.baselines import SHRINKAGES
 from contradpp.metrics.intervals import mean_interval
 from contradpp.metrics.report import Report, evaluate
 from contradpp.metrics.tuning import SMALLEST, validated
-from contradpp.models.baselines import ItemKNN, Popularity
-from contradpp.models.neighbours import SHRINKAGES
 
 K = 10
 KS = (1, K)

@@ -24,10 +24,9 @@ from contradpp.atlas import N_LANDMARKS, Atlas
 from contradpp.data.vocabulary import Lookup, Vocabulary
 from contradpp.dpp.sampling import chain_steps
 from contradpp.errors import ModelFileError, RankError
+from contradpp.experts.base import allowed_codes
 from contradpp.models.base import BaseDPP, load
-from contradpp.models.conditional import ConditionalDPP
-from contradpp.models.explain import Explanation
-from contradpp.models.queries import allowed_codes
+from contradpp.models.conditional import ConditionalDPP, Explanation
 
 log = logging.getLogger("contradpp.serve")
 

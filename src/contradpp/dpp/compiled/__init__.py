@@ -15,17 +15,15 @@ if TYPE_CHECKING:
         gradients,
         kernels,
         neighbours,
-        relevance,
         samples,
         slates,
         steps,
-        votes,
     )
     from contradpp.dpp.compiled._numba import entry, helper
 
 __all__ = [
-    "blocks", "draws", "entry", "gradients", "helper", "kernels", "neighbours", "relevance", "samples", "slates",
-    "steps", "votes",
+    "blocks", "draws", "entry", "gradients", "helper", "kernels", "neighbours", "samples", "slates",
+    "steps",
 ]  # fmt: skip
 
 

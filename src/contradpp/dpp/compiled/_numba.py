@@ -93,10 +93,10 @@ class Helper(CPUDispatcher):  # type: ignore[misc, unused-ignore]
         raise TypeError(f"{self.py_func.__name__} is a part of other kernels, and cannot be called from Python")
 
 
-# An entry holds the code of helpers in other files, so that it is out of date when any file of this folder has changed.
-STAMP = tuple(
-    (path.name, path.stat().st_mtime, path.stat().st_size) for path in sorted(Path(__file__).parent.glob("*.py"))
-)
+# An entry holds the code of helpers in other files, so that it is out of date when any file of kernels has changed:
+# those of this folder, and the `compiled.py` of other folders of the package.
+FILES = sorted([*Path(__file__).parent.glob("*.py"), *Path(__file__).parents[2].glob("*/compiled.py")])
+STAMP = tuple((path.name, path.stat().st_mtime, path.stat().st_size) for path in FILES)
 
 
 def reading(locator: Any) -> Any:

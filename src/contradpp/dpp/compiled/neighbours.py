@@ -1,7 +1,6 @@
-"""Numba kernels over sparse rows: the nearest items, regressions on them and sums of rows.
+"""Numba kernels over sparse rows: the nearest items and regressions on them.
 
-A sparse matrix M × M is a CSR (indptr, columns, values) with ascending columns. `which` names the row that belongs to
-each entry of the sets: the code of its item, or its own number where every entry has a row of its own.
+A sparse matrix M × M is a CSR (indptr, columns, values) with ascending columns.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ Codes = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 
 SEARCH = 2.0  # a step of a binary search takes as long as so many steps along a row
-NOTHING = 1e-12  # of what was subtracted: a smaller rest is rounding
 
 
 # -- The largest of a row ------------------------------------------------------------------------------
@@ -68,13 +66,6 @@ def mark_largest(values: Array, n: int, kept: Flags) -> None:
         if left > 0 and values[k] == least:
             kept[k] = True
             left -= 1
-
-
-@entry
-def mark_largest_of_rows(indptr: Pointers, values: Array, n: int, kept: Flags) -> None:
-    """Mark the n largest values of every row."""
-    for a in range(len(indptr) - 1):
-        mark_largest(values[indptr[a] : indptr[a + 1]], n, kept[indptr[a] : indptr[a + 1]])
 
 
 # -- Ridge regression on the nearest items -------------------------------------------------------------
@@ -183,36 +174,6 @@ def ridge_columns(
             G[k, k] = counts[near[k]] + diagonal[near[k]]
         solve(G, y)
         sizes[j - first] = n
-
-
-# -- Sums of rows ----------------------------------------------------------------------------------------
-
-
-@entry
-def sum_rows(indptr: Pointers, columns: Codes, values: Array, which: Codes, sets: Pointers, out: Array) -> None:
-    """out[s] = the sum of the rows of the entries of set s."""
-    for s in range(len(sets) - 1):
-        for j in range(out.shape[1]):
-            out[s, j] = 0.0
-        for e in range(sets[s], sets[s + 1]):
-            for k in range(indptr[which[e]], indptr[which[e] + 1]):
-                out[s, columns[k]] += values[k]
-
-
-@entry
-def sum_other_rows(indptr: Pointers, columns: Codes, values: Array, which: Codes, sets: Pointers, out: Array) -> None:
-    """out[e] = the sum of the rows of the entries of e's set but e: that of all less its own."""
-    for s in range(len(sets) - 1):
-        total = np.zeros(out.shape[1])
-        for e in range(sets[s], sets[s + 1]):
-            for k in range(indptr[which[e]], indptr[which[e] + 1]):
-                total[columns[k]] += values[k]
-        for e in range(sets[s], sets[s + 1]):
-            for j in range(len(total)):
-                out[e, j] = total[j]
-            for k in range(indptr[which[e]], indptr[which[e] + 1]):
-                rest = total[columns[k]] - values[k]
-                out[e, columns[k]] = rest if abs(rest) > NOTHING * abs(values[k]) else 0.0
 
 
 # -- Squares -----------------------------------------------------------------------------------------------

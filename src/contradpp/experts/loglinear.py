@@ -13,10 +13,11 @@ from contradpp._random import stream
 from contradpp._threads import blas_threads, resolve_n_jobs, results_of_blocks
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, runs, take_sets, without_each
+from contradpp.dpp import persist
+from contradpp.dpp.persist import Stored
 from contradpp.errors import ParameterError
-from contradpp.models.neighbours import at_least
-from contradpp.models.rows import MOST_WEIGHT, Labour, Sums, indicator
-from contradpp.models.scores import Array, Baseline, of_logits
+from contradpp.experts.base import Array, Baseline, at_least, of_logits
+from contradpp.experts.statistics import MOST_WEIGHT, Labour, Sums, indicator
 
 DENSE_UP_TO = 2000  # items: the weights of all pairs, and the optimiser's memory of its last steps, take 0.4 GB then
 MOST_SCORES = 2**26  # of a pass over the baskets: of more baskets a sample is taken
@@ -35,7 +36,7 @@ class Answer(NamedTuple):
     bias: Array  # (M,)
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class LogLinear(Baseline):
     """P(next = j | A) ∝ exp(b_j + |A|^(−1/2) Σ_{a∈A} w_aj) with w symmetric: pairs attract or repel.
 
@@ -59,7 +60,10 @@ class LogLinear(Baseline):
     ['milk']
     """
 
-    LEARNED: ClassVar[tuple[str, ...]] = ("weights", "base")
+    LEARNED: ClassVar[persist.Schema] = {
+        "weights": Stored(("M", "M"), low=-MOST_WEIGHT, high=MOST_WEIGHT, single=True),
+        "base": Stored(("M",), low=-MOST_WEIGHT, high=MOST_WEIGHT, single=True),
+    }
     penalty: float = 4.0
     random_state: int = 0
     n_jobs: int | None = None
@@ -113,46 +117,32 @@ class LogLinear(Baseline):
 
     # -- Scores are logits ---------------------------------------------------------------------------
 
-    def write_scores(self, sets: Sets, out: Array) -> None:
-        """Write b_j + |A|^(−1/2) Σ w_aj given every set."""
-        self._write(sets, sets.sizes, out, each=False)
-
-    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
-        """Write the same given every set without each of its entries."""
-        self._write(sets, np.repeat(sets.sizes, sets.sizes) - 1, out, each=True)
-
-    def _write(self, sets: Sets, sizes: NDArray[np.int64], out: Array, *, each: bool) -> None:
+    def write_scores(self, sets: Sets, out: Array, *, each: bool = False) -> None:
+        """Write b_j + |A|^(−1/2) Σ w_aj."""
+        sizes = np.repeat(sets.sizes, sets.sizes) - 1 if each else sets.sizes
         Sums(self.base_, self.weights_).write(sets, out, each=each)
         out *= damped(sizes)[:, None]
         out += self.base_
         out[sizes == 0] = np.log(self.item_counts_ + 1.0)
 
     def contributions(self, codes: NDArray[np.int32], item: int) -> Array:
-        """|A|^(−1/2) w_aj of every a."""
         terms: Array = self.weights_[codes, item] * damped(np.array([len(codes)]))
         return terms
 
     def alone(self, items: NDArray[np.int64]) -> Array:
-        """b."""
         return self.base_[items]
 
     def as_shares(self, scores: Array, sets: Sets) -> Array:
-        """The probabilities."""
         return of_logits(scores, sets)
 
     # -- Files ---------------------------------------------------------------------------------------
 
-    def learned(self) -> dict[str, NDArray[Any]]:
-        """w and b."""
-        return {"weights": self.weights_.astype(np.float32), "base": self.base_.astype(np.float32)}
+    def learned(self) -> persist.Tensors:
+        return persist.stored_arrays({"weights": self.weights_, "base": self.base_}, self.LEARNED)
 
     def take_learned(self, train: Baskets, learned: Mapping[str, NDArray[Any]]) -> None:
-        """See `Baseline`."""
-        M, found = train.n_items, [learned[name].astype(np.float64) for name in self.LEARNED]
-        fair = all((np.abs(array) <= MOST_WEIGHT).all() for array in found)
-        if not fair or [array.shape for array in found] != [(M, M), (M,)]:
-            raise ValueError("its weights of pairs are damaged")
-        self.weights_, self.base_ = found
+        found = persist.read_arrays(learned, self.LEARNED, "weights of pairs", M=train.n_items)
+        self.weights_, self.base_ = found["weights"], found["base"]
 
 
 def damped(sizes: NDArray[np.integer]) -> Array:

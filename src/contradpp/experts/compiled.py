@@ -1,9 +1,12 @@
-"""Numba kernels for the votes of similar baskets: overlaps by an inverted index, and what the most similar hold.
+"""Numba kernels of the experts: sums of sparse rows, votes of similar baskets, and sums of weighted scores.
 
-The index is a CSR (pointers, postings) of the baskets that hold each item; the baskets are a CSR (indptr, indices).
-The similarity of a set A and a basket b is Σ_{i∈A∩b} w_i / W_b^γ, W_b the sum of the weights w of a basket; `scale`
-is W_b^{−γ}. The vote of each of the n most similar baskets is its similarity to a power, as a share of all votes and
-of some blank ones.
+A sparse matrix M × M is a CSR (indptr, columns, values) with ascending columns. `which` names the row that belongs to
+each entry of the sets: the code of its item, or its own number where every entry has a row of its own.
+
+The baskets that vote are a CSR (indptr, indices), and their inverted index is a CSR (pointers, postings) of the baskets
+that hold each item. The similarity of a set A and a basket b is Σ_{i∈A∩b} w_i / W_b^γ, W_b the sum of the weights w of
+a basket; `scale` is W_b^{−γ}. The vote of each of the n most similar baskets is its similarity to a power, as a share
+of all votes and of some blank ones.
 """
 
 from __future__ import annotations
@@ -12,14 +15,58 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.dpp.compiled._numba import entry, helper
-from contradpp.dpp.compiled.neighbours import nth_largest
+from contradpp.dpp.compiled.neighbours import mark_largest, nth_largest
 
 Array = NDArray[np.float64]
 Pointers = NDArray[np.int64]
 Codes = NDArray[np.int32]
+Flags = NDArray[np.bool_]
 
+NOTHING = 1e-12  # of what was subtracted: a smaller rest is rounding
 TIE = 1e-9  # of the similarity: overlaps are sums in varying order, so that equal ones differ by rounding
 BINS = 512
+FARTHEST = 10.0  # spreads from its centre that a feature may be in a product: beyond, nothing was ever learned
+TILE = 512
+
+
+# -- Rows ------------------------------------------------------------------------------------------
+
+
+@entry
+def mark_largest_of_rows(indptr: Pointers, values: Array, n: int, kept: Flags) -> None:
+    """Mark the n largest values of every row."""
+    for a in range(len(indptr) - 1):
+        mark_largest(values[indptr[a] : indptr[a + 1]], n, kept[indptr[a] : indptr[a + 1]])
+
+
+@entry
+def sum_rows(indptr: Pointers, columns: Codes, values: Array, which: Codes, sets: Pointers, out: Array) -> None:
+    """out[s] = the sum of the rows of the entries of set s."""
+    for s in range(len(sets) - 1):
+        for j in range(out.shape[1]):
+            out[s, j] = 0.0
+        for e in range(sets[s], sets[s + 1]):
+            for k in range(indptr[which[e]], indptr[which[e] + 1]):
+                out[s, columns[k]] += values[k]
+
+
+@entry
+def sum_other_rows(indptr: Pointers, columns: Codes, values: Array, which: Codes, sets: Pointers, out: Array) -> None:
+    """out[e] = the sum of the rows of the entries of e's set but e: that of all less its own."""
+    for s in range(len(sets) - 1):
+        total = np.zeros(out.shape[1])
+        for e in range(sets[s], sets[s + 1]):
+            for k in range(indptr[which[e]], indptr[which[e] + 1]):
+                total[columns[k]] += values[k]
+        for e in range(sets[s], sets[s + 1]):
+            for j in range(len(total)):
+                out[e, j] = total[j]
+            for k in range(indptr[which[e]], indptr[which[e] + 1]):
+                rest = total[columns[k]] - values[k]
+                out[e, columns[k]] = rest if abs(rest) > NOTHING * abs(values[k]) else 0.0
+
+
+# -- Votes of baskets ------------------------------------------------------------------------------
 
 
 @helper
@@ -161,3 +208,38 @@ def share_votes(
         for p in range(pointers[codes[a]], pointers[codes[a] + 1]):
             total += rates[postings[p]]
         out[a] = weights[codes[a]] * total
+
+
+# -- Sums of weighted scores -----------------------------------------------------------------------
+
+
+@entry
+def add_pairs(told: Array, centre: Array, spread: Array, alone: Array, both: Array, out: Array) -> None:
+    """out[r, j] += Σ_v alone[r, v] f_v + Σ_{u≤v} both[r, uv] z_u z_v, with f_v = told[v, r, j] and z its distance.
+
+    The products of u are those with u, u + 1, ...
+    """
+    V, n, M = told.shape
+    z = np.empty((V, TILE))
+    for r in range(n):
+        for first in range(0, M, TILE):
+            width = min(TILE, M - first)
+            target = out[r, first : first + width]
+            for v in range(V):
+                row, step, c, rate, weight = (
+                    told[v, r, first : first + width],
+                    z[v],
+                    centre[v],
+                    1.0 / spread[v],
+                    alone[r, v],
+                )
+                for j in range(width):
+                    target[j] += weight * row[j]
+                    step[j] = min(max(rate * (row[j] - c), -FARTHEST), FARTHEST)
+            pair = 0
+            for u in range(V):
+                for v in range(u, V):
+                    weight, one, other = both[r, pair], z[u], z[v]
+                    pair += 1
+                    for j in range(width):
+                        target[j] += weight * one[j] * other[j]

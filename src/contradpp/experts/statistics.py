@@ -1,23 +1,31 @@
-"""Scores that are sums of what each item of the basket says: rows of weights, sparse or dense, their sums, and the dear
-parts of finding them, which are done once for all voices: on this machine here, elsewhere on a cluster.
+"""Statistics that experts share: rows of weights, sparse or dense, sums of them, and counts and regressions.
+
+What takes long is done once for all experts: on this machine here, elsewhere on a cluster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp import experts
 from contradpp._threads import resolve_n_jobs
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
-from contradpp.dpp import compiled
+from contradpp.dpp import persist
 from contradpp.learn.state import co_occurrences, regress_on_neighbours
 
 Array = NDArray[np.float64]
 MOST_WEIGHT = 1e30  # in a file: sums of more might overflow
+STORED_ROWS = {
+    "indptr": persist.Stored(("M+1",), np.int64),
+    "columns": persist.Stored(("n",), np.int32),
+    "values": persist.Stored(("n",), low=-MOST_WEIGHT, high=MOST_WEIGHT, single=True),
+}
 
 
 class Rows(NamedTuple):
@@ -37,18 +45,10 @@ class Rows(NamedTuple):
         return rows._replace(values=rows.values.astype(np.float64, copy=False))
 
     @classmethod
-    def checked(cls, n_items: int, indptr: NDArray[Any], columns: NDArray[Any], values: NDArray[Any]) -> Rows:
+    def restored(cls, n_items: int, arrays: Mapping[str, NDArray[Any]]) -> Rows:
         """Rows over n items from a file, or ValueError if they are none."""
-        if not all(np.issubdtype(array.dtype, np.integer) for array in (indptr, columns)):
-            raise ValueError("its rows of weights are not numbered")
-        if any(array.ndim != 1 for array in (indptr, columns, values)):
-            raise ValueError("its rows of weights are no lists of numbers")
-        rows = cls(indptr.astype(np.int64), columns.astype(np.int32), values.astype(np.float64))
-        whole = len(indptr) == n_items + 1 and indptr[0] == 0 and indptr[-1] == len(columns) == len(values)
-        if not whole or (np.diff(indptr) < 0).any() or not (np.abs(rows.values) <= MOST_WEIGHT).all():
-            raise ValueError("its rows of weights are damaged")
-        if len(columns) and (columns.min() < 0 or columns.max() >= n_items):
-            raise ValueError("its rows of weights name items that are not there")
+        rows = cls(**persist.read_arrays(arrays, STORED_ROWS, "rows of weights", M=n_items))
+        persist.check_rows(rows.indptr, rows.columns, n_items, "rows of weights")
         return rows
 
     @property
@@ -74,7 +74,7 @@ class Rows(NamedTuple):
         if n is None or not len(self.values) or np.diff(self.indptr).max() <= n:
             return self
         kept = np.empty(len(self.values), dtype=bool)
-        compiled.neighbours.mark_largest_of_rows(self.indptr, self.values, n, kept)
+        experts.compiled.mark_largest_of_rows(self.indptr, self.values, n, kept)
         return self.where(kept)
 
     def at(self, row: int, column: int) -> float:
@@ -97,7 +97,7 @@ class Sums(NamedTuple):
         With `each`, out[e] = the sum of the rows of e's set but its own, for every entry e (nnz, M).
         """
         if isinstance(self.matrix, Rows):
-            add = compiled.neighbours.sum_other_rows if each else compiled.neighbours.sum_rows
+            add = experts.compiled.sum_other_rows if each else experts.compiled.sum_rows
             add(*self.matrix, sets.indices, sets.indptr, out)
         elif self.matrix is None:
             out[:] = 0.0
