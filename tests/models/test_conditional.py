@@ -10,7 +10,7 @@ import pytest
 
 import contradpp as cd
 from contract import BASKETS, BLACK, FAST, RED, answers, checkerboard, fitted
-from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, UnknownItemError
+from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError, UnknownItemError
 from contradpp.learn.callbacks import Callback
 from contradpp.models.relevance import AS_LEARNED, DEFAULT, KERNEL
 
@@ -135,6 +135,17 @@ def test_evaluation_is_that_of_predict_next():
     slow = cd.evaluate(Asked(), test, min_size=1)
     assert fast.mpr == pytest.approx(slow.mpr, abs=1e-9)
     assert fast.ndcg == pytest.approx(slow.ndcg, abs=1e-9)
+
+
+def test_a_basket_is_completed_by_the_next_items_of_the_model():
+    model = fitted("conditional")
+    basket = [RED[0]]
+    while len(basket) < 4:
+        basket.append(model.recommend(basket, N=1)[0][0])
+    assert model.complete(basket[:1], 4) == basket
+    assert model.complete(RED[:1], 2, candidates=BLACK)[1] in BLACK
+    with pytest.raises(RankError, match="no other item may join these 2"):
+        model.complete(RED[:1], 3, candidates=BLACK[:1])
 
 
 def test_an_empty_basket_is_a_matter_of_the_kernel():

@@ -161,7 +161,7 @@ def slate(n_items: int, diversity: float | None, at_most: tuple[str, ...], **ask
 @query_options
 @json_option
 def complete(size: int, **asked: Any) -> None:
-    """Complete the basket of ITEMs to the most likely set of --size, item by item.
+    """Fill the basket of ITEMs up to --size, each time with the most probable next item.
 
     \b
     contradpp complete shop.safetensors spaghetti "tomato sauce" --size 6

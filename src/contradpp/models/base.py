@@ -432,7 +432,10 @@ class BaseDPP(Suggests):
         exclude: Iterable[Any] | None = None,
         unknown: str = "error",
     ) -> list[Hashable]:
-        """The greedy most likely set of `size` items that contains the basket: the basket first, then additions.
+        """Fill the basket up to `size` items, each time with the most probable next item.
+
+        By a DPP this is the greedy search for the most probable set of that size. The basket comes first in the result,
+        then additions in their order.
 
         Parameters
         ----------
@@ -449,8 +452,10 @@ class BaseDPP(Suggests):
                 f"size={size} is more than the {self.kernel_.n_items} items of the catalogue", parameters=("size",)
             )
         allowed = allowed_codes(self.known_items, candidates, exclude, unknown=unknown)
-        chosen = greedy_completion(self.kernel_, given, int(size), allowed=allowed)
-        return [self.items_[code] for code in chosen.tolist()]
+        return [self.items_[code] for code in self._completion(given, int(size), allowed).tolist()]
+
+    def _completion(self, given: NDArray[np.int32], size: int, allowed: NDArray[np.bool_]) -> NDArray[np.int32]:
+        return greedy_completion(self.kernel_, given, size, allowed=allowed)
 
     def similar_items(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
         """The N items most alike to `item`, and how alike: |cos| of the angle between their factors.

@@ -21,7 +21,7 @@ from contradpp.data.vocabulary import Labels, Vocabulary
 from contradpp.dpp import persist, scoring
 from contradpp.dpp.ahead import FIT, compile_ahead
 from contradpp.dpp.kernel import Array
-from contradpp.errors import ConvergenceError, DataError, ParameterError
+from contradpp.errors import ConvergenceError, DataError, ParameterError, RankError
 from contradpp.experts.base import Baseline, ScoresItems, as_codes, of_logits
 from contradpp.experts.baselines import Implicit
 from contradpp.experts.statistics import Labour
@@ -73,7 +73,7 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     feature of each voice in units of its spread, so that a voice may count for less where another says the same. θ and
     Φ are learned on a tenth of the baskets that no voice has seen, τ and ρ on parts of these as well; then the voices
     learn from all. What is alike in a slate is learned
-    from the same tenth, half of each basket hidden. Probabilities of sets, samples, completion and the likeness of
+    from the same tenth, half of each basket hidden. Probabilities of sets, samples and the likeness of
     items are those of the kernel. Of a basket with more than 500 items, 500 drawn at random are learned from, with a
     warning.
 
@@ -425,6 +425,15 @@ class ConditionalDPP(ScoresItems, BaseDPP):
     def can_grow(self, sets: Sets) -> NDArray[np.bool_]:
         """All of them: other voices speak where the kernel has nothing to say."""
         return np.ones(sets.count, dtype=bool)
+
+    def _completion(self, given: NDArray[np.int32], size: int, allowed: NDArray[np.bool_]) -> NDArray[np.int32]:
+        pool, banned = np.flatnonzero(allowed), np.empty(0, dtype=np.int32)
+        while len(given) < size:
+            best = self._best(Sets.one(given), 1, pool, banned)[0]
+            if not best.size:
+                raise RankError(f"no other item may join these {len(given)}, so there is no set of {size}")
+            given = np.append(given, best[0, :1].astype(np.int32))
+        return given
 
     def condition(self, given: Iterable[Any], *, unknown: str = "error") -> Any:
         """The DPP over the remaining items, given that these are in the set: that of the kernel."""
