@@ -100,7 +100,10 @@ def params_of(method: str, n_components: int, seed: int, n_jobs: int, **others: 
 def metrics_of(model: LowRankDPP, parts: dict[str, Baskets]) -> Result:
     """The metrics of a model on each part of the baskets."""
     reports = {name: evaluate(model, baskets, KS, 0, n_jobs=1) for name, baskets in parts.items()}
-    return {name: {**report.metrics, "mpr_all": report.by_size.rows[-1].mpr} for name, report in reports.items()}
+    return {
+        name: {**report.metrics, "mpr_paper": report.mpr_paper, "mpr_all": report.by_size.rows[-1].mpr_paper}
+        for name, report in reports.items()
+    }
 
 
 @dataclass(frozen=True)
