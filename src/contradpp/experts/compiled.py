@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp.dpp.compiled._numba import entry, helper
+from contradpp.dpp.compiled import entry, helper
 from contradpp.dpp.compiled.neighbours import mark_largest, nth_largest
 
 Array = NDArray[np.float64]

@@ -7,7 +7,7 @@ turn are asked for those (see `models.scores` and `dpp.scoring`), any other for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -181,13 +181,8 @@ class VoiceScorer:
 
     def leave_one_out(self, sets: Sets, held: Counts, n_top: int, n_jobs: int) -> Outcome:
         """Blocks of baskets on threads of their own."""
-        return rank_entries(self._scores, sets, held, n_top, len(self.items), n_jobs=n_jobs, rounding=self.rounding)
-
-    def _scores(self, sets: Sets) -> Array:
-        scores = np.empty((len(sets.indices), len(self.items)))
-        self.model.write_scores_without_each(sets, scores)
-        scores += getattr(self.model, "bias_", 0.0)
-        return scores
+        scores = partial(self.model.scores, each=True)
+        return rank_entries(scores, sets, held, n_top, len(self.items), n_jobs=n_jobs, rounding=self.rounding)
 
 
 def largest_terms(sums: Sums) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -554,6 +555,8 @@ class BaseDPP(Suggests):
     @staticmethod
     def restored(tensors: persist.Tensors, info: dict[str, Any], path: str | os.PathLike[str]) -> BaseDPP:
         """The model with these `file_contents`, of whatever class it is."""
+        for module in ("lowrank", "nonsymmetric", "conditional"):
+            import_module(f"contradpp.models.{module}")  # where no one has used the class yet
         kind = info.get("model")
         if not isinstance(kind, str) or kind not in BaseDPP._classes:
             raise ModelFileError(f"{os.fspath(path)} holds a {kind!r}, which this contradpp does not know")
