@@ -23,6 +23,7 @@ from typing import Any
 import click
 
 import contradpp as cd
+from contradpp import _threads
 from experiments.speed.timing import Work, head, row
 
 PACKAGE = Path(cd.__file__).parent
@@ -63,6 +64,7 @@ class Trace:
 def traced(work: Work) -> Trace:
     """The trace of a piece of work, in all threads that it starts."""
     trace = Trace()
+    _threads._pool.cache_clear()  # threads that run already are not traced
     threading.setprofile(trace)
     sys.setprofile(trace)
     try:
@@ -70,6 +72,7 @@ def traced(work: Work) -> Trace:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
+        _threads._pool.cache_clear()  # those of the trace end here
     return trace
 
 
@@ -119,7 +122,7 @@ def over_http(model: Any, basket: list[Any], folder: Path) -> Iterator[dict[str,
 
     file = str(folder / "served.safetensors")
     model.save(file)
-    app = create_app(ServiceSettings(model=file))
+    app = create_app(ServiceSettings(model=file, watch_seconds=0))
     with TestClient(app, base_url="http://localhost") as client:
 
         def ask(name: str) -> None:
@@ -151,11 +154,12 @@ def files_visited(baskets: int, show_files: bool) -> None:
     }
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
+        ways = {name: in_python(make, train, test) for name, make in models.items()}
+        ways["command line"] = on_command_line(train, test, folder)
+        traces = {way: {name: quietly(work) for name, work in works.items()} for way, works in ways.items()}
         served = models["ConditionalDPP"]().fit(train)
-        with over_http(served, list(train[0])[:2], folder) as requests:
-            ways = {name: in_python(make, train, test) for name, make in models.items()}
-            ways |= {"command line": on_command_line(train, test, folder), "HTTP request": requests}
-            traces = {way: {name: quietly(work) for name, work in works.items()} for way, works in ways.items()}
+        with over_http(served, list(train[0])[:2], folder) as requests:  # last: its watcher runs beside all others
+            traces["HTTP request"] = {name: quietly(work) for name, work in requests.items()}
     click.echo(f"{PACKAGE}: {len(list(PACKAGE.rglob('*.py')))} files\n")
     columns = ("fit", "recommend", "slate", "evaluate")
     head("files, changes of file", *columns)
