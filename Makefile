@@ -72,7 +72,7 @@ package: $(STAMP)  ## wheel and source archive in dist/; `make test` checks them
 	$(BIN)/python -m hatchling build
 
 soak: $(STAMP)   ## the faults of the tests many times over: 30 kills, 110,000 damaged files, 100,000 slates with rules
-	$(BIN)/python benchmarks/soak.py
+	$(BIN)/python -m experiments speed soak
 
 reproduce: $(STAMP)  ## the paper's tables and figures again, into reproduction/: about an hour on one core
 	$(BIN)/python -m experiments reproduce all --trials 5
@@ -89,7 +89,7 @@ docs: $(STAMP)   ## the documentation as a site in site/; warnings are errors
 lock: $(STAMP)   ## resolve pyproject's ranges anew into requirements.lock
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --extra dev --extra docs --extra plot \
-	  --extra ray --extra report --extra serve --extra tune --extra download --extra integrations \
+	  --extra ray --extra report --extra serve --extra tune --extra download --extra integrations --extra experiments \
 	  pyproject.toml --output-file requirements.lock
 
 clean:           ## remove the environment and caches

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +26,28 @@ from contradpp._random import stream
 from contradpp._threads import blas_threads
 from contradpp.cli.inputs import OLD_FILE, names, option
 from contradpp.cli.output import Column, busy, check_writable, say, show_table, write_text
-from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.sampling import Sampler
-from contradpp.errors import ContradppError, DataError, DownloadError, ParameterError
+from contradpp.errors import DataError, ParameterError
 from contradpp.learn.objectives import Places, set_gradients
 from contradpp.learn.state import Partners, State, start_factors
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.slates.rerank import rerank
+from experiments.speed.timing import (
+    Array,
+    best_rounds,
+    best_times,
+    in_new_process,
+    made_up,
+    random_factors,
+    shop,
+)
 
-Array = NDArray[np.float64]
 WORSE = 0.05  # than an earlier run by more than this share: marked
 
 
@@ -115,75 +121,6 @@ def read_figures(path: Path) -> dict[str, float]:
         return {figure["name"]: float(figure["value"]) for figure in figures}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} holds no figures of an earlier run: {error}") from error
-
-
-# -- Data and clocks -----------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=2)
-def shop(name: str) -> Baskets:
-    """The real data if it can be had, else baskets of the same shape: sizes, catalogue, popularity."""
-    try:
-        return datasets.load(name, progress=False)
-    except DownloadError:
-        n, M, mean = {"belgian": (88_162, 16_470, 9.3), "uk": (20_097, 3_802, 22.0)}[name]
-        return made_up(n, M, mean)
-
-
-def made_up(n_baskets: int, n_items: int, mean_size: float, *, catalogue: int | None = None) -> Baskets:
-    """Baskets with a Zipf-like popularity and geometric sizes of at most 60, in a catalogue that may be larger."""
-    rng = np.random.default_rng(0)
-    sizes = np.minimum(rng.geometric(1 / mean_size, size=n_baskets), 60)
-    share = 1.0 / np.arange(10, n_items + 10)
-    codes = rng.choice(n_items, size=int(sizes.sum()), p=share / share.sum()).astype(np.int32)
-    indptr = np.concatenate([[0], np.cumsum(sizes)])
-    return Baskets.from_csr(indptr, codes, items=range(catalogue or n_items))
-
-
-def random_factors(n_items: int, n_components: int, expected_size: float = 10.0) -> Array:
-    """Factors of a random kernel with about this expected size."""
-    V: Array = np.random.default_rng(0).standard_normal((n_items, n_components))
-    share = expected_size / n_components
-    V *= np.sqrt(share / (1 - share) / n_items)
-    return V
-
-
-def best_times(works: Iterable[Callable[[], object]], rounds: int) -> list[float]:
-    """The shortest time of each in seconds, taken in turn, so that what else the machine does hits all alike.
-
-    The first call, which may compile, does not count.
-    """
-    works = list(works)
-    for work in works:
-        work()
-    times = np.empty((rounds, len(works)))
-    for turn in range(rounds):
-        for number, work in enumerate(works):
-            started = time.perf_counter()
-            work()
-            times[turn, number] = time.perf_counter() - started
-    return [float(best) for best in times.min(axis=0)]
-
-
-def best_rounds(fits: Sequence[tuple[Baskets, Any]], times: int = 2) -> list[float]:
-    """The shortest round over the data of each (baskets, model), so many fits of each in turn."""
-    return [min(turns) for turns in zip(*([_round(*one) for one in fits] for _ in range(times)), strict=True)]
-
-
-def _round(baskets: Baskets, model: Any) -> float:
-    """The shortest round of a fit, the first one left out."""
-    model.set_params(max_iter=3, tol=0, random_state=0, calibrate=None, oversize="drop")
-    model.fit(baskets, validation=0.001)
-    return float(np.diff([0.0, *(entry["seconds"] for entry in model.history_)])[1:].min())
-
-
-def in_new_process(program: str, **environment: str) -> float:
-    """The number that a Python program prints last."""
-    command, where = [sys.executable, "-c", program], {**os.environ, **environment}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=where)
-    if done.returncode:
-        raise ContradppError(f"a program of the benchmark failed: {done.stderr.strip().splitlines()[-1]}")
-    return float(done.stdout.strip().splitlines()[-1])
 
 
 # -- The figures ---------------------------------------------------------------------------------------
@@ -406,9 +343,9 @@ def conditional(quick: bool) -> Iterator[SpeedFigure]:
 
 _MEMORY = """
 import contradpp as cd
-from experiments.speed import bench
+from experiments.speed import timing
 from contradpp.dpp.compiled import draws, gradients, kernels, steps
-few = bench.made_up(6_000, 100, 3.0, catalogue=6_000)  # too many parameters to polish
+few = timing.made_up(6_000, 100, 3.0, catalogue=6_000)  # too many parameters to polish
 cd.LowRankDPP(4, max_iter=1, oversize="drop", dtype={dtype!r}).fit(few, validation=0.1)
 data = {data}
 def status(name):
@@ -427,9 +364,9 @@ def memory(quick: bool) -> Iterator[SpeedFigure]:
     del quick
     if not sys.platform.startswith("linux"):
         return
-    used = in_new_process(_MEMORY.format(data="bench.shop('belgian')", K=76, dtype="float64"))
+    used = in_new_process(_MEMORY.format(data="timing.shop('belgian')", K=76, dtype="float64"))
     yield SpeedFigure("peak memory of fit, belgian", used, 250.0, True, " MB")
-    large, size = "bench.made_up(20_000, 10_000, 9.3, catalogue=1_000_000)", 1_000_000 * 64 * 8 / 2**20
+    large, size = "timing.made_up(20_000, 10_000, 9.3, catalogue=1_000_000)", 1_000_000 * 64 * 8 / 2**20
     whole, half = (in_new_process(_MEMORY.format(data=large, K=64, dtype=of)) for of in ("float64", "float32"))
     yield SpeedFigure("peak memory of fit, M = 10⁶, K = 64, over V", whole / size, 6.0, True)
     yield SpeedFigure("the same with dtype='float32'", half / size, 3.0, True)

@@ -74,7 +74,7 @@ def test_links_outside_the_site_lead_somewhere(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_files_and_tests_that_a_page_names_are_there(page):
     """So that the pages follow when a module moves; a bare file name may be that of any folder of the package."""
-    folders = [ROOT / name for name in ("src", "tests", "experiments", "benchmarks", "examples")]
+    folders = [ROOT / name for name in ("src", "tests", "experiments", "examples")]
     there = [f"/{file.relative_to(ROOT).as_posix()}" for folder in folders for file in folder.rglob("*.*")]
     tests = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py"))
     for file, test in NAMED.findall(page.read_text(encoding="utf-8")):

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from contradpp.errors import DataError, ParameterError
-from experiments.speed import bench
+from experiments.__main__ import SPEED, main
+from experiments.speed import bench, timing
 from experiments.speed.bench import SpeedFigure
 from experiments.speed.bench import bench as command
 
@@ -28,6 +29,13 @@ def made_up(monkeypatch):
         monkeypatch.delitem(bench.GROUPS, name)
     for name, measured in groups.items():
         monkeypatch.setitem(bench.GROUPS, name, measured)
+
+
+@pytest.mark.parametrize("name", SPEED)
+def test_other_measurements_are_found_by_name(name):
+    done = CliRunner().invoke(main, ["speed", name, "--help"])
+    assert done.exit_code == 0, done.output
+    assert f"speed {name} " in done.output
 
 
 def call(*words: str, code: int = 0) -> str:
@@ -94,5 +102,5 @@ def test_the_work_of_others_is_what_is_not_ours():
 
 def test_the_programs_of_the_benchmark_fail_with_their_last_line():
     with pytest.raises(Exception, match="ValueError: no"):
-        bench.in_new_process("raise ValueError('no')")
-    assert bench.in_new_process("import os; print('x'); print(os.environ['A'])", A="3") == 3
+        timing.in_new_process("raise ValueError('no')")
+    assert timing.in_new_process("import os; print('x'); print(os.environ['A'])", A="3") == 3

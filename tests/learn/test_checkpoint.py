@@ -278,7 +278,7 @@ def command(*words: object) -> list[str]:
 
 
 def test_two_kills_at_random_moments_leave_no_trace(tmp_path):
-    """The command itself, killed with SIGKILL; `benchmarks/soak.py` does it twenty times."""
+    """The command itself, killed with SIGKILL; `make soak` does it twenty times."""
     whole, broken, path = tmp_path / "whole.safetensors", tmp_path / "broken.safetensors", tmp_path / "c"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     for _ in range(2):  # the first may compile kernels, which can round differently from those in the cache

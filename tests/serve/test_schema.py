@@ -1,6 +1,6 @@
 """Made-up requests from our own OpenAPI document: no answer is a 5xx, every answer is as described.
 
-`benchmarks/fuzz_api.py` does the same with thousands of requests.
+`python -m experiments speed fuzz_api` does the same with thousands of requests.
 """
 
 from __future__ import annotations

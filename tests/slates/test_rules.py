@@ -24,7 +24,7 @@ def ask(k: int = 4, **rules) -> tuple[list[str], str | None]:
 @settings(max_examples=2000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(asked=questions())
 def test_no_rule_is_ever_broken(asked):
-    """`python benchmarks/soak.py slates` asks 100,000 such questions."""
+    """`python -m experiments speed soak slates` asks 100,000 such questions."""
     check(asked)
 
 
