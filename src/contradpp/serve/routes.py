@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response, Security
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 
@@ -15,7 +15,7 @@ import contradpp
 from contradpp.data.feedback import append_feedback, append_impression
 from contradpp.errors import DataError, ModelFileError, ParameterError, RankError
 from contradpp.serve import schemas
-from contradpp.serve.schemas import Refused, as_json, as_json_of_many, check_at_most, check_limits, refusal
+from contradpp.serve.schemas import as_json, as_json_of_many, check_at_most, check_limits, refusal
 from contradpp.serve.served import Known, Ranked, Served
 from contradpp.serve.service import Service
 
@@ -51,7 +51,9 @@ async def check_token(
     token = request.app.state.service.settings.token
     sent = given.credentials.encode("utf-8", "replace") if given else b""
     if token is not None and not hmac.compare_digest(sent, token.encode()):
-        raise Refused(401, "this needs the server's token: Authorization: Bearer ...", www_authenticate="Bearer")
+        raise HTTPException(
+            401, "this needs the server's token: Authorization: Bearer ...", {"www-authenticate": "Bearer"}
+        )
 
 
 PROTECTED: dict[str, Any] = {"dependencies": [Depends(check_token)], "responses": RESPONSES}
@@ -95,7 +97,7 @@ async def rerank(request: Request, asked: schemas.RerankRequest) -> Response:
     try:
         _, scores, info = await service.run(lambda: served.rerank(**asked.model_dump()), cost)
     except (DataError, ParameterError) as error:  # it may name items, which an answer does not repeat
-        raise Refused(422, RERANK_REFUSED) from error
+        raise HTTPException(422, RERANK_REFUSED) from error
     chosen = [
         {"item": asked.candidates[position], "position": position, "score": score}
         for position, score in zip(info.positions.tolist(), scores.tolist(), strict=True)
@@ -111,7 +113,7 @@ async def complete(request: Request, asked: schemas.CompleteRequest) -> Response
     basket, unknown = served.resolve(asked.basket)
     n = asked.n if asked.size is None else asked.size - len(basket)
     if n < 0:
-        raise Refused(422, f"size={asked.size} is less than the {len(basket)} items of the basket")
+        raise HTTPException(422, f"size={asked.size} is less than the {len(basket)} items of the basket")
     check_at_most("the number of items to add", n, service.limits.suggestions)
     among = _among(served, asked)
 
@@ -162,10 +164,10 @@ async def feedback(request: Request, asked: schemas.FeedbackRequest) -> Response
     basket, items = served.resolve(asked.basket), served.resolve(asked.items)
     new = [item for item in items.items if item not in basket.items]
     if not new:
-        raise Refused(422, "items: none of them is known and new to the basket, so there is nothing to learn")
+        raise HTTPException(422, "items: none of them is known and new to the basket, so there is nothing to learn")
     whole = [*basket.items, *new]
     if not all(type(item) in (str, int) for item in whole):
-        raise Refused(422, "only items whose ids are strings or integers can be kept in the feedback log")
+        raise HTTPException(422, "only items whose ids are strings or integers can be kept in the feedback log")
     if asked.outcome == "shown":
         write = _impression(served, asked, basket.items, new)
     else:
@@ -199,9 +201,9 @@ async def items(
     """Find items: first those whose name or id starts with the query, then those that contain it."""
     service, served = _present(request)
     check_at_most("limit", limit, service.limits.suggestions)
-    hits = served.search.find(query, limit)
-    found = [served.items[code] for code in hits.codes]
-    return as_json({"items": _named(served, found, map(served.weight, found)), "more": hits.more})
+    codes, more = served.search.find(query, limit)
+    found = [served.items[code] for code in codes]
+    return as_json({"items": _named(served, found, map(served.weight, found)), "more": more})
 
 
 @router.post("/v1/items", response_model=schemas.NewItemsAnswer, **PROTECTED)
@@ -209,7 +211,7 @@ async def new_items(request: Request, asked: schemas.NewItemsRequest) -> Respons
     """Add items that never sold, by their features, to the model and its file; answered when they are served."""
     service, served = _present(request, asked)
     if getattr(served.model, "explained_", None) is None:
-        raise Refused(422, "this model was not fitted with item_features: it cannot tell of new items")
+        raise HTTPException(422, "this model was not fitted with item_features: it cannot tell of new items")
     ids = [one.item for one in asked.items]
     features = {one.item: one.features for one in asked.items}
     names = {one.item: one.name for one in asked.items if one.name}
@@ -221,9 +223,9 @@ async def new_items(request: Request, asked: schemas.NewItemsRequest) -> Respons
     try:
         await service.slow.run(lambda: service.reloader.change(add))
     except ModelFileError as error:
-        raise Refused(503, f"the items could not be added: {error}") from error
+        raise HTTPException(503, f"the items could not be added: {error}") from error
     except (DataError, ParameterError) as error:  # it may name items, which an answer does not repeat
-        raise Refused(422, ITEMS_REFUSED) from error
+        raise HTTPException(422, ITEMS_REFUSED) from error
     return as_json({"model": service.served.version, "added": len(ids), "n_items": len(service.served.items)})
 
 
@@ -273,7 +275,7 @@ async def reload(request: Request) -> Response:
     try:
         changed = await service.slow.run(service.reloader.reload)
     except ModelFileError as error:
-        raise Refused(503, f"the model file cannot be used, the model before it stays: {error}") from error
+        raise HTTPException(503, f"the model file cannot be used, the model before it stays: {error}") from error
     return as_json({"version": service.served.version, "changed": changed})
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -280,53 +281,35 @@ def _ranked(items: list[Hashable], shares: list[float]) -> Ranked:
 # -- Search ----------------------------------------------------------------------------------------
 
 
-class Hits(NamedTuple):
-    """The codes of the items found, and whether there were more."""
-
-    codes: list[int]
-    more: bool
-
-
 class Search:
-    """Finds items by the start of what they are called, then by any part of it; the weightier ones first."""
+    """Finds items by the start of what they are called, then by any part of it; the weightier ones first.
+
+    All names stand in one text, a line each, the weightiest first: a search is a scan that stops when it has enough.
+    """
 
     def __init__(self, labels: Sequence[Sequence[str]], weights: NDArray[np.float64]) -> None:
-        self._rank = np.empty(len(weights), dtype=np.int64)
         self._by_weight = np.argsort(-weights, kind="stable")
-        self._rank[self._by_weight] = np.arange(len(weights))
-        folded = [[_fold(label) for label in called] for called in labels]
-        starts = sorted((label, code) for code, called in enumerate(folded) for label in called)
-        self._labels = [label for label, _ in starts]
-        self._codes = np.array([code for _, code in starts], dtype=np.int64)
-        # All names in one text, the weightiest first: a search is one scan that stops when it has enough.
-        ordered = ["\n".join(folded[code]) for code in self._by_weight.tolist()]
-        self._text = "\n".join(["", *ordered, ""])
-        self._starts = np.cumsum([1, *(len(label) + 1 for label in ordered)])[:-1]
+        names = ["\n".join(map(_fold, labels[code])) for code in self._by_weight.tolist()]
+        self._text = "\n" + "\n".join(names)
+        self._starts = np.cumsum([1, *(len(name) + 1 for name in names)])
 
-    def find(self, query: str, limit: int) -> Hits:
-        """Return at most `limit` items that match; an empty query matches all."""
+    def find(self, query: str, limit: int) -> tuple[list[int], bool]:
+        """Return the codes of at most `limit` items that match, and whether there are more."""
         wanted = _fold(query)
-        if not wanted:
-            return Hits(self._by_weight[:limit].tolist(), len(self._by_weight) > limit)
-        first = bisect_left(self._labels, wanted)
-        last = bisect_right(self._labels, wanted + "\U0010ffff")  # which sorts after every text that goes on
-        starting = np.unique(self._rank[self._codes[first:last]])[: limit + 1]
-        found = dict.fromkeys(self._by_weight[starting].tolist())
-        for code in self._containing(wanted) if len(found) <= limit else ():
-            found.setdefault(code)
+        found: dict[int, None] = {}
+        for code in chain(self._with("\n" + wanted), self._with(wanted or "\n")):
+            found[code] = None
             if len(found) > limit:
                 break
-        codes = list(found)
-        return Hits(codes[:limit], len(codes) > limit)
+        return list(found)[:limit], len(found) > limit
 
-    def _containing(self, wanted: str) -> Iterator[int]:
-        """Yield the items whose names contain the text, weightiest first."""
-        position = self._text.find(wanted)
+    def _with(self, text: str) -> Iterator[int]:
+        """Yield the items whose names, each after the end of a line, contain a text."""
+        position = self._text.find(text)
         while position >= 0:
-            place = bisect_right(self._starts, position) - 1
+            place = bisect_right(self._starts, position + 1) - 1
             yield int(self._by_weight[place])
-            after = int(self._starts[place + 1]) if place + 1 < len(self._starts) else len(self._text)
-            position = self._text.find(wanted, after)
+            position = self._text.find(text, int(self._starts[place + 1]) - 1)
 
 
 def _fold(text: str) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, HTTPException, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_fastapi_instrumentator import Instrumentator
 from prometheus_fastapi_instrumentator.metrics import Info
@@ -23,7 +23,7 @@ from contradpp._threads import resolve_n_jobs
 from contradpp.errors import ContradppError, ModelFileError
 from contradpp.models.base import BaseDPP, load
 from contradpp.serve.options import ServiceSettings
-from contradpp.serve.schemas import Refused, ReloadState
+from contradpp.serve.schemas import ReloadState
 from contradpp.serve.served import Ranked, Served, digest, open_model
 
 log = logging.getLogger("contradpp.serve")
@@ -54,16 +54,16 @@ class Service:
 
     @property
     def served(self) -> Served:
-        """The present model; `Refused` with 503 while there is none."""
+        """The present model; answer 503 while there is none."""
         served = self.reloader.served
         if served is None:
-            raise Refused(503, "there is no model yet", retry_after="1")
+            raise HTTPException(503, "there is no model yet", {"retry-after": "1"})
         return served
 
     def afford(self, cost: float) -> None:
         """Refuse a request that would take too many multiply-adds."""
         if cost > self.limits.work:
-            raise Refused(422, "this would take too much work: ask for fewer or smaller sets")
+            raise HTTPException(422, "this would take too much work: ask for fewer or smaller sets")
 
     async def run(self, work: Callable[[], T], cost: float) -> T:
         """Do some work that takes so many multiply-adds, unless they are too many."""
@@ -78,7 +78,7 @@ class Service:
         """Append an event to the feedback log, durably, by a function of the log's path and of facts to note."""
         path = self.settings.feedback
         if path is None:
-            raise Refused(503, "this server keeps no feedback: start it with --feedback PATH")
+            raise HTTPException(503, "this server keeps no feedback: start it with --feedback PATH")
         facts: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
         facts |= {"model": self.served.version, "rotate": self.settings.feedback_bytes}
         try:
@@ -87,7 +87,7 @@ class Service:
             self.metrics.count("feedback_failed")
             log.error("feedback could not be stored: %s", error)
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            raise Refused(507 if full else 503, "the feedback could not be stored; nothing was kept") from error
+            raise HTTPException(507 if full else 503, "the feedback could not be stored; nothing was kept") from error
         self.metrics.count(f"feedback_{outcome}")
 
     def close(self) -> None:
@@ -288,7 +288,7 @@ class BoundedPool:
         """Do some work in one of the threads."""
         with self._counting:
             if self._pending >= self._most:
-                raise Refused(503, "too many requests are waiting", retry_after="1")
+                raise HTTPException(503, "too many requests are waiting", {"retry-after": "1"})
             self._pending += 1
         future = self.pool.submit(work)
         future.add_done_callback(self._done)  # also when nobody waits for it any more
@@ -322,7 +322,7 @@ class Batches:
         """The n best next items of one basket."""
         self._service.afford(served.ranking_cost([basket]))
         if len(self._waiting) >= self._service.limits.pending:
-            raise Refused(503, "too many requests are waiting", retry_after="1")
+            raise HTTPException(503, "too many requests are waiting", {"retry-after": "1"})
         answer: asyncio.Future[Ranked] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(served, basket, n, answer))
         if self._task is None:
