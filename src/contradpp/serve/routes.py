@@ -244,10 +244,9 @@ async def catalogue_map(
     asked, unknown = served.resolve(items or [])
     codes, places = await service.slow.run(lambda: served.places([served.items.code(item) for item in asked], limit))
     points = [
-        {"item": served.public(item), "name": served.items.name(item), "x": round(x, 4), "y": round(y, 4),
-         "weight": served.weight(item)}
+        {**served.named(item), "x": round(x, 4), "y": round(y, 4), "weight": served.weight(item)}
         for item, (x, y) in zip(map(served.items.__getitem__, codes), places.tolist(), strict=True)
-    ]  # fmt: skip
+    ]
     return as_json({"model": served.version, "points": points, "unknown": unknown})
 
 
@@ -318,10 +317,7 @@ def _among(served: Served, asked: schemas.SuggestRequest | schemas.CompleteReque
 
 
 def _named(served: Served, items: Iterable[Hashable], shares: Iterable[float]) -> list[dict[str, Any]]:
-    return [
-        {"item": served.public(item), "name": served.items.name(item), "probability": share}
-        for item, share in zip(items, shares, strict=True)
-    ]
+    return [{**served.named(item), "probability": share} for item, share in zip(items, shares, strict=True)]
 
 
 async def _suggestions(
@@ -334,15 +330,13 @@ async def _suggestions(
 
     def give_reasons() -> None:
         for (basket, _), one, answer in zip(known, found, answers, strict=True):
-            for told, suggestion in zip(served.reasons(basket, one.items), answer["suggestions"], strict=False):
-                suggestion["because"] = [
-                    {"item": served.public(item), "name": served.items.name(item), "nats": nats}
-                    for item, nats in told.by_item.items()
-                ]
+            for told, suggestion in zip(explain(basket, one.items), answer["suggestions"], strict=True):
+                suggestion["because"] = [{**served.named(item), "nats": nats} for item, nats in told.by_item.items()]
                 suggestion["popular"] = told.popular
 
     answers = await service.place(name_all, WRITTEN * sum(len(one.items) for one in found))
-    if why:
+    explain = getattr(served.model, "explain_each", None)
+    if why and explain is not None:
         most = max((len(one.items) for one in found), default=0)
         await service.run(give_reasons, served.explaining_cost((one.items for one in known), most))
     return await _each(service, served, known, answers)

@@ -27,7 +27,6 @@ from contradpp.dpp.sample import chain_steps
 from contradpp.errors import ModelFileError, RankError
 from contradpp.models.base import BaseDPP, load
 from contradpp.models.conditional import ConditionalDPP
-from contradpp.models.explain import Explanation
 from contradpp.models.queries import allowed_codes
 
 log = logging.getLogger("contradpp.serve")
@@ -83,9 +82,9 @@ class Served:
                 found[item] = None
         return Known(list(found), list(unknown))
 
-    def public(self, item: Hashable) -> str | int:
-        """Return the id that JSON shows for an item."""
-        return item if type(item) is str or type(item) is int else str(item)
+    def named(self, item: Hashable) -> dict[str, Any]:
+        """Return an item as JSON shows it: its id and what people call it."""
+        return {"item": item if type(item) in (str, int) else str(item), "name": self.items.name(item)}
 
     def weight(self, item: Hashable) -> float:
         """Return P(item ∈ Y)."""
@@ -151,27 +150,18 @@ class Served:
             for one in found
         ]
 
-    def reasons(self, basket: list[Hashable], items: Sequence[Hashable]) -> list[Explanation]:
-        """Return why these items are suggested for a basket; nothing from a model that does not know."""
-        if not isinstance(self.model, ConditionalDPP):
-            return []
-        return self.model.explain_each(basket, items)
-
     def rerank(self, candidates: Sequence[str | int], scores: list[float], **told: Any) -> tuple[Any, Any, Any]:
         """Rerank anyone's candidates as `contradpp.rerank` does: by the user's vectors, or else by this model."""
         kernel = self.model if told["vectors"] is None else None
         items: list[Hashable] = list(candidates)
         if kernel is not None:
-            items = [self._as_known(name) for name in candidates]
-            told["given"] = [self._as_known(name) for name in told["given"]]
+            known = {name: self.find(name) for name in [*items, *told["given"]]}
+            items = [name if known[name] is None else known[name] for name in items]
+            told["given"] = [name if known[name] is None else known[name] for name in told["given"]]
         found: tuple[Any, Any, Any] = contradpp.rerank(
             items, scores, kernel=kernel, **told, unknown="ignore", n_jobs=1, return_info=True
         )
         return found
-
-    def _as_known(self, name: str | int) -> Hashable:
-        found = self.find(name)
-        return name if found is None else found
 
     def complete(
         self, basket: list[Hashable], n: int, *, candidates: list[Hashable] | None, exclude: list[Hashable]
@@ -180,26 +170,19 @@ class Served:
         free = allowed_codes(self.items, candidates, exclude)
         free[self.items.codes(basket)] = False
         most = min(n, int(free.sum()))
-        problem = None
 
-        def add(additions: int) -> list[Hashable]:
-            size = len(basket) + additions
-            return self.model.complete(basket, size, candidates=candidates, exclude=exclude)[len(basket) :]
-
-        def cannot_add(additions: int) -> bool:
+        def add(additions: int) -> tuple[list[Hashable], str | None]:
+            """Return so many additions, or why there are none."""
             try:
-                add(additions)
-            except RankError:
-                return True
-            return False
+                whole = self.model.complete(basket, len(basket) + additions, candidates=candidates, exclude=exclude)
+            except RankError as error:
+                return [], str(error)
+            return whole[len(basket) :], None
 
-        try:
-            added = add(most)
-        except RankError as error:
-            problem = str(error)
-            # A small set is the beginning of a larger one: the largest is found by bisection.
-            possible = bisect_left(range(most), True, key=cannot_add) - 1
-            added = add(possible) if possible > 0 else []
+        added, problem = add(most)
+        if problem is not None:  # A small set is the beginning of a larger one: the largest is found by bisection.
+            impossible = bisect_left(range(most), True, key=lambda additions: add(additions)[1] is not None)
+            added, _ = add(max(impossible - 1, 0))
         if len(added) < n and (added or problem is None):
             problem = f"only {len(added)} items can be added to this basket"
         probabilities = self.model.predict_next(basket)[self.items.codes(added)].tolist() if added else []
@@ -268,14 +251,11 @@ def _ask_for_each(ask: Callable[[Any], tuple[Any, Any]], baskets: Sequence[list[
         if len(baskets) == 1:
             return [Ranked([], [], str(error))]
         return [_ask_for_each(ask, [one])[0] for one in baskets]
-    return [_ranked(items.tolist(), shares.tolist()) for items, shares in rows]
-
-
-def _ranked(items: list[Hashable], shares: list[float]) -> Ranked:
-    last = len(items)
-    while last and items[last - 1] is None:  # a batch pads its short rows
-        last -= 1
-    return Ranked(items[:last], [min(share, 1.0) for share in shares[:last]])
+    found = []
+    for padded, shares in rows:  # a batch pads its short rows
+        items = [item for item in padded.tolist() if item is not None]
+        found.append(Ranked(items, np.minimum(shares[: len(items)], 1.0).tolist()))
+    return found
 
 
 # -- Search ----------------------------------------------------------------------------------------

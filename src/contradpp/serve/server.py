@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -43,7 +42,12 @@ def run_server(settings: ServiceSettings, *, host: str = "127.0.0.1", port: int 
     workers : int
         Processes. Each holds a model of its own; one that dies is replaced while the others go on.
     """
-    _check_feedback(settings.feedback)
+    if settings.feedback is not None:
+        try:  # A log that cannot be written to is refused before the first event is lost to it.
+            open(settings.feedback, "ab").close()
+        except OSError as error:
+            words = f"cannot write the feedback log {settings.feedback}: {error.strerror or error}"
+            raise ParameterError(words) from error
     set_up_logs(access=settings.access_log)
     if beyond_loopback(host) and settings.token is None:
         log.warning("%s can be reached from other machines: anyone may send feedback and reloads. Set a token.", host)
@@ -54,16 +58,12 @@ def run_server(settings: ServiceSettings, *, host: str = "127.0.0.1", port: int 
             os.environ[SHARED] = stack.enter_context(tempfile.TemporaryDirectory())
             load(settings.model)  # a bad file is better refused here than by every worker
         os.environ.update(settings.to_environment())
-        app: Any = APP if workers > 1 else _app_of_this_process(settings)
+        app: Any = APP
+        if workers == 1:  # the model is opened while FastAPI is imported, which takes long, too
+            with ThreadPoolExecutor(1) as pool:
+                opening = pool.submit(open_model, settings.model, settings.n_jobs)
+                app = partial(import_from_string(APP), opening.result())
         uvicorn.run(app, factory=True, host=host, port=port, workers=workers, **uvicorn_options(settings.limits))
-
-
-def _app_of_this_process(settings: ServiceSettings) -> Callable[[], Any]:
-    """What makes the application, with the model open; importing FastAPI takes long, too, and is done meanwhile."""
-    with ThreadPoolExecutor(1) as pool:
-        opening = pool.submit(open_model, settings.model, settings.n_jobs)
-        make = import_from_string(APP)
-        return partial(make, opening.result())
 
 
 def uvicorn_options(limits: Limits) -> dict[str, Any]:
@@ -137,17 +137,6 @@ def _most_files() -> int:
         return 2**16
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**16 if most == resource.RLIM_INFINITY else most
-
-
-def _check_feedback(path: str | None) -> None:
-    """Refuse a log that cannot be written to before the first event is lost to it."""
-    if path is None:
-        return
-    try:
-        with open(path, "ab"):
-            pass
-    except OSError as error:
-        raise ParameterError(f"cannot write the feedback log {path}: {error.strerror or error}") from error
 
 
 # -- Logs ----------------------------------------------------------------------------------------

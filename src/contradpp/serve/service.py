@@ -9,7 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
@@ -92,7 +92,7 @@ class Service:
 
     def close(self) -> None:
         """End the threads; what they have begun, such as a write to the log, they finish."""
-        self._writer.pool.shutdown(wait=True, cancel_futures=False)
+        self._writer.pool.shutdown(wait=True)
         for pool in (self.quick, self.slow):
             pool.pool.shutdown(wait=False, cancel_futures=True)
 
@@ -199,7 +199,9 @@ class Reloader:
                 log.error("cannot load the model: %s; %s", error, kept)
                 raise ModelFileError(self.state.error) from error
             finally:
-                self._show()
+                n_items = 0 if self.served is None else len(self.served.items)
+                bad = self.state.error is not None
+                self._metrics.set(model_ready=self.served is not None, model_items=n_items, model_file_bad=bad)
             return changed
 
     def _take(self, path: str) -> bool:
@@ -213,13 +215,6 @@ class Reloader:
             self.state.reloads += 1
             self._metrics.count("model_reloads")
         return True
-
-    def _show(self) -> None:
-        served = self.served
-        n_items = 0 if served is None else len(served.items)
-        self._metrics.set(
-            model_ready=served is not None, model_items=n_items, model_file_bad=self.state.error is not None
-        )
 
     def _keep_spare(self) -> None:
         """Write the present model where another worker finds it, unless one has done so."""
@@ -280,23 +275,15 @@ class BoundedPool:
 
     def __init__(self, threads: int, name: str, most: int) -> None:
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._most = most
-        self._pending = 0
-        self._counting = threading.Lock()
+        self._places = threading.Semaphore(most)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do some work in one of the threads."""
-        with self._counting:
-            if self._pending >= self._most:
-                raise HTTPException(503, "too many requests are waiting", {"retry-after": "1"})
-            self._pending += 1
+        if not self._places.acquire(blocking=False):
+            raise HTTPException(503, "too many requests are waiting", {"retry-after": "1"})
         future = self.pool.submit(work)
-        future.add_done_callback(self._done)  # also when nobody waits for it any more
+        future.add_done_callback(lambda _: self._places.release())  # also when nobody waits for it any more
         return await asyncio.wrap_future(future)
-
-    def _done(self, _: Future[T]) -> None:
-        with self._counting:
-            self._pending -= 1
 
 
 class _Waiting(NamedTuple):
