@@ -12,7 +12,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
@@ -86,7 +86,7 @@ def create_app(settings: ServiceSettings, served: Served | None = None) -> FastA
     app.state.service = service
     app.include_router(router)
     for path, name in PAGES.items():
-        app.add_route(path, Asset(name).__call__, methods=["GET"], include_in_schema=False)
+        app.add_route(path, asset(name), methods=["GET"], include_in_schema=False)
     for kind in (ContradppError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, answer_error)
     plain = app.openapi
@@ -316,18 +316,15 @@ ASSETS = ("app.js", "api.js", "search.js", "map.js", "theme.js", "docs.js", "sty
 PAGES = {"/": "index.html", "/docs": "docs.html"} | {f"/{name}": name for name in ASSETS}
 
 
-class Asset:
-    """A file of the pages, read once, so that no request opens one; pages have one head in common."""
+def asset(name: str) -> Callable[[Request], Awaitable[Response]]:
+    """Read a file of the pages, so that no request opens one, and return its endpoint."""
+    folder = files("contradpp.serve") / "static"
+    body = (folder / name).read_bytes().replace(b"  <!-- head -->\n", (folder / "head.html").read_bytes())
+    headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()[:16]}"', "Cache-Control": "no-cache"}
 
-    def __init__(self, name: str) -> None:
-        folder = files("contradpp.serve") / "static"
-        self._body = (folder / name).read_bytes().replace(b"  <!-- head -->\n", (folder / "head.html").read_bytes())
-        self._tag = f'"{hashlib.sha256(self._body).hexdigest()[:16]}"'
-        self._kind = KINDS[name.split(".")[-1]]
-
-    async def __call__(self, request: Request) -> Response:
-        """Answer with the file, or with the news that the browser's copy is still right."""
-        headers = {"ETag": self._tag, "Cache-Control": "no-cache"}
-        if request.headers.get("if-none-match") == self._tag:
+    async def answer(request: Request) -> Response:
+        if request.headers.get("if-none-match") == headers["ETag"]:
             return Response(status_code=304, headers=headers)
-        return Response(self._body, headers=headers, media_type=self._kind)
+        return Response(body, headers=headers, media_type=KINDS[name.split(".")[-1]])
+
+    return answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from functools import partial
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel
 import contradpp
 from contradpp.data.feedback import append_feedback, append_impression
 from contradpp.errors import DataError, ModelFileError, ParameterError, RankError
+from contradpp.models.explain import Explanation
 from contradpp.serve import schemas
 from contradpp.serve.schemas import as_json, as_json_of_many, check_at_most, check_limits, refusal
 from contradpp.serve.served import Known, Ranked, Served
@@ -133,8 +134,11 @@ async def score(request: Request, asked: schemas.ScoreRequest) -> Response:
     known = _known(service, served, asked)
     baskets = [one.items for one in known]
     logs = await service.run(lambda: served.scores(baskets), served.scoring_cost(map(len, baskets)))
-    answers = [{"problem": "impossible" if value is None else None, "log_probability": value} for value in logs]
-    return await _each(service, served, known, answers)
+    results = [
+        {"unknown": one.unknown, "problem": "impossible" if value is None else None, "log_probability": value}
+        for one, value in zip(known, logs, strict=True)
+    ]
+    return as_json({"model": served.version, "results": results})
 
 
 @router.post("/v1/sample", response_model=schemas.SampleAnswer, responses=ERRORS)
@@ -169,24 +173,20 @@ async def feedback(request: Request, asked: schemas.FeedbackRequest) -> Response
     if not all(type(item) in (str, int) for item in whole):
         raise HTTPException(422, "only items whose ids are strings or integers can be kept in the feedback log")
     if asked.outcome == "shown":
-        write = _impression(served, asked, basket.items, new)
+        places: dict[Hashable, int] = {}
+        for place, item in zip(asked.positions or range(len(asked.items)), asked.items, strict=True):
+            places.setdefault(served.find(item), place)
+        facts: dict[str, Any] = {
+            "basket": basket.items,
+            "shown": new,
+            "taken": [item for item in served.resolve(asked.taken or []).items if item in new],
+            "positions": [places[item] for item in new],
+        }
+        write = partial(append_impression, **facts, id=asked.id)
     else:
         write = partial(append_feedback, outcome=asked.outcome, items=whole, judged=len(new), id=asked.id)
     await service.store(asked.outcome, write)
     return as_json({"stored": True, "unknown": [*basket.unknown, *items.unknown]})
-
-
-def _impression(
-    served: Served, asked: schemas.FeedbackRequest, basket: list[Hashable], shown: list[Hashable]
-) -> Callable[..., None]:
-    """Return what writes an impression: the known items that were shown, their places, and what of them was taken."""
-    places: dict[Hashable, int] = {}
-    for place, item in zip(asked.positions or range(len(asked.items)), asked.items, strict=True):
-        for known in served.resolve([item]).items:
-            places.setdefault(known, place)
-    taken = [item for item in served.resolve(asked.taken or []).items if item in shown]
-    positions = [places[item] for item in shown]
-    return partial(append_impression, basket=basket, shown=shown, taken=taken, positions=positions, id=asked.id)
 
 
 # -- The catalogue -------------------------------------------------------------------------------
@@ -324,29 +324,22 @@ async def _suggestions(
     service: Service, served: Served, known: list[Known], found: list[Ranked], *, why: bool
 ) -> Response:
     """Answer for each basket, with what speaks for each suggestion if someone asks and the model knows."""
-
-    def name_all() -> list[dict[str, Any]]:
-        return [{"problem": one.problem, "suggestions": _named(served, *one[:2])} for one in found]
-
-    def give_reasons() -> None:
-        for (basket, _), one, answer in zip(known, found, answers, strict=True):
-            for told, suggestion in zip(explain(basket, one.items), answer["suggestions"], strict=True):
-                suggestion["because"] = [{**served.named(item), "nats": nats} for item, nats in told.by_item.items()]
-                suggestion["popular"] = told.popular
-
-    answers = await service.place(name_all, WRITTEN * sum(len(one.items) for one in found))
-    explain = getattr(served.model, "explain_each", None)
+    explained: list[list[Explanation]] = [[] for _ in found]
+    explain: Any = getattr(served.model, "explain_each", None)
     if why and explain is not None:
         most = max((len(one.items) for one in found), default=0)
-        await service.run(give_reasons, served.explaining_cost((one.items for one in known), most))
-    return await _each(service, served, known, answers)
+        explained = await service.run(
+            lambda: [explain(basket, one.items) for (basket, _), one in zip(known, found, strict=True)],
+            served.explaining_cost((one.items for one in known), most),
+        )
 
+    def results() -> Iterator[dict[str, Any]]:
+        for (_, unknown), one, reasons in zip(known, found, explained, strict=True):
+            suggestions = _named(served, *one[:2])
+            for suggestion, reason in zip(suggestions, reasons, strict=False):
+                suggestion["because"] = [{**served.named(item), "nats": nats} for item, nats in reason.by_item.items()]
+                suggestion["popular"] = reason.popular
+            yield {"unknown": unknown, "problem": one.problem, "suggestions": suggestions}
 
-async def _each(service: Service, served: Served, known: list[Known], answers: list[dict[str, Any]]) -> Response:
-    """Answer with an entry per basket; a long answer is written in a thread."""
-
-    def write() -> Response:
-        results = ({"unknown": one.unknown, **answer} for one, answer in zip(known, answers, strict=True))
-        return as_json_of_many({"model": served.version}, "results", results)
-
-    return await service.place(write, WRITTEN * sum(len(answer.get("suggestions", ())) + 1 for answer in answers))
+    cost = WRITTEN * sum(len(one.items) + 1 for one in found)
+    return await service.place(lambda: as_json_of_many(served.version, results()), cost)

@@ -82,9 +82,7 @@ class Request(BaseModel):
 class BasketsRequest(Request):
     """One basket or many."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"oneOf": [{"required": ["basket"]}, {"required": ["baskets"]}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["basket"]}, {"required": ["baskets"]}]})
 
     basket: Basket = bounded("basket_items", default_factory=list, description="One basket ...")
     baskets: list[Basket] = bounded("batch", default_factory=list, description="... or many.")
@@ -335,10 +333,9 @@ def as_json(content: Any, status: int = 200, headers: Mapping[str, str] | None =
     return Response(_dumped(content), status, headers, media_type="application/json")
 
 
-def as_json_of_many(facts: dict[str, Any], name: str, entries: Iterable[Any]) -> Response:
-    """As `as_json`, of facts and a long list: entry by entry, so that a thread that writes it lets others go on."""
-    listed = ",".join(map(_dumped, entries))
-    body = f'{_dumped(facts)[:-1]}{"," if facts else ""}"{name}":[{listed}]}}'
+def as_json_of_many(version: str, results: Iterable[Any]) -> Response:
+    """Return a long answer entry by entry, so that a thread that writes it lets others go on."""
+    body = f'{{"model":{_dumped(version)},"results":[{",".join(map(_dumped, results))}]}}'
     return Response(body, media_type="application/json")
 
 

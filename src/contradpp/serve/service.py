@@ -84,11 +84,11 @@ class Service:
         try:
             await self._writer.run(lambda: write(path, **facts))
         except OSError as error:
-            self.metrics.count("feedback_failed")
+            self.metrics.events["feedback_failed"].inc()
             log.error("feedback could not be stored: %s", error)
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise HTTPException(507 if full else 503, "the feedback could not be stored; nothing was kept") from error
-        self.metrics.count(f"feedback_{outcome}")
+        self.metrics.events[f"feedback_{outcome}"].inc()
 
     def close(self) -> None:
         """End the threads; what they have begun, such as a write to the log, they finish."""
@@ -125,8 +125,8 @@ class Metrics:
         )
         words = "Time from a request's arrival to the start of its answer."
         self._seconds = Histogram("contradpp_request_seconds", words, ["path"], buckets=BUCKETS, registry=mine)
-        self._events = {name: Counter(f"contradpp_{name}", what, registry=mine) for name, what in EVENTS.items()}
-        self._state = {
+        self.events = {name: Counter(f"contradpp_{name}", what, registry=mine) for name, what in EVENTS.items()}
+        self.state = {
             name: Gauge(f"contradpp_{name}", what, registry=mine, multiprocess_mode="mostrecent")
             for name, what in STATE.items()
         }
@@ -143,15 +143,6 @@ class Metrics:
         path = "other" if info.modified_handler == "none" else info.modified_handler
         self._requests.labels(path, info.modified_status).inc()
         self._seconds.labels(path).observe(info.modified_duration_without_streaming)
-
-    def count(self, event: str) -> None:
-        """Count one of EVENTS."""
-        self._events[event].inc()
-
-    def set(self, **state: float) -> None:
-        """Set some of STATE."""
-        for name, value in state.items():
-            self._state[name].set(value)
 
 
 # -- The model file --------------------------------------------------------------------------------
@@ -194,14 +185,15 @@ class Reloader:
                 if self.served is None and self._spare is not None:
                     with suppress(ContradppError, OSError):
                         self._take(self._spare)
-                self._metrics.count("model_reload_failures")
+                self._metrics.events["model_reload_failures"].inc()
                 kept = "no model is served" if self.served is None else f"model {self.served.version} stays"
                 log.error("cannot load the model: %s; %s", error, kept)
                 raise ModelFileError(self.state.error) from error
             finally:
-                n_items = 0 if self.served is None else len(self.served.items)
-                bad = self.state.error is not None
-                self._metrics.set(model_ready=self.served is not None, model_items=n_items, model_file_bad=bad)
+                shown = self._metrics.state
+                shown["model_ready"].set(self.served is not None)
+                shown["model_items"].set(0 if self.served is None else len(self.served.items))
+                shown["model_file_bad"].set(self.state.error is not None)
             return changed
 
     def _take(self, path: str) -> bool:
@@ -213,7 +205,7 @@ class Reloader:
         self.served = open_model(path, self._n_jobs, version)
         if before is not None:
             self.state.reloads += 1
-            self._metrics.count("model_reloads")
+            self._metrics.events["model_reloads"].inc()
         return True
 
     def _keep_spare(self) -> None:
@@ -320,25 +312,20 @@ class Batches:
         try:
             await asyncio.sleep(0)  # lets the requests that arrived with this one join it
             while self._waiting:
-                await self._answer(self._next())
+                batch = [self._waiting.popleft()]
+                while self._waiting and self._waiting[0].served is batch[0].served and len(batch) < MOST_TOGETHER:
+                    batch.append(self._waiting.popleft())
+                await self._answer([one for one in batch if not one.answer.done()])  # a request may be given up
         finally:
             self._task = None
 
-    def _next(self) -> list[_Waiting]:
-        """The next few questions to one model, without those whose request has been given up."""
-        batch: list[_Waiting] = []
-        while self._waiting and len(batch) < MOST_TOGETHER:
-            if batch and self._waiting[0].served is not batch[0].served:
-                break
-            one = self._waiting.popleft()
-            if not one.answer.done():
-                batch.append(one)
-        return batch
-
     async def _answer(self, batch: list[_Waiting]) -> None:
+        """Answer a few questions to one model."""
         if not batch:
             return
-        served, most, baskets = batch[0].served, max(one.n for one in batch), [one.basket for one in batch]
+        served = batch[0].served
+        baskets = [one.basket for one in batch]
+        most = max(one.n for one in batch)
         try:
             if len(batch) == 1 and served.ranking_cost(baskets) <= INLINE:
                 found = served.recommend(baskets, most)
