@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from contradpp.errors import ParameterError
 from contradpp.serve.options import Limits, ServiceSettings, beyond_loopback
 from contradpp.serve.schemas import ErrorAnswer
+from serve.live import connect, wait_until
 
 HEAD = b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -98,21 +98,19 @@ def test_a_long_body_is_refused_told_or_untold(live):
 
 
 def test_a_body_far_too_long_is_not_even_read(live):
-    host, port = live.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as line:
+    with connect(live.url) as line:
         line.sendall(HEAD + b"Content-Length: 99999999\r\n\r\n")
         assert line.recv(100).startswith(b"HTTP/1.1 413")
 
 
 def test_a_body_that_does_not_come_is_given_up(start):
     server = start(limits=Limits(timeout=0.5))
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as line:
+    with connect(server.url) as line:
         line.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
         assert line.recv(100).startswith(b"HTTP/1.1 408")
 
 
-def test_work_that_takes_too_long_is_answered_with_504_and_too_much_of_it_with_503(start, monkeypatch, wait_until):
+def test_work_that_takes_too_long_is_answered_with_504_and_too_much_of_it_with_503(start, monkeypatch):
     server = start(limits=Limits(timeout=0.8, pending=1))
     served, gate = server.service.served, threading.Event()
     assert server.post("/v1/score", {"basket": []}).status_code in (200, 504)  # the first may have to compile
@@ -211,8 +209,7 @@ def test_every_answer_carries_the_security_headers(live, path):
     ["/../pyproject.toml", "/%2e%2e/app.py", "/static/app.js", "/app.py", "/app.js/../../app.py", "//etc/passwd"],
 )
 def test_only_the_pages_own_files_are_served(live, path):
-    host, port = live.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as line:
+    with connect(live.url) as line:
         line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         assert line.recv(100).startswith(b"HTTP/1.1 404")
 
@@ -222,7 +219,7 @@ def test_a_browser_keeps_an_asset_until_it_changes(live):
     assert live.client.get("/style.css", headers={"if-none-match": tag}).status_code == 304
 
 
-def test_the_access_log_is_json_without_what_was_asked(start, caplog, wait_until):
+def test_the_access_log_is_json_without_what_was_asked(start, caplog):
     server = start()
     with caplog.at_level("INFO", "contradpp.access"):
         server.post("/v1/score", {"basket": ["limes"]})
@@ -234,7 +231,7 @@ def test_the_access_log_is_json_without_what_was_asked(start, caplog, wait_until
     assert "limes" not in caplog.text
 
 
-def test_the_access_log_shows_bodies_when_told_to(start, caplog, wait_until):
+def test_the_access_log_shows_bodies_when_told_to(start, caplog):
     server = start(log_bodies=True)
     with caplog.at_level("INFO", "contradpp.access"):
         server.post("/v1/score", {"basket": ["limes"]})

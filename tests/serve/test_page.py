@@ -62,6 +62,8 @@ def test_search_add_and_remove(live, visit, shop_model):
     page = visit(live)
     expect(page.locator(".suggestion")).to_have_count(10)
     before = suggested(page)
+    _, shares = shop_model.recommend([], N=1)
+    expect(page.locator(".probability").first).to_have_text(f"{100 * shares[0]:.1f} %")
     search(page, "spagh")
     page.get_by_role("option", name="spaghetti", exact=True).click()
     expect(page.locator("#chips .chip")).to_have_text([re.compile("spaghetti")])
@@ -73,13 +75,6 @@ def test_search_add_and_remove(live, visit, shop_model):
     expect(page.locator("#chips .chip")).to_have_count(0)
     expect(page.locator(".suggestion-name")).to_have_text(before)
     expect(page.locator("#basket-empty")).to_be_visible()
-
-
-def test_probabilities_are_shown(live, visit, shop_model):
-    page = visit(live)
-    expect(page.locator(".probability")).to_have_count(10)
-    _, shares = shop_model.recommend([], N=1)
-    expect(page.locator(".probability").first).to_have_text(f"{100 * shares[0]:.1f} %")
 
 
 def test_the_keyboard_alone_is_enough(live, visit):
