@@ -109,25 +109,18 @@ def test_a_twin_of_an_item_is_never_added(start):
     assert answer["problem"]
 
 
-def test_completion_among_candidates(live):
+def test_completion_ends_where_candidates_or_the_rank_do_and_says_so(live, shop_model):
     among = {"candidates": ["bin bags", "limes", "unheard of"], "exclude": ["limes", "nothing"]}
     answer = live.post("/v1/complete", {"basket": BASKET, "n": 5, **among}).json()
     assert [one["item"] for one in answer["suggestions"]] == ["bin bags"]
     assert answer["problem"] == "only 1 items can be added to this basket"
-
-
-def test_completion_excludes_and_stops_where_the_rank_does(live):
     answer = live.post("/v1/complete", {"basket": BASKET, "n": 40, "exclude": ["bananas", "limes"]}).json()
     assert len(answer["suggestions"]) == 12 - len(BASKET)
     assert "limes" not in {one["item"] for one in answer["suggestions"]}
-    assert answer["problem"]
-
-
-def test_completion_of_an_impossible_basket_says_why(live, shop_model):
+    assert answer["problem"] == "only 9 items can be added to this basket"
     answer = live.post("/v1/complete", {"basket": list(shop_model.items_)[:30]}).json()
-    assert answer["suggestions"] == []
-    assert answer["log_probability"] is None
-    assert answer["problem"]
+    assert (answer["suggestions"], answer["log_probability"]) == ([], None)
+    assert "at most 12 items" in answer["problem"]
 
 
 def test_a_size_below_the_basket_is_refused(live):

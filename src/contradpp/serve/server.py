@@ -67,7 +67,7 @@ def run_server(settings: ServiceSettings, *, host: str = "127.0.0.1", port: int 
 
 
 def uvicorn_options(limits: Limits) -> dict[str, Any]:
-    """How uvicorn is to treat connections: what is in flight when it is told to end is answered.
+    """Return how uvicorn is to treat connections: what is in flight when it is told to end is answered.
 
     asyncio accepts as many connections at a time as the backlog is long before we can close one, and when it runs out
     of files writes as many tracebacks: the backlog has to be short beside the number of files.
@@ -130,7 +130,7 @@ class GuardedProtocol(H11Protocol):
 
 
 def _most_files() -> int:
-    """How many files, connections among them, the system lets this process open."""
+    """Return how many files, connections among them, this process may open."""
     try:
         import resource
     except ImportError:  # on Windows there is no such limit
@@ -146,7 +146,7 @@ class JsonLines(logging.Formatter):
     """A JSON object per message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of one record."""
+        """Return the line of a record."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
         entry = {"time": moment, "level": record.levelname.lower(), "message": record.getMessage()}
         if record.exc_info:
@@ -155,7 +155,7 @@ class JsonLines(logging.Formatter):
 
 
 def set_up_logs(*, access: bool = True) -> None:
-    """JSON lines on standard error, of ours, uvicorn's and asyncio's; the access log's are whole JSON lines already."""
+    """Log JSON lines to standard error, as the access log's are already."""
     for name in ("contradpp", "uvicorn", "asyncio", "contradpp.access"):
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(message)s") if name == "contradpp.access" else JsonLines())

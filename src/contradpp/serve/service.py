@@ -120,9 +120,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = mine = CollectorRegistry()
-        self._requests = Counter(
-            "contradpp_requests", "Requests by path and status.", ["path", "status"], registry=mine
-        )
+        words = "Requests by path and status."
+        self._requests = Counter("contradpp_requests", words, ["path", "status"], registry=mine)
         words = "Time from a request's arrival to the start of its answer."
         self._seconds = Histogram("contradpp_request_seconds", words, ["path"], buckets=BUCKETS, registry=mine)
         self.events = {name: Counter(f"contradpp_{name}", what, registry=mine) for name, what in EVENTS.items()}
@@ -298,7 +297,7 @@ class Batches:
         self._task: asyncio.Task[None] | None = None
 
     async def recommend(self, served: Served, basket: list[Hashable], n: int) -> Ranked:
-        """The n best next items of one basket."""
+        """Return the n best next items of one basket."""
         self._service.afford(served.ranking_cost([basket]))
         if len(self._waiting) >= self._service.limits.pending:
             raise HTTPException(503, "too many requests are waiting", {"retry-after": "1"})
