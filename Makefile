@@ -89,7 +89,7 @@ docs: $(STAMP)   ## the documentation as a site in site/; warnings are errors
 lock: $(STAMP)   ## resolve pyproject's ranges anew into requirements.lock
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --extra dev --extra docs --extra plot \
-	  --extra ray --extra report --extra serve --extra tune --extra download --extra integrations --extra experiments \
+	  --extra ray --extra report --extra serve --extra tune --extra download --extra integrations \
 	  pyproject.toml --output-file requirements.lock
 
 clean:           ## remove the environment and caches

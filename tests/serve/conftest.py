@@ -13,7 +13,7 @@ pytest.importorskip("fastapi", reason="the service needs the extra serve")
 pytest.importorskip("uvicorn", reason="the service needs the extra serve")
 
 from contradpp.serve.options import ServiceSettings
-from serve.live import Live, running, small_shop, wait_until
+from serve.live import Live, running, small_shop
 
 
 @pytest.fixture(scope="session")
@@ -43,8 +43,3 @@ def start(tmp_path, shop_model) -> Iterator[Callable[..., Live]]:
             return stack.enter_context(running(ServiceSettings(**told)))
 
         yield start_one
-
-
-@pytest.fixture(name="wait_until")
-def wait_until_fixture() -> Callable[..., None]:
-    return wait_until

@@ -104,6 +104,12 @@ def launch(words: Callable[[int], list[str]], log: Path) -> tuple[subprocess.Pop
     raise AssertionError(log.read_text())
 
 
+def connect(url: str) -> socket.socket:
+    """A connection on which nothing was said."""
+    host, port = url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
 def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait for something to become true, and fail if it does not."""
     until = time.monotonic() + seconds

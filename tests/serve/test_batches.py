@@ -6,10 +6,11 @@ import asyncio
 
 import numpy as np
 import pytest
+from fastapi import HTTPException
 
 from contradpp.serve.options import Limits, ServiceSettings
-from contradpp.serve.schemas import Refused
 from contradpp.serve.service import MOST_TOGETHER, Service
+from serve.live import other_shop
 
 
 @pytest.fixture
@@ -34,8 +35,17 @@ def calls(service, monkeypatch) -> list[int]:
     return sizes
 
 
+def ask(service, *asked):
+    """The answers to questions that come together: a model, a basket and n."""
+
+    async def all_at_once():
+        return await asyncio.gather(*(service.batches.recommend(*one) for one in asked), return_exceptions=True)
+
+    return asyncio.run(all_at_once())
+
+
 def test_a_question_alone_is_a_call_alone(service, calls):
-    asyncio.run(service.batches.recommend(service.served, [], 3))
+    ask(service, (service.served, [], 3))
     assert calls == [1]
 
 
@@ -43,11 +53,7 @@ def test_questions_that_come_together_share_calls_and_get_their_own_answers(serv
     rng = np.random.default_rng(0)
     items = list(shop_model.items_)
     asked = [([items[int(i)] for i in rng.choice(60, rng.integers(0, 6), replace=False)], 1 + k % 7) for k in range(30)]
-
-    async def all_at_once():
-        return await asyncio.gather(*(service.batches.recommend(service.served, basket, n) for basket, n in asked))
-
-    found = asyncio.run(all_at_once())
+    found = ask(service, *((service.served, basket, n) for basket, n in asked))
     assert max(calls) == MOST_TOGETHER
     assert len(calls) < 10
     for (basket, n), ranked in zip(asked, found, strict=True):
@@ -58,12 +64,7 @@ def test_questions_that_come_together_share_calls_and_get_their_own_answers(serv
 
 def test_a_full_basket_does_not_spoil_the_batch(service, shop_model):
     items = list(shop_model.items_)
-
-    async def both():
-        ask = service.batches.recommend
-        return await asyncio.gather(ask(service.served, items[:12], 3), ask(service.served, items[:2], 3))
-
-    full, fine = asyncio.run(both())
+    full, fine = ask(service, (service.served, items[:12], 3), (service.served, items[:2], 3))
     assert full.problem
     assert len(fine.items) == 3
 
@@ -84,39 +85,25 @@ def test_a_failure_reaches_everyone_in_the_batch_and_the_next_batch_works(servic
     def fail(*_, **__):
         raise ArithmeticError("out of numbers")
 
-    async def all_at_once():
-        ask = service.batches.recommend
-        return await asyncio.gather(*(ask(service.served, [], 1) for _ in range(4)), return_exceptions=True)
-
+    four = [(service.served, [], 1)] * 4
     with monkeypatch.context() as patch:
         patch.setattr(service.served, "recommend", fail)
-        assert [type(one) for one in asyncio.run(all_at_once())] == [ArithmeticError] * 4
-    assert all(len(one.items) == 1 for one in asyncio.run(all_at_once()))
+        assert [type(one) for one in ask(service, *four)] == [ArithmeticError] * 4
+    assert all(len(one.items) == 1 for one in ask(service, *four))
 
 
 def test_more_than_may_wait_are_refused(service):
-    async def flood():
-        ask = service.batches.recommend
-        return await asyncio.gather(*(ask(service.served, [], 1) for _ in range(70)), return_exceptions=True)
-
-    refused = [one for one in asyncio.run(flood()) if isinstance(one, Refused)]
+    refused = [one for one in ask(service, *[(service.served, [], 1)] * 70) if isinstance(one, HTTPException)]
     assert len(refused) == 10
-    assert {one.status for one in refused} == {503}
+    assert {one.status_code for one in refused} == {503}
 
 
 def test_questions_to_an_old_and_a_new_model_are_kept_apart(service, tmp_path):
-    from serve.live import other_shop
-
     old = service.served
     other_shop().save(tmp_path / "model")
     service.reloader.reload()
     new = service.served
-
-    async def both():
-        ask = service.batches.recommend
-        return await asyncio.gather(ask(old, [], 2), ask(new, [], 2), ask(old, [], 2))
-
-    first, second, third = asyncio.run(both())
+    first, second, third = ask(service, (old, [], 2), (new, [], 2), (old, [], 2))
     assert first == third
     assert all(item in new.items for item in second.items)
     assert not any(item in new.items for item in first.items)

@@ -17,8 +17,8 @@ from contradpp.serve.app import ServiceSettings, create_app
 app = create_app(ServiceSettings(model="none"))
 client = TestClient(app, base_url="http://localhost")
 client.get("{path}")
-app.state.service.metrics.count("model_reloads")
-app.state.service.metrics.set(model_ready=True)
+app.state.service.metrics.events["model_reloads"].inc()
+app.state.service.metrics.state["model_ready"].set(True)
 print(client.get("/metrics").text)
 """
 

@@ -45,6 +45,11 @@ def search(page, words: str) -> None:
     page.get_by_role("combobox").fill(words)
 
 
+def add(page, words: str) -> None:
+    search(page, words)
+    page.keyboard.press("Enter")
+
+
 def chips(page) -> list[str]:
     return page.locator("#chips .chip > span").all_inner_texts()
 
@@ -62,6 +67,8 @@ def test_search_add_and_remove(live, visit, shop_model):
     page = visit(live)
     expect(page.locator(".suggestion")).to_have_count(10)
     before = suggested(page)
+    _, shares = shop_model.recommend([], N=1)
+    expect(page.locator(".probability").first).to_have_text(f"{100 * shares[0]:.1f} %")
     search(page, "spagh")
     page.get_by_role("option", name="spaghetti", exact=True).click()
     expect(page.locator("#chips .chip")).to_have_text([re.compile("spaghetti")])
@@ -73,13 +80,6 @@ def test_search_add_and_remove(live, visit, shop_model):
     expect(page.locator("#chips .chip")).to_have_count(0)
     expect(page.locator(".suggestion-name")).to_have_text(before)
     expect(page.locator("#basket-empty")).to_be_visible()
-
-
-def test_probabilities_are_shown(live, visit, shop_model):
-    page = visit(live)
-    expect(page.locator(".probability")).to_have_count(10)
-    _, shares = shop_model.recommend([], N=1)
-    expect(page.locator(".probability").first).to_have_text(f"{100 * shares[0]:.1f} %")
 
 
 def test_the_keyboard_alone_is_enough(live, visit):
@@ -154,8 +154,7 @@ def test_feedback_that_is_not_kept_is_told(start, visit):
 
 def test_the_variety_control_changes_the_suggestions(live, visit, shop_model):
     page = visit(live)
-    search(page, "spaghetti")
-    page.get_by_role("option", name="spaghetti", exact=True).click()
+    add(page, "spaghetti")
     expect(page.locator("#chips .chip")).to_have_count(1)
     slider = page.get_by_role("slider", name="Variety")
     expect(slider).to_have_value("30")  # the model has not learned another
@@ -179,15 +178,13 @@ def test_the_variety_control_changes_the_suggestions(live, visit, shop_model):
 def test_suggestions_say_why(start, visit):
     lists = [["tea", "milk"], ["tea", "milk", "sugar"], ["pasta", "sauce"], ["pasta", "sauce", "cheese"]] * 20
     page = visit(start(cd.ConditionalDPP(random_state=0, n_jobs=1).fit(lists)))
-    search(page, "pasta")
-    page.get_by_role("option", name="pasta", exact=True).click()
+    add(page, "pasta")
     expect(page.locator(".suggestion").first).to_contain_text("because of pasta")
 
 
 def test_a_surprise_can_be_taken(live, visit):
     page = visit(live)
-    search(page, "limes")
-    page.keyboard.press("Enter")
+    add(page, "limes")
     expect(page.locator("#chips .chip")).to_have_count(1)
     page.get_by_role("button", name="Surprise me").click()
     expect(page.locator("#surprise-items .chip")).to_have_count(4)
@@ -224,8 +221,7 @@ def test_a_server_that_goes_is_noticed_and_one_that_returns_too(tmp_path, shop_m
     with running(settings) as server:
         page = visit(server, faults=True)
         expect(page.locator(".suggestion")).to_have_count(10)
-        search(page, "limes")
-        page.keyboard.press("Enter")
+        add(page, "limes")
         expect(page.locator("#chips .chip")).to_have_count(1)
     search(page, "parmesan")
     expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
@@ -233,8 +229,7 @@ def test_a_server_that_goes_is_noticed_and_one_that_returns_too(tmp_path, shop_m
         expect(page.get_by_role("alert")).to_be_hidden()
         expect(page.get_by_text("The server is back.").first).to_be_visible()
         expect(page.locator("#chips .chip > span")).to_have_text(["limes"])
-        search(page, "parmesan")
-        page.keyboard.press("Enter")
+        add(page, "parmesan")
         expect(page.locator("#chips .chip > span")).to_have_text(["limes", "parmesan"])
 
 

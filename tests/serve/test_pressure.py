@@ -6,7 +6,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import signal
-import socket
 import sys
 import threading
 import time
@@ -23,7 +22,7 @@ from contradpp.serve.app import RequestMiddleware, app_from_environment
 from contradpp.serve.options import Limits, ServiceSettings
 from contradpp.serve.served import Served
 from contradpp.serve.service import Metrics, Reloader
-from serve.live import launch, small_shop, wait_until
+from serve.live import connect, launch, small_shop, wait_until
 
 # -- Models too large for a dense matrix ---------------------------------------------------------
 
@@ -143,19 +142,12 @@ def test_a_request_that_takes_too_much_work_is_refused(start, path, body):
     assert server.post("/v1/recommend", {"basket": []}).status_code == 200
 
 
-def test_samples_of_a_kernel_inside_another_model_have_their_price():
-    """A conditional model's kernel draws like a nonsymmetric one, and took its single thread for minutes."""
+def test_what_a_conditional_model_costs_is_more_than_its_kernel():
+    """Its kernel's samples took minutes of a single thread, and its voices held the event loop."""
     train = cd.datasets.load("grocer", n_baskets=300, random_state=0)
     model = cd.ConditionalDPP(random_state=0).fit(train)
     inside, alone = Served(model, "v"), Served(model.estimator_, "v")
     assert inside.sampling_cost(100, 200) == alone.sampling_cost(100, 200) > Limits().work
-
-
-def test_what_the_voices_cost_counts():
-    """Only the kernel's part did: a completion by a conditional model held the event loop for a quarter of a second."""
-    train = cd.datasets.load("grocer", n_baskets=300, random_state=0)
-    model = cd.ConditionalDPP(random_state=0).fit(train)
-    inside, alone = Served(model, "v"), Served(model.estimator_, "v")
     basket = list(model.items_)[:10]
     ranked = inside.ranking_cost([basket])
     assert ranked > 2 * alone.ranking_cost([basket])
@@ -193,11 +185,6 @@ def test_a_long_answer_is_not_written_in_the_event_loop(start, monkeypatch):
 
 
 # -- Connections ---------------------------------------------------------------------------------
-
-
-def connect(url: str) -> socket.socket:
-    host, port = url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=10)
 
 
 def test_a_head_that_does_not_come_is_given_up_however_slowly_it_trickles(start):

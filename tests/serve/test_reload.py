@@ -12,10 +12,10 @@ import pytest
 import contradpp as cd
 from contradpp.errors import ModelFileError
 from contradpp.serve.service import Metrics, Reloader
-from serve.live import other_shop
+from serve.live import other_shop, wait_until
 
 
-def test_a_replaced_file_takes_over_by_itself(start, wait_until):
+def test_a_replaced_file_takes_over_by_itself(start):
     server = start()
     before = server.get("/v1/model").json()
     other_shop().save(server.model_path)
@@ -35,7 +35,7 @@ def test_reload_on_request(start):
 
 
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "empty", "gone"])
-def test_a_bad_file_keeps_the_old_model_and_says_so(start, wait_until, caplog, damage):
+def test_a_bad_file_keeps_the_old_model_and_says_so(start, caplog, damage):
     server = start(watch_seconds=0)
     before = server.get("/v1/model").json()
     whole = server.model_path.read_bytes()
@@ -60,7 +60,7 @@ def test_a_bad_file_keeps_the_old_model_and_says_so(start, wait_until, caplog, d
     assert server.get("/v1/model").json()["reload"]["error"] is None
 
 
-def test_a_bad_file_is_tried_once_not_again_and_again(start, wait_until):
+def test_a_bad_file_is_tried_once_not_again_and_again(start):
     server = start()
     (server.model_path.parent / "bad").write_bytes(b"nonsense")
     os.replace(server.model_path.parent / "bad", server.model_path)  # or a file of no bytes may be seen first
@@ -69,7 +69,7 @@ def test_a_bad_file_is_tried_once_not_again_and_again(start, wait_until):
     assert server.get("/v1/model").json()["reload"]["failures"] == 1
 
 
-def test_no_request_is_lost_while_models_and_garbage_come_and_go(start, wait_until, shop_model):
+def test_no_request_is_lost_while_models_and_garbage_come_and_go(start, shop_model):
     server = start()
     basket = list(shop_model.items_)[:3]
     stop, statuses, problems = threading.Event(), [], []
@@ -107,9 +107,7 @@ def test_no_request_is_lost_while_models_and_garbage_come_and_go(start, wait_unt
     assert len(statuses) > len(clients)
 
 
-def test_a_server_that_starts_without_a_model_says_so_and_recovers(
-    start, tmp_path, monkeypatch, wait_until, shop_model
-):
+def test_a_server_that_starts_without_a_model_says_so_and_recovers(start, monkeypatch, shop_model):
     monkeypatch.setattr(cd.LowRankDPP, "save", lambda self, path: path.write_bytes(b"not a model"))
     server = start()
     monkeypatch.undo()

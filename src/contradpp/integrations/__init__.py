@@ -28,7 +28,7 @@ class Choice(NamedTuple):
     def of(
         self, things: Sequence[Thing], scores: ArrayLike, vectors: ArrayLike, categories: Sequence[Any] | None = None
     ) -> list[Thing]:
-        """The chosen things, in the order of the slate."""
+        """Return the chosen things, in the order of the slate."""
         if not things:
             return []
         told: dict[str, Any] = {"categories": categories, "at_most": self.at_most} if self.at_most is not None else {}
@@ -40,14 +40,14 @@ class Choice(NamedTuple):
 
 
 def cosines(query: ArrayLike, vectors: ArrayLike) -> Any:
-    """How near each vector is to that of the query; 0 for one of zeros."""
+    """Return how near each vector is to that of the query; 0 for one of zeros."""
     table, one = np.asarray(vectors, dtype=np.float64), np.asarray(query, dtype=np.float64)
     lengths = np.linalg.norm(table, axis=1) * np.linalg.norm(one)
     return np.divide(table @ one, lengths, out=np.zeros(len(table)), where=lengths > 0)
 
 
 def all_there(values: Sequence[Any], what: str, remedy: str) -> list[Any]:
-    """The values, or `DataError` if one is missing."""
+    """Return the values, or raise `DataError` if one is missing."""
     if any(value is None for value in values):
         raise DataError(f"{sum(value is None for value in values)} of {len(values)} have no {what}: {remedy}")
     return list(values)

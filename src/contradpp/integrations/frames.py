@@ -14,7 +14,7 @@ def rerank_frame(
     frame: Any, k: int = 10, *, user: str = "user_id", item: str = "item_id", score: str = "score",
     rank: str | None = "rank", **how: Any,
 ) -> Any:  # fmt: skip
-    """The k of each user's items that are relevant and unlike each other, as a pandas data frame.
+    """Choose the k of each user's items that are relevant and unlike each other, as a pandas data frame.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class VariedRanker:
     def run(
         self, documents: list[Document], k: int | None = None, diversity: float | None = None
     ) -> dict[str, list[Document]]:
-        """The chosen documents; k and diversity overrule those of the ranker."""
+        """Choose documents; k and diversity overrule those of the ranker."""
         vectors = all_there(
             [one.embedding for one in documents], "embedding", "let the retriever return them (return_embedding=True)"
         )

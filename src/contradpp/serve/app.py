@@ -12,7 +12,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
@@ -28,13 +28,14 @@ try:
     from prometheus_fastapi_instrumentator import Instrumentator as _  # noqa: F401
     from starlette.exceptions import HTTPException
     from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.requests import ClientDisconnect
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ImportError as error:
     raise MissingExtraError("the service needs FastAPI and uvicorn: pip install 'contradpp[serve]'") from error
 
 from contradpp.serve.options import Limits, ServiceSettings, is_address
 from contradpp.serve.routes import router
-from contradpp.serve.schemas import Refused, refusal
+from contradpp.serve.schemas import refusal
 from contradpp.serve.served import Served
 from contradpp.serve.server import set_up_logs
 from contradpp.serve.service import Service
@@ -85,10 +86,11 @@ def create_app(settings: ServiceSettings, served: Served | None = None) -> FastA
     app.state.service = service
     app.include_router(router)
     for path, name in PAGES.items():
-        app.add_route(path, Asset(name).__call__, methods=["GET"], include_in_schema=False)
+        app.add_route(path, asset(name), methods=["GET"], include_in_schema=False)
     for kind in (ContradppError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, answer_error)
-    describe_limits(app, settings.limits)
+    plain = app.openapi
+    app.openapi = lambda: bound(plain(), settings.limits)  # type: ignore[method-assign]
     # The last one that is added comes first.
     app.add_middleware(HostMiddleware, allowed_hosts=["localhost", *settings.hosts], www_redirect=False)
     app.add_middleware(RequestMiddleware, settings=settings)
@@ -106,44 +108,27 @@ def app_from_environment(served: Served | None = None) -> FastAPI:
 
 async def answer_error(_: Request, error: Exception) -> Response:
     """Answer any error in our shape; what the model refuses (a size beyond its rank, ...) is the request's fault."""
-    if isinstance(error, Refused):
-        return refusal(error.status, str(error), error.headers)
     if isinstance(error, HTTPException):
-        return refusal(error.status_code, str(error.detail), dict(error.headers or {}))
+        return refusal(error.status_code, error.detail, error.headers)
     if isinstance(error, RequestValidationError):
         wrong = [f"{'.'.join(map(str, entry['loc']))}: {entry['msg']}"[:300] for entry in error.errors()[:5]]
         return refusal(422, "; ".join(wrong))
     return refusal(422, str(error))
 
 
-def describe_limits(app: FastAPI, limits: Limits) -> None:
-    """Let `app.openapi()` tell what the server allows, so that clients need not find out."""
-    plain = app.openapi
-
-    def described() -> dict[str, Any]:
-        document = plain()
-        bound(document, limits)
-        return document
-
-    app.openapi = described  # type: ignore[method-assign]
-
-
-def bound(node: Any, limits: Limits) -> None:
-    """Write the limits that the schemas of a document name into them."""
-    if isinstance(node, list):
-        for entry in node:
-            bound(entry, limits)
-    if not isinstance(node, dict):
-        return
-    if isinstance(node.get("limit"), str):
+def bound(node: Any, limits: Limits) -> Any:
+    """Write the limits that the schemas of a document name into them, so that clients need not find out."""
+    if isinstance(node, dict) and isinstance(node.get("limit"), str):
         most = getattr(limits, node.pop("limit"))
         for one in (node, *node.get("anyOf", ())):
             if one.get("type") == "integer":
                 one["maximum"] = most
             elif one.get("type") == "array":
                 one["maxItems"] = most
-    for entry in node.values():
-        bound(entry, limits)
+    if isinstance(node, dict | list):
+        for entry in node.values() if isinstance(node, dict) else node:
+            bound(entry, limits)
+    return node
 
 
 # -- Middleware ------------------------------------------------------------------------------------
@@ -205,8 +190,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = time.perf_counter()
-        outgoing = _Outgoing(send, started)
+        outgoing = _Outgoing(scope, receive, send)
         body: bytes | None = None
         try:
             _check_origin(scope)
@@ -218,57 +202,55 @@ class RequestMiddleware:
                     async with self._turn:
                         await asyncio.sleep(0)
                 await self._app(scope, _replay(body, receive), outgoing)
-        except Refused as error:
-            await outgoing.refuse(scope, error.status, str(error), error.headers)
+        except HTTPException as error:
+            await outgoing.refuse(error.status_code, error.detail, error.headers)
         except TimeoutError:
             status, what = (408, "the body did not arrive") if body is None else (504, "there was no answer")
             what += f" within {self._limits.timeout:g} seconds"
-            await outgoing.refuse(scope, status, what, {"connection": "close"})
-        except ConnectionError:
-            await outgoing.refuse(scope, 499, "the client left before there was an answer")  # for log and metrics
+            await outgoing.refuse(status, what, {"connection": "close"})
+        except ClientDisconnect:
+            await outgoing.refuse(499, "the client left before there was an answer")  # for log and metrics
         except asyncio.CancelledError:  # the server has waited for this one as long as it may
-            await outgoing.refuse(scope, 503, "the server is being shut down", {"connection": "close"})
+            await outgoing.refuse(503, "the server is being shut down", {"connection": "close"})
         except Exception:
             log.exception("a request failed")
-            await outgoing.refuse(scope, 500, "something went wrong here; the server's log says what")
+            await outgoing.refuse(500, "something went wrong here; the server's log says what")
         finally:
-            self._note(scope, body or b"", outgoing, time.perf_counter() - started)
+            self._note(scope, body or b"", outgoing)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """Read the whole body; `Refused` if it is, or says it will be, too long."""
+        """Read the whole body; refuse one that is, or says it will be, too long."""
         most = self._limits.body_bytes
+        too_long = HTTPException(413, f"the body is longer than {most:,} bytes", {"connection": "close"})
         headers = dict(scope["headers"])
         told = headers.get(b"content-length", b"")
         if told.isdigit() and int(told[:20]) > most + _DISCARDED:
-            raise _too_long(most)
+            raise too_long
         if scope["method"] in ("GET", "HEAD") and not told and b"transfer-encoding" not in headers:
             return b""
         body = bytearray()
-        length, more = 0, True
-        while more and length <= most + _DISCARDED:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ConnectionResetError
-            piece = message.get("body", b"")
+        length = 0
+        async for piece in Request(scope, receive).stream():
             length += len(piece)
             if length <= most:
                 body += piece
-            more = message.get("more_body", False)
+            elif length > most + _DISCARDED:
+                break
         if length > most:
-            raise _too_long(most)
+            raise too_long
         kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
         if body and kind != b"application/json":
-            raise Refused(415, "the body must be JSON: send it with Content-Type: application/json")
+            raise HTTPException(415, "the body must be JSON: send it with Content-Type: application/json")
         return bytes(body)
 
-    def _note(self, scope: Scope, body: bytes, outgoing: _Outgoing, seconds: float) -> None:
+    def _note(self, scope: Scope, body: bytes, outgoing: _Outgoing) -> None:
         """Write a line of the access log."""
         if not access.isEnabledFor(logging.INFO):
             return
         client = scope.get("client")
         entry = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "method": scope["method"],
-            "path": scope["path"][:200], "status": outgoing.status, "ms": round(1000 * seconds, 3),
+            "path": scope["path"][:200], "status": outgoing.status, "ms": round(outgoing.milliseconds(), 3),
             "bytes_in": len(body), "bytes_out": outgoing.sent, "client": client[0] if client else None,
         }  # fmt: skip
         if self._log_bodies:
@@ -278,29 +260,33 @@ class RequestMiddleware:
 
 
 class _Outgoing:
-    """The way out: adds headers to the answer and remembers its status, its length and when it began."""
+    """The way out of a request: adds headers to its answer and remembers the status and the length of that."""
 
-    def __init__(self, send: Send, started: float) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._receive = receive
         self._send = send
-        self._started = started
+        self._started = time.perf_counter()
         self.status = 0
-        self.seconds = 0.0
         self.sent = 0
+
+    def milliseconds(self) -> float:
+        """Return the time since the request arrived."""
+        return 1000 * (time.perf_counter() - self._started)
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self.seconds = time.perf_counter() - self._started
-            timing = b"app;dur=%.3f" % (1000 * self.seconds)
+            timing = b"app;dur=%.3f" % self.milliseconds()
             message = {**message, "headers": [*message["headers"], *SECURITY, (b"server-timing", timing)]}
         else:
             self.sent += len(message.get("body", b""))
         await self._send(message)
 
-    async def refuse(self, scope: Scope, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+    async def refuse(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         """Answer with an error, unless an answer has begun."""
         if not self.status:
-            await refusal(status, message, headers)(scope, _nothing, self)
+            await refusal(status, message, headers)(self._scope, self._receive, self)
 
 
 def _check_origin(scope: Scope) -> None:
@@ -310,29 +296,17 @@ def _check_origin(scope: Scope) -> None:
     if origin is None or scope["method"] in ("GET", "HEAD", "OPTIONS"):
         return
     if origin.lower().partition(b"://")[2] != headers.get(b"host", b"").lower():
-        raise Refused(403, "this was sent by a page of another site")
+        raise HTTPException(403, "this was sent by a page of another site")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body in one message, then whatever comes on the line."""
-    given = False
+    """Return the body in one message, then whatever comes on the line."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return messages.pop() if messages else await receive()
 
     return again
-
-
-async def _nothing() -> Message:
-    return {"type": "http.disconnect"}
-
-
-def _too_long(most: int) -> Refused:
-    return Refused(413, f"the body is longer than {most:,} bytes", connection="close")
 
 
 # -- Pages ---------------------------------------------------------------------------------------
@@ -342,18 +316,15 @@ ASSETS = ("app.js", "api.js", "search.js", "map.js", "theme.js", "docs.js", "sty
 PAGES = {"/": "index.html", "/docs": "docs.html"} | {f"/{name}": name for name in ASSETS}
 
 
-class Asset:
-    """A file of the pages, read once, so that no request opens one; pages have one head in common."""
+def asset(name: str) -> Callable[[Request], Awaitable[Response]]:
+    """Read a file of the pages, so that no request opens one, and return its endpoint."""
+    folder = files("contradpp.serve") / "static"
+    body = (folder / name).read_bytes().replace(b"  <!-- head -->\n", (folder / "head.html").read_bytes())
+    headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()[:16]}"', "Cache-Control": "no-cache"}
 
-    def __init__(self, name: str) -> None:
-        folder = files("contradpp.serve") / "static"
-        self._body = (folder / name).read_bytes().replace(b"  <!-- head -->\n", (folder / "head.html").read_bytes())
-        self._tag = f'"{hashlib.sha256(self._body).hexdigest()[:16]}"'
-        self._kind = KINDS[name.split(".")[-1]]
-
-    async def __call__(self, request: Request) -> Response:
-        """Answer with the file, or with the news that the browser's copy is still right."""
-        headers = {"ETag": self._tag, "Cache-Control": "no-cache"}
-        if request.headers.get("if-none-match") == self._tag:
+    async def answer(request: Request) -> Response:
+        if request.headers.get("if-none-match") == headers["ETag"]:
             return Response(status_code=304, headers=headers)
-        return Response(self._body, headers=headers, media_type=self._kind)
+        return Response(body, headers=headers, media_type=KINDS[name.split(".")[-1]])
+
+    return answer

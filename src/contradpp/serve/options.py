@@ -18,7 +18,7 @@ SHARED = "PROMETHEUS_MULTIPROC_DIR"
 
 
 def _most(default: float, what: str) -> Any:
-    """A limit, and what it is for: the command line says it."""
+    """Return the field of a limit, with the words of its option."""
     return field(default=default, metadata={"help": what})
 
 
@@ -83,14 +83,14 @@ class ServiceSettings:
             raise ParameterError(f"feedback_bytes must be positive, got {self.feedback_bytes}")
 
     def to_environment(self) -> dict[str, str]:
-        """The environment variables from which a worker process takes these settings."""
+        """Return the environment variables from which a worker process takes these settings."""
         told = asdict(self)
         token = told.pop("token")
         return {ENVIRONMENT: json.dumps(told)} | ({TOKEN: token} if token else {})
 
     @classmethod
     def from_environment(cls) -> Self:
-        """The settings that `to_environment` described."""
+        """Read the settings that `to_environment` described."""
         try:
             told = json.loads(os.environ[ENVIRONMENT])
             limits, hosts = Limits(**told.pop("limits")), tuple(told.pop("hosts"))
@@ -100,7 +100,7 @@ class ServiceSettings:
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an IP address and not a name."""
+    """Return whether a host is an IP address and not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -109,5 +109,5 @@ def is_address(host: str) -> bool:
 
 
 def beyond_loopback(host: str) -> bool:
-    """Whether a server on this host can be reached from other machines."""
+    """Return whether a server on this host can be reached from other machines."""
     return host != "localhost" and not (is_address(host) and ipaddress.ip_address(host).is_loopback)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response, Security
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 
 import contradpp
 from contradpp.data.feedback import append_feedback, append_impression
 from contradpp.errors import DataError, ModelFileError, ParameterError, RankError
+from contradpp.models.explain import Explanation
 from contradpp.serve import schemas
-from contradpp.serve.schemas import Refused, as_json, as_json_of_many, check_at_most, check_limits, refusal
+from contradpp.serve.schemas import as_json, as_json_of_many, check_at_most, check_limits, refusal
 from contradpp.serve.served import Known, Ranked, Served
 from contradpp.serve.service import Service
 
@@ -51,7 +52,9 @@ async def check_token(
     token = request.app.state.service.settings.token
     sent = given.credentials.encode("utf-8", "replace") if given else b""
     if token is not None and not hmac.compare_digest(sent, token.encode()):
-        raise Refused(401, "this needs the server's token: Authorization: Bearer ...", www_authenticate="Bearer")
+        raise HTTPException(
+            401, "this needs the server's token: Authorization: Bearer ...", {"www-authenticate": "Bearer"}
+        )
 
 
 PROTECTED: dict[str, Any] = {"dependencies": [Depends(check_token)], "responses": RESPONSES}
@@ -95,7 +98,7 @@ async def rerank(request: Request, asked: schemas.RerankRequest) -> Response:
     try:
         _, scores, info = await service.run(lambda: served.rerank(**asked.model_dump()), cost)
     except (DataError, ParameterError) as error:  # it may name items, which an answer does not repeat
-        raise Refused(422, RERANK_REFUSED) from error
+        raise HTTPException(422, RERANK_REFUSED) from error
     chosen = [
         {"item": asked.candidates[position], "position": position, "score": score}
         for position, score in zip(info.positions.tolist(), scores.tolist(), strict=True)
@@ -111,7 +114,7 @@ async def complete(request: Request, asked: schemas.CompleteRequest) -> Response
     basket, unknown = served.resolve(asked.basket)
     n = asked.n if asked.size is None else asked.size - len(basket)
     if n < 0:
-        raise Refused(422, f"size={asked.size} is less than the {len(basket)} items of the basket")
+        raise HTTPException(422, f"size={asked.size} is less than the {len(basket)} items of the basket")
     check_at_most("the number of items to add", n, service.limits.suggestions)
     among = _among(served, asked)
 
@@ -131,8 +134,11 @@ async def score(request: Request, asked: schemas.ScoreRequest) -> Response:
     known = _known(service, served, asked)
     baskets = [one.items for one in known]
     logs = await service.run(lambda: served.scores(baskets), served.scoring_cost(map(len, baskets)))
-    answers = [{"problem": "impossible" if value is None else None, "log_probability": value} for value in logs]
-    return await _each(service, served, known, answers)
+    results = [
+        {"unknown": one.unknown, "problem": "impossible" if value is None else None, "log_probability": value}
+        for one, value in zip(known, logs, strict=True)
+    ]
+    return as_json({"model": served.version, "results": results})
 
 
 @router.post("/v1/sample", response_model=schemas.SampleAnswer, responses=ERRORS)
@@ -162,29 +168,25 @@ async def feedback(request: Request, asked: schemas.FeedbackRequest) -> Response
     basket, items = served.resolve(asked.basket), served.resolve(asked.items)
     new = [item for item in items.items if item not in basket.items]
     if not new:
-        raise Refused(422, "items: none of them is known and new to the basket, so there is nothing to learn")
+        raise HTTPException(422, "items: none of them is known and new to the basket, so there is nothing to learn")
     whole = [*basket.items, *new]
     if not all(type(item) in (str, int) for item in whole):
-        raise Refused(422, "only items whose ids are strings or integers can be kept in the feedback log")
+        raise HTTPException(422, "only items whose ids are strings or integers can be kept in the feedback log")
     if asked.outcome == "shown":
-        write = _impression(served, asked, basket.items, new)
+        places: dict[Hashable, int] = {}
+        for place, item in zip(asked.positions or range(len(asked.items)), asked.items, strict=True):
+            places.setdefault(served.find(item), place)
+        facts: dict[str, Any] = {
+            "basket": basket.items,
+            "shown": new,
+            "taken": [item for item in served.resolve(asked.taken or []).items if item in new],
+            "positions": [places[item] for item in new],
+        }
+        write = partial(append_impression, **facts, id=asked.id)
     else:
         write = partial(append_feedback, outcome=asked.outcome, items=whole, judged=len(new), id=asked.id)
     await service.store(asked.outcome, write)
     return as_json({"stored": True, "unknown": [*basket.unknown, *items.unknown]})
-
-
-def _impression(
-    served: Served, asked: schemas.FeedbackRequest, basket: list[Hashable], shown: list[Hashable]
-) -> Callable[..., None]:
-    """Return what writes an impression: the known items that were shown, their places, and what of them was taken."""
-    places: dict[Hashable, int] = {}
-    for place, item in zip(asked.positions or range(len(asked.items)), asked.items, strict=True):
-        for known in served.resolve([item]).items:
-            places.setdefault(known, place)
-    taken = [item for item in served.resolve(asked.taken or []).items if item in shown]
-    positions = [places[item] for item in shown]
-    return partial(append_impression, basket=basket, shown=shown, taken=taken, positions=positions, id=asked.id)
 
 
 # -- The catalogue -------------------------------------------------------------------------------
@@ -199,9 +201,9 @@ async def items(
     """Find items: first those whose name or id starts with the query, then those that contain it."""
     service, served = _present(request)
     check_at_most("limit", limit, service.limits.suggestions)
-    hits = served.search.find(query, limit)
-    found = [served.items[code] for code in hits.codes]
-    return as_json({"items": _named(served, found, map(served.weight, found)), "more": hits.more})
+    codes, more = served.search.find(query, limit)
+    found = [served.items[code] for code in codes]
+    return as_json({"items": _named(served, found, map(served.weight, found)), "more": more})
 
 
 @router.post("/v1/items", response_model=schemas.NewItemsAnswer, **PROTECTED)
@@ -209,7 +211,7 @@ async def new_items(request: Request, asked: schemas.NewItemsRequest) -> Respons
     """Add items that never sold, by their features, to the model and its file; answered when they are served."""
     service, served = _present(request, asked)
     if getattr(served.model, "explained_", None) is None:
-        raise Refused(422, "this model was not fitted with item_features: it cannot tell of new items")
+        raise HTTPException(422, "this model was not fitted with item_features: it cannot tell of new items")
     ids = [one.item for one in asked.items]
     features = {one.item: one.features for one in asked.items}
     names = {one.item: one.name for one in asked.items if one.name}
@@ -221,9 +223,9 @@ async def new_items(request: Request, asked: schemas.NewItemsRequest) -> Respons
     try:
         await service.slow.run(lambda: service.reloader.change(add))
     except ModelFileError as error:
-        raise Refused(503, f"the items could not be added: {error}") from error
+        raise HTTPException(503, f"the items could not be added: {error}") from error
     except (DataError, ParameterError) as error:  # it may name items, which an answer does not repeat
-        raise Refused(422, ITEMS_REFUSED) from error
+        raise HTTPException(422, ITEMS_REFUSED) from error
     return as_json({"model": service.served.version, "added": len(ids), "n_items": len(service.served.items)})
 
 
@@ -242,10 +244,9 @@ async def catalogue_map(
     asked, unknown = served.resolve(items or [])
     codes, places = await service.slow.run(lambda: served.places([served.items.code(item) for item in asked], limit))
     points = [
-        {"item": served.public(item), "name": served.items.name(item), "x": round(x, 4), "y": round(y, 4),
-         "weight": served.weight(item)}
+        {**served.named(item), "x": round(x, 4), "y": round(y, 4), "weight": served.weight(item)}
         for item, (x, y) in zip(map(served.items.__getitem__, codes), places.tolist(), strict=True)
-    ]  # fmt: skip
+    ]
     return as_json({"model": served.version, "points": points, "unknown": unknown})
 
 
@@ -273,7 +274,7 @@ async def reload(request: Request) -> Response:
     try:
         changed = await service.slow.run(service.reloader.reload)
     except ModelFileError as error:
-        raise Refused(503, f"the model file cannot be used, the model before it stays: {error}") from error
+        raise HTTPException(503, f"the model file cannot be used, the model before it stays: {error}") from error
     return as_json({"version": service.served.version, "changed": changed})
 
 
@@ -316,41 +317,29 @@ def _among(served: Served, asked: schemas.SuggestRequest | schemas.CompleteReque
 
 
 def _named(served: Served, items: Iterable[Hashable], shares: Iterable[float]) -> list[dict[str, Any]]:
-    return [
-        {"item": served.public(item), "name": served.items.name(item), "probability": share}
-        for item, share in zip(items, shares, strict=True)
-    ]
+    return [{**served.named(item), "probability": share} for item, share in zip(items, shares, strict=True)]
 
 
 async def _suggestions(
     service: Service, served: Served, known: list[Known], found: list[Ranked], *, why: bool
 ) -> Response:
     """Answer for each basket, with what speaks for each suggestion if someone asks and the model knows."""
-
-    def name_all() -> list[dict[str, Any]]:
-        return [{"problem": one.problem, "suggestions": _named(served, *one[:2])} for one in found]
-
-    def give_reasons() -> None:
-        for (basket, _), one, answer in zip(known, found, answers, strict=True):
-            for told, suggestion in zip(served.reasons(basket, one.items), answer["suggestions"], strict=False):
-                suggestion["because"] = [
-                    {"item": served.public(item), "name": served.items.name(item), "nats": nats}
-                    for item, nats in told.by_item.items()
-                ]
-                suggestion["popular"] = told.popular
-
-    answers = await service.place(name_all, WRITTEN * sum(len(one.items) for one in found))
-    if why:
+    explained: list[list[Explanation]] = [[] for _ in found]
+    explain: Any = getattr(served.model, "explain_each", None)
+    if why and explain is not None:
         most = max((len(one.items) for one in found), default=0)
-        await service.run(give_reasons, served.explaining_cost((one.items for one in known), most))
-    return await _each(service, served, known, answers)
+        explained = await service.run(
+            lambda: [explain(basket, one.items) for (basket, _), one in zip(known, found, strict=True)],
+            served.explaining_cost((one.items for one in known), most),
+        )
 
+    def results() -> Iterator[dict[str, Any]]:
+        for (_, unknown), one, reasons in zip(known, found, explained, strict=True):
+            suggestions = _named(served, *one[:2])
+            for suggestion, reason in zip(suggestions, reasons, strict=False):
+                suggestion["because"] = [{**served.named(item), "nats": nats} for item, nats in reason.by_item.items()]
+                suggestion["popular"] = reason.popular
+            yield {"unknown": unknown, "problem": one.problem, "suggestions": suggestions}
 
-async def _each(service: Service, served: Served, known: list[Known], answers: list[dict[str, Any]]) -> Response:
-    """Answer with an entry per basket; a long answer is written in a thread."""
-
-    def write() -> Response:
-        results = ({"unknown": one.unknown, **answer} for one, answer in zip(known, answers, strict=True))
-        return as_json_of_many({"model": served.version}, "results", results)
-
-    return await service.place(write, WRITTEN * sum(len(answer.get("suggestions", ())) + 1 for answer in answers))
+    cost = WRITTEN * sum(len(one.items) + 1 for one in found)
+    return await service.place(lambda: as_json_of_many(served.version, results()), cost)

@@ -8,14 +8,13 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from fastapi import Response
+from fastapi import HTTPException, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, create_model, model_validator
 
 import contradpp
-from contradpp.errors import ContradppError
 from contradpp.models.base import BaseDPP
 from contradpp.serve.options import Limits
 
@@ -48,7 +47,7 @@ def bounded(limit: str, **more: Any) -> Any:
 
 
 def check_limits(asked: BaseModel, limits: Limits) -> None:
-    """Raise `Refused` if a field of a request is beyond its limit."""
+    """Refuse the request if a field of a request is beyond its limit."""
     for name, field in type(asked).model_fields.items():
         if isinstance(field.json_schema_extra, dict):
             value = getattr(asked, name)
@@ -60,9 +59,9 @@ def check_limits(asked: BaseModel, limits: Limits) -> None:
 
 
 def check_at_most(what: str, value: int, most: int) -> None:
-    """Raise `Refused` if a value is beyond a limit."""
+    """Refuse the request if a value is beyond a limit."""
     if value > most:
-        raise Refused(422, f"{what} is {value:,}, more than the {most:,} that this server allows")
+        raise HTTPException(422, f"{what} is {value:,}, more than the {most:,} that this server allows")
 
 
 # -- Requests ------------------------------------------------------------------------------------
@@ -83,9 +82,7 @@ class Request(BaseModel):
 class BasketsRequest(Request):
     """One basket or many."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"oneOf": [{"required": ["basket"]}, {"required": ["baskets"]}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["basket"]}, {"required": ["baskets"]}]})
 
     basket: Basket = bounded("basket_items", default_factory=list, description="One basket ...")
     baskets: list[Basket] = bounded("batch", default_factory=list, description="... or many.")
@@ -326,29 +323,19 @@ CODES = {
 }  # fmt: skip
 
 
-class Refused(ContradppError):
-    """A request that is not answered, with the status that says why."""
-
-    def __init__(self, status: int, message: str, **headers: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
-
-
-def refusal(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+def refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return the answer to a request that is refused."""
     return as_json({"error": {"code": CODES.get(status, "error"), "message": message}}, status, headers)
 
 
-def as_json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def as_json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return an answer as JSON in ASCII: half a surrogate pair, which UTF-8 cannot hold, goes through too."""
     return Response(_dumped(content), status, headers, media_type="application/json")
 
 
-def as_json_of_many(facts: dict[str, Any], name: str, entries: Iterable[Any]) -> Response:
-    """As `as_json`, of facts and a long list: entry by entry, so that a thread that writes it lets others go on."""
-    listed = ",".join(map(_dumped, entries))
-    body = f'{_dumped(facts)[:-1]}{"," if facts else ""}"{name}":[{listed}]}}'
+def as_json_of_many(version: str, results: Iterable[Any]) -> Response:
+    """Return a long answer entry by entry, so that a thread that writes it lets others go on."""
+    body = f'{{"model":{_dumped(version)},"results":[{",".join(map(_dumped, results))}]}}'
     return Response(body, media_type="application/json")
 
 

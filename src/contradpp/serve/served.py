@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from contradpp.dpp.sampling import chain_steps
 from contradpp.errors import ModelFileError, RankError
 from contradpp.experts.base import allowed_codes
 from contradpp.models.base import BaseDPP, load
-from contradpp.models.conditional import ConditionalDPP, Explanation
+from contradpp.models.conditional import ConditionalDPP
 
 log = logging.getLogger("contradpp.serve")
 
@@ -81,9 +82,9 @@ class Served:
                 found[item] = None
         return Known(list(found), list(unknown))
 
-    def public(self, item: Hashable) -> str | int:
-        """Return the id that JSON shows for an item."""
-        return item if type(item) is str or type(item) is int else str(item)
+    def named(self, item: Hashable) -> dict[str, Any]:
+        """Return an item as JSON shows it: its id and what people call it."""
+        return {"item": item if type(item) in (str, int) else str(item), "name": self.items.name(item)}
 
     def weight(self, item: Hashable) -> float:
         """Return P(item ∈ Y)."""
@@ -149,27 +150,18 @@ class Served:
             for one in found
         ]
 
-    def reasons(self, basket: list[Hashable], items: Sequence[Hashable]) -> list[Explanation]:
-        """Return why these items are suggested for a basket; nothing from a model that does not know."""
-        if not isinstance(self.model, ConditionalDPP):
-            return []
-        return self.model.explain_each(basket, items)
-
     def rerank(self, candidates: Sequence[str | int], scores: list[float], **told: Any) -> tuple[Any, Any, Any]:
         """Rerank anyone's candidates as `contradpp.rerank` does: by the user's vectors, or else by this model."""
         kernel = self.model if told["vectors"] is None else None
         items: list[Hashable] = list(candidates)
         if kernel is not None:
-            items = [self._as_known(name) for name in candidates]
-            told["given"] = [self._as_known(name) for name in told["given"]]
+            known = {name: self.find(name) for name in [*items, *told["given"]]}
+            items = [name if known[name] is None else known[name] for name in items]
+            told["given"] = [name if known[name] is None else known[name] for name in told["given"]]
         found: tuple[Any, Any, Any] = contradpp.rerank(
             items, scores, kernel=kernel, **told, unknown="ignore", n_jobs=1, return_info=True
         )
         return found
-
-    def _as_known(self, name: str | int) -> Hashable:
-        found = self.find(name)
-        return name if found is None else found
 
     def complete(
         self, basket: list[Hashable], n: int, *, candidates: list[Hashable] | None, exclude: list[Hashable]
@@ -178,26 +170,19 @@ class Served:
         free = allowed_codes(self.items, candidates, exclude)
         free[self.items.codes(basket)] = False
         most = min(n, int(free.sum()))
-        problem = None
 
-        def add(additions: int) -> list[Hashable]:
-            size = len(basket) + additions
-            return self.model.complete(basket, size, candidates=candidates, exclude=exclude)[len(basket) :]
-
-        def cannot_add(additions: int) -> bool:
+        def add(additions: int) -> tuple[list[Hashable], str | None]:
+            """Return so many additions, or why there are none."""
             try:
-                add(additions)
-            except RankError:
-                return True
-            return False
+                whole = self.model.complete(basket, len(basket) + additions, candidates=candidates, exclude=exclude)
+            except RankError as error:
+                return [], str(error)
+            return whole[len(basket) :], None
 
-        try:
-            added = add(most)
-        except RankError as error:
-            problem = str(error)
-            # A small set is the beginning of a larger one: the largest is found by bisection.
-            possible = bisect_left(range(most), True, key=cannot_add) - 1
-            added = add(possible) if possible > 0 else []
+        added, problem = add(most)
+        if problem is not None:  # A small set is the beginning of a larger one: the largest is found by bisection.
+            impossible = bisect_left(range(most), True, key=lambda additions: add(additions)[1] is not None)
+            added, _ = add(max(impossible - 1, 0))
         if len(added) < n and (added or problem is None):
             problem = f"only {len(added)} items can be added to this basket"
         probabilities = self.model.predict_next(basket)[self.items.codes(added)].tolist() if added else []
@@ -266,66 +251,45 @@ def _ask_for_each(ask: Callable[[Any], tuple[Any, Any]], baskets: Sequence[list[
         if len(baskets) == 1:
             return [Ranked([], [], str(error))]
         return [_ask_for_each(ask, [one])[0] for one in baskets]
-    return [_ranked(items.tolist(), shares.tolist()) for items, shares in rows]
-
-
-def _ranked(items: list[Hashable], shares: list[float]) -> Ranked:
-    last = len(items)
-    while last and items[last - 1] is None:  # a batch pads its short rows
-        last -= 1
-    return Ranked(items[:last], [min(share, 1.0) for share in shares[:last]])
+    found = []
+    for padded, shares in rows:  # a batch pads its short rows
+        items = [item for item in padded.tolist() if item is not None]
+        found.append(Ranked(items, np.minimum(shares[: len(items)], 1.0).tolist()))
+    return found
 
 
 # -- Search ----------------------------------------------------------------------------------------
 
 
-class Hits(NamedTuple):
-    """The codes of the items found, and whether there were more."""
-
-    codes: list[int]
-    more: bool
-
-
 class Search:
-    """Finds items by the start of what they are called, then by any part of it; the weightier ones first."""
+    """Finds items by the start of what they are called, then by any part of it; the weightier ones first.
+
+    All names stand in one text, a line each, the weightiest first: a search is a scan that stops when it has enough.
+    """
 
     def __init__(self, labels: Sequence[Sequence[str]], weights: NDArray[np.float64]) -> None:
-        self._rank = np.empty(len(weights), dtype=np.int64)
         self._by_weight = np.argsort(-weights, kind="stable")
-        self._rank[self._by_weight] = np.arange(len(weights))
-        folded = [[_fold(label) for label in called] for called in labels]
-        starts = sorted((label, code) for code, called in enumerate(folded) for label in called)
-        self._labels = [label for label, _ in starts]
-        self._codes = np.array([code for _, code in starts], dtype=np.int64)
-        # All names in one text, the weightiest first: a search is one scan that stops when it has enough.
-        ordered = ["\n".join(folded[code]) for code in self._by_weight.tolist()]
-        self._text = "\n".join(["", *ordered, ""])
-        self._starts = np.cumsum([1, *(len(label) + 1 for label in ordered)])[:-1]
+        names = ["\n".join(map(_fold, labels[code])) for code in self._by_weight.tolist()]
+        self._text = "\n" + "\n".join(names)
+        self._starts = np.cumsum([1, *(len(name) + 1 for name in names)])
 
-    def find(self, query: str, limit: int) -> Hits:
-        """Return at most `limit` items that match; an empty query matches all."""
+    def find(self, query: str, limit: int) -> tuple[list[int], bool]:
+        """Return the codes of at most `limit` items that match, and whether there are more."""
         wanted = _fold(query)
-        if not wanted:
-            return Hits(self._by_weight[:limit].tolist(), len(self._by_weight) > limit)
-        first = bisect_left(self._labels, wanted)
-        last = bisect_right(self._labels, wanted + "\U0010ffff")  # which sorts after every text that goes on
-        starting = np.unique(self._rank[self._codes[first:last]])[: limit + 1]
-        found = dict.fromkeys(self._by_weight[starting].tolist())
-        for code in self._containing(wanted) if len(found) <= limit else ():
-            found.setdefault(code)
+        found: dict[int, None] = {}
+        for code in chain(self._with("\n" + wanted), self._with(wanted or "\n")):
+            found[code] = None
             if len(found) > limit:
                 break
-        codes = list(found)
-        return Hits(codes[:limit], len(codes) > limit)
+        return list(found)[:limit], len(found) > limit
 
-    def _containing(self, wanted: str) -> Iterator[int]:
-        """Yield the items whose names contain the text, weightiest first."""
-        position = self._text.find(wanted)
+    def _with(self, text: str) -> Iterator[int]:
+        """Yield the items whose names, each after the end of a line, contain a text."""
+        position = self._text.find(text)
         while position >= 0:
-            place = bisect_right(self._starts, position) - 1
+            place = bisect_right(self._starts, position + 1) - 1
             yield int(self._by_weight[place])
-            after = int(self._starts[place + 1]) if place + 1 < len(self._starts) else len(self._text)
-            position = self._text.find(wanted, after)
+            position = self._text.find(text, int(self._starts[place + 1]) - 1)
 
 
 def _fold(text: str) -> str:

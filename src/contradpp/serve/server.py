@@ -9,7 +9,6 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -43,7 +42,12 @@ def run_server(settings: ServiceSettings, *, host: str = "127.0.0.1", port: int 
     workers : int
         Processes. Each holds a model of its own; one that dies is replaced while the others go on.
     """
-    _check_feedback(settings.feedback)
+    if settings.feedback is not None:
+        try:  # A log that cannot be written to is refused before the first event is lost to it.
+            open(settings.feedback, "ab").close()
+        except OSError as error:
+            words = f"cannot write the feedback log {settings.feedback}: {error.strerror or error}"
+            raise ParameterError(words) from error
     set_up_logs(access=settings.access_log)
     if beyond_loopback(host) and settings.token is None:
         log.warning("%s can be reached from other machines: anyone may send feedback and reloads. Set a token.", host)
@@ -54,20 +58,16 @@ def run_server(settings: ServiceSettings, *, host: str = "127.0.0.1", port: int 
             os.environ[SHARED] = stack.enter_context(tempfile.TemporaryDirectory())
             load(settings.model)  # a bad file is better refused here than by every worker
         os.environ.update(settings.to_environment())
-        app: Any = APP if workers > 1 else _app_of_this_process(settings)
+        app: Any = APP
+        if workers == 1:  # the model is opened while FastAPI is imported, which takes long, too
+            with ThreadPoolExecutor(1) as pool:
+                opening = pool.submit(open_model, settings.model, settings.n_jobs)
+                app = partial(import_from_string(APP), opening.result())
         uvicorn.run(app, factory=True, host=host, port=port, workers=workers, **uvicorn_options(settings.limits))
 
 
-def _app_of_this_process(settings: ServiceSettings) -> Callable[[], Any]:
-    """What makes the application, with the model open; importing FastAPI takes long, too, and is done meanwhile."""
-    with ThreadPoolExecutor(1) as pool:
-        opening = pool.submit(open_model, settings.model, settings.n_jobs)
-        make = import_from_string(APP)
-        return partial(make, opening.result())
-
-
 def uvicorn_options(limits: Limits) -> dict[str, Any]:
-    """How uvicorn is to treat connections: what is in flight when it is told to end is answered.
+    """Return how uvicorn is to treat connections: what is in flight when it is told to end is answered.
 
     asyncio accepts as many connections at a time as the backlog is long before we can close one, and when it runs out
     of files writes as many tracebacks: the backlog has to be short beside the number of files.
@@ -130,24 +130,13 @@ class GuardedProtocol(H11Protocol):
 
 
 def _most_files() -> int:
-    """How many files, connections among them, the system lets this process open."""
+    """Return how many files, connections among them, this process may open."""
     try:
         import resource
     except ImportError:  # on Windows there is no such limit
         return 2**16
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**16 if most == resource.RLIM_INFINITY else most
-
-
-def _check_feedback(path: str | None) -> None:
-    """Refuse a log that cannot be written to before the first event is lost to it."""
-    if path is None:
-        return
-    try:
-        with open(path, "ab"):
-            pass
-    except OSError as error:
-        raise ParameterError(f"cannot write the feedback log {path}: {error.strerror or error}") from error
 
 
 # -- Logs ----------------------------------------------------------------------------------------
@@ -157,7 +146,7 @@ class JsonLines(logging.Formatter):
     """A JSON object per message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of one record."""
+        """Return the line of a record."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
         entry = {"time": moment, "level": record.levelname.lower(), "message": record.getMessage()}
         if record.exc_info:
@@ -166,7 +155,7 @@ class JsonLines(logging.Formatter):
 
 
 def set_up_logs(*, access: bool = True) -> None:
-    """JSON lines on standard error, of ours, uvicorn's and asyncio's; the access log's are whole JSON lines already."""
+    """Log JSON lines to standard error, as the access log's are already."""
     for name in ("contradpp", "uvicorn", "asyncio", "contradpp.access"):
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(message)s") if name == "contradpp.access" else JsonLines())

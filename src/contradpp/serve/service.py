@@ -9,12 +9,12 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, HTTPException, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_fastapi_instrumentator import Instrumentator
 from prometheus_fastapi_instrumentator.metrics import Info
@@ -23,7 +23,7 @@ from contradpp._threads import resolve_n_jobs
 from contradpp.errors import ContradppError, ModelFileError
 from contradpp.models.base import BaseDPP, load
 from contradpp.serve.options import ServiceSettings
-from contradpp.serve.schemas import Refused, ReloadState
+from contradpp.serve.schemas import ReloadState
 from contradpp.serve.served import Ranked, Served, digest, open_model
 
 log = logging.getLogger("contradpp.serve")
@@ -54,16 +54,16 @@ class Service:
 
     @property
     def served(self) -> Served:
-        """The present model; `Refused` with 503 while there is none."""
+        """The present model; answer 503 while there is none."""
         served = self.reloader.served
         if served is None:
-            raise Refused(503, "there is no model yet", retry_after="1")
+            raise HTTPException(503, "there is no model yet", {"retry-after": "1"})
         return served
 
     def afford(self, cost: float) -> None:
         """Refuse a request that would take too many multiply-adds."""
         if cost > self.limits.work:
-            raise Refused(422, "this would take too much work: ask for fewer or smaller sets")
+            raise HTTPException(422, "this would take too much work: ask for fewer or smaller sets")
 
     async def run(self, work: Callable[[], T], cost: float) -> T:
         """Do some work that takes so many multiply-adds, unless they are too many."""
@@ -78,21 +78,21 @@ class Service:
         """Append an event to the feedback log, durably, by a function of the log's path and of facts to note."""
         path = self.settings.feedback
         if path is None:
-            raise Refused(503, "this server keeps no feedback: start it with --feedback PATH")
+            raise HTTPException(503, "this server keeps no feedback: start it with --feedback PATH")
         facts: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="milliseconds")}
         facts |= {"model": self.served.version, "rotate": self.settings.feedback_bytes}
         try:
             await self._writer.run(lambda: write(path, **facts))
         except OSError as error:
-            self.metrics.count("feedback_failed")
+            self.metrics.events["feedback_failed"].inc()
             log.error("feedback could not be stored: %s", error)
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            raise Refused(507 if full else 503, "the feedback could not be stored; nothing was kept") from error
-        self.metrics.count(f"feedback_{outcome}")
+            raise HTTPException(507 if full else 503, "the feedback could not be stored; nothing was kept") from error
+        self.metrics.events[f"feedback_{outcome}"].inc()
 
     def close(self) -> None:
         """End the threads; what they have begun, such as a write to the log, they finish."""
-        self._writer.pool.shutdown(wait=True, cancel_futures=False)
+        self._writer.pool.shutdown(wait=True)
         for pool in (self.quick, self.slow):
             pool.pool.shutdown(wait=False, cancel_futures=True)
 
@@ -120,13 +120,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = mine = CollectorRegistry()
-        self._requests = Counter(
-            "contradpp_requests", "Requests by path and status.", ["path", "status"], registry=mine
-        )
+        words = "Requests by path and status."
+        self._requests = Counter("contradpp_requests", words, ["path", "status"], registry=mine)
         words = "Time from a request's arrival to the start of its answer."
         self._seconds = Histogram("contradpp_request_seconds", words, ["path"], buckets=BUCKETS, registry=mine)
-        self._events = {name: Counter(f"contradpp_{name}", what, registry=mine) for name, what in EVENTS.items()}
-        self._state = {
+        self.events = {name: Counter(f"contradpp_{name}", what, registry=mine) for name, what in EVENTS.items()}
+        self.state = {
             name: Gauge(f"contradpp_{name}", what, registry=mine, multiprocess_mode="mostrecent")
             for name, what in STATE.items()
         }
@@ -143,15 +142,6 @@ class Metrics:
         path = "other" if info.modified_handler == "none" else info.modified_handler
         self._requests.labels(path, info.modified_status).inc()
         self._seconds.labels(path).observe(info.modified_duration_without_streaming)
-
-    def count(self, event: str) -> None:
-        """Count one of EVENTS."""
-        self._events[event].inc()
-
-    def set(self, **state: float) -> None:
-        """Set some of STATE."""
-        for name, value in state.items():
-            self._state[name].set(value)
 
 
 # -- The model file --------------------------------------------------------------------------------
@@ -194,12 +184,15 @@ class Reloader:
                 if self.served is None and self._spare is not None:
                     with suppress(ContradppError, OSError):
                         self._take(self._spare)
-                self._metrics.count("model_reload_failures")
+                self._metrics.events["model_reload_failures"].inc()
                 kept = "no model is served" if self.served is None else f"model {self.served.version} stays"
                 log.error("cannot load the model: %s; %s", error, kept)
                 raise ModelFileError(self.state.error) from error
             finally:
-                self._show()
+                shown = self._metrics.state
+                shown["model_ready"].set(self.served is not None)
+                shown["model_items"].set(0 if self.served is None else len(self.served.items))
+                shown["model_file_bad"].set(self.state.error is not None)
             return changed
 
     def _take(self, path: str) -> bool:
@@ -211,15 +204,8 @@ class Reloader:
         self.served = open_model(path, self._n_jobs, version)
         if before is not None:
             self.state.reloads += 1
-            self._metrics.count("model_reloads")
+            self._metrics.events["model_reloads"].inc()
         return True
-
-    def _show(self) -> None:
-        served = self.served
-        n_items = 0 if served is None else len(served.items)
-        self._metrics.set(
-            model_ready=served is not None, model_items=n_items, model_file_bad=self.state.error is not None
-        )
 
     def _keep_spare(self) -> None:
         """Write the present model where another worker finds it, unless one has done so."""
@@ -280,23 +266,15 @@ class BoundedPool:
 
     def __init__(self, threads: int, name: str, most: int) -> None:
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._most = most
-        self._pending = 0
-        self._counting = threading.Lock()
+        self._places = threading.Semaphore(most)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do some work in one of the threads."""
-        with self._counting:
-            if self._pending >= self._most:
-                raise Refused(503, "too many requests are waiting", retry_after="1")
-            self._pending += 1
+        if not self._places.acquire(blocking=False):
+            raise HTTPException(503, "too many requests are waiting", {"retry-after": "1"})
         future = self.pool.submit(work)
-        future.add_done_callback(self._done)  # also when nobody waits for it any more
+        future.add_done_callback(lambda _: self._places.release())  # also when nobody waits for it any more
         return await asyncio.wrap_future(future)
-
-    def _done(self, _: Future[T]) -> None:
-        with self._counting:
-            self._pending -= 1
 
 
 class _Waiting(NamedTuple):
@@ -319,10 +297,10 @@ class Batches:
         self._task: asyncio.Task[None] | None = None
 
     async def recommend(self, served: Served, basket: list[Hashable], n: int) -> Ranked:
-        """The n best next items of one basket."""
+        """Return the n best next items of one basket."""
         self._service.afford(served.ranking_cost([basket]))
         if len(self._waiting) >= self._service.limits.pending:
-            raise Refused(503, "too many requests are waiting", retry_after="1")
+            raise HTTPException(503, "too many requests are waiting", {"retry-after": "1"})
         answer: asyncio.Future[Ranked] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(served, basket, n, answer))
         if self._task is None:
@@ -333,25 +311,20 @@ class Batches:
         try:
             await asyncio.sleep(0)  # lets the requests that arrived with this one join it
             while self._waiting:
-                await self._answer(self._next())
+                batch = [self._waiting.popleft()]
+                while self._waiting and self._waiting[0].served is batch[0].served and len(batch) < MOST_TOGETHER:
+                    batch.append(self._waiting.popleft())
+                await self._answer([one for one in batch if not one.answer.done()])  # a request may be given up
         finally:
             self._task = None
 
-    def _next(self) -> list[_Waiting]:
-        """The next few questions to one model, without those whose request has been given up."""
-        batch: list[_Waiting] = []
-        while self._waiting and len(batch) < MOST_TOGETHER:
-            if batch and self._waiting[0].served is not batch[0].served:
-                break
-            one = self._waiting.popleft()
-            if not one.answer.done():
-                batch.append(one)
-        return batch
-
     async def _answer(self, batch: list[_Waiting]) -> None:
+        """Answer a few questions to one model."""
         if not batch:
             return
-        served, most, baskets = batch[0].served, max(one.n for one in batch), [one.basket for one in batch]
+        served = batch[0].served
+        baskets = [one.basket for one in batch]
+        most = max(one.n for one in batch)
         try:
             if len(batch) == 1 and served.ranking_cost(baskets) <= INLINE:
                 found = served.recommend(baskets, most)
