@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.data.files import PARQUET, Text, opened
-from contradpp.data.readers import read_rows
+from contradpp.data.readers import read_columns
 from contradpp.data.tables import check_column, integers_if_all, matches
 from contradpp.data.vocabulary import Vocabulary, plain
 from contradpp.errors import DataError, ParameterError
@@ -243,10 +243,10 @@ def read_features(path: str | os.PathLike[str], *, item: str | None = None) -> G
             import pyarrow.parquet as parquet
 
             return _of_frame(parquet.read_table(Path(path).expanduser()), item, where=str(path))
-        header, rows = read_rows(Text(source), [item] if item else [])
+        header, texts = read_columns(Text(source), [item] if item else [])
     told = _item_column(header, item, str(path))
-    texts = {name: [row[place].strip() for row in rows] for place, name in enumerate(header)}
-    columns = {name: _of_texts(values) for name, values in texts.items() if name != told}
+    texts = {name: [text.strip() for text in column] for name, column in texts.items()}
+    columns = {name: _of_texts(column) for name, column in texts.items() if name != told}
     return _checked(Given(integers_if_all(texts[told]), columns), str(path))
 
 

@@ -9,7 +9,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,13 @@ from contradpp.errors import DataError, ParameterError
 logger = logging.getLogger("contradpp")
 
 Codes = NDArray[np.int32]
+CSR = tuple[NDArray[np.int64], Codes]
+Assembled = tuple[NDArray[np.int64], Codes, Vocabulary, CSR | None]  # the arguments of `Baskets`
 Told = Mapping[str, str | None]
 OnBadRow = Literal["error", "skip"]
 Returns = Literal["drop", "keep"]
 LABELS = ("name", "category")
+ROLES = ("basket", "item", "quantity", *LABELS, "chosen", "returns")
 BATCH_ROWS = 1 << 20
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # at most 18 digits: whatever matches fits into 64 bits
@@ -123,10 +126,15 @@ class Layout:
     chosen: str | None = None  # then `item` holds what was offered, and this says what of it was taken
 
     @property
+    def roles(self) -> dict[str, str]:
+        """The columns by role, without roles that no column has."""
+        found = {role: getattr(self, role) for role in ROLES}
+        return {role: column for role, column in found.items() if column is not None}
+
+    @property
     def columns(self) -> list[str]:
         """The columns that are needed."""
-        wanted = (self.basket, self.item, self.quantity, self.name, self.category, self.returns, self.chosen)
-        return list(dict.fromkeys(column for column in wanted if column is not None))
+        return list(dict.fromkeys(self.roles.values()))
 
 
 def find_layout(
@@ -206,10 +214,9 @@ def _list_column(columns: Sequence[str], lists: Sequence[str]) -> str | None:
 def check_column(columns: Sequence[str], column: str, role: str, where: str) -> None:
     """Raise `DataError` unless there is one column of this name."""
     count = list(columns).count(column)
-    if not count:
-        raise DataError(f"{where}: there is no column {column!r} for {role}=; {_listed(columns)}", parameters=(role,))
-    if count > 1:
-        reason = f"the column {column!r} for {role}= occurs more than once"
+    if count != 1:
+        called = f"{column!r} for {role}="
+        reason = f"the column {called} occurs more than once" if count else f"there is no column {called}"
         raise DataError(f"{where}: {reason}; {_listed(columns)}", parameters=(role,))
 
 
@@ -237,7 +244,7 @@ def layout_of(schema: Any, told: Told, *, where: str) -> Layout:
     import pyarrow.types as types
 
     kinds = {field.name: field.type.value_type if types.is_dictionary(field.type) else field.type for field in schema}
-    lists = [name for name, kind in kinds.items() if _is_list(kind)]
+    lists = [name for name, kind in kinds.items() if re.match(r"(large_|fixed_size_)?list(_view)?<", str(kind))]
     texts = [name for name, kind in kinds.items() if str(kind) in ("string", "large_string", "string_view")]
     numbers = [name for name, kind in kinds.items() if types.is_integer(kind) or types.is_floating(kind)]
     return find_layout(schema.names, told, lists=lists, texts=texts, numbers=numbers, where=where)
@@ -328,7 +335,7 @@ class _Rows:
             return
         if self.assembler.on_bad_row == "error":
             first = int(np.argmin(usable))
-            raise BadRow(int(self._places[first]), why(first))
+            raise BadRow(why(first), int(self._places[first]))
         self.assembler.n_bad += self.keep(usable)
 
     def require_ids(self, column: str, role: str) -> None:
@@ -448,16 +455,7 @@ def _plain(values: Any) -> Any:
 
     if pa.types.is_dictionary(values.type):
         values = pa.DictionaryArray.from_arrays(values.indices, _plain(values.dictionary)).dictionary_decode()
-    if getattr(pa.types, "is_string_view", lambda _: False)(values.type):
-        values = values.cast(pa.large_string())
-    return values
-
-
-def _is_list(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    tests = ("is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view")
-    return any(getattr(types, test)(kind) for test in tests if hasattr(types, test))
+    return values.cast(pa.large_string()) if str(values.type) == "string_view" else values
 
 
 # -- Baskets put together from rows ----------------------------------------------------------------
@@ -466,19 +464,10 @@ def _is_list(kind: Any) -> bool:
 class BadRow(Exception):
     """A row that cannot be used; whoever knows the file turns it into a `DataError` with the place."""
 
-    def __init__(self, row: int, reason: str) -> None:
-        super().__init__(row, reason)
-        self.row = row  # its position in the file or table
+    def __init__(self, reason: str, row: int = 0) -> None:
+        super().__init__(reason, row)
         self.reason = reason
-
-
-class Assembled(NamedTuple):
-    """What `Baskets` are made of: a CSR of item codes, the vocabulary, and a CSR of what was offered, if known."""
-
-    indptr: NDArray[np.int64]
-    indices: Codes
-    items: Vocabulary
-    offered: tuple[NDArray[np.int64], Codes] | None = None
+        self.row = row  # its position in the table
 
 
 class Codebook:
@@ -567,7 +556,7 @@ class Pairs:
         pairs.add((np.cumsum(kept) - 1)[self.owners[rows]], np.searchsorted(used, self.codes[rows]))
         return pairs
 
-    def csr(self, n_baskets: int) -> tuple[NDArray[np.int64], Codes]:
+    def csr(self, n_baskets: int) -> CSR:
         """Sort the pairs into baskets by their numbers, items as they came."""
         owners, codes = self.owners, self.codes
         if np.any(owners[1:] < owners[:-1]):
@@ -663,7 +652,7 @@ class Assembler:
         offered = self.offered.csr(n_baskets) if self.offered else None
         indptr, indices = self.chosen.csr(n_baskets)
         del self.chosen, self.offered  # half of them are owners, which are no longer needed
-        return Assembled(indptr, indices, items, offered)
+        return indptr, indices, items, offered
 
     def report(self, where: str, layout: Layout | None) -> None:
         """Log how many rows were left out, and why."""

@@ -109,7 +109,9 @@ class Vocabulary(Sequence[Hashable]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vocabulary):
             return NotImplemented
-        return self is other or (len(self) == len(other) and all(map(_same, self._ids, other._ids)))
+        if len(self) != len(other):
+            return False
+        return self._ids == other._ids or tuple(self._ids) == tuple(other._ids)
 
     def __hash__(self) -> int:
         return hash((len(self), *self._ids[:8]))
@@ -198,10 +200,8 @@ class Vocabulary(Sequence[Hashable]):
             codes = ids.astype(np.int64) - self._ids.start
             codes[(codes < 0) | (codes >= len(self._ids))] = -1
             return codes
-        if isinstance(self._ids, range):
-            return np.array([-1 if (code := self._find(plain(item))) is None else code for item in ids], dtype=np.int64)
-        lookup = self._lookup()
-        return np.array([lookup.get(item, -1) for item in ids.tolist()], dtype=np.int64)
+        find = self._find if isinstance(self._ids, range) else self._lookup().get
+        return np.array([-1 if code is None else code for code in map(find, ids.tolist())], dtype=np.int64)
 
     def take(self, codes: Iterable[int]) -> NDArray[Any]:
         """The ids of these codes as an array: of integers or strings if all are, else of objects."""
@@ -229,10 +229,7 @@ def id_array(ids: Sequence[Any]) -> NDArray[Any]:
             pass
     if kinds == {str} and not any(item.endswith("\0") for item in ids):
         return np.array(ids, dtype=np.str_)
-    out = np.empty(len(ids), dtype=object)
-    for position, item in enumerate(ids):  # one by one: NumPy would unpack tuples
-        out[position] = item
-    return out
+    return np.fromiter(ids, dtype=object, count=len(ids))  # np.array would unpack tuples
 
 
 def as_vocabulary(items: Iterable[Any]) -> Vocabulary:
@@ -276,17 +273,11 @@ class Lookup:
             return int(text)
         if text in self._texts:
             return self._texts[text]
-        return self._first(self.named.get(text.casefold(), []), text)
-
-    def _first(self, items: Sequence[Hashable], name: str) -> Hashable | None:
-        if len(items) > 1 and name not in self._told:
-            self._told.add(name)
-            logger.warning("%d items are called %r: the most sold of them, %r, is taken", len(items), name, items[0])
-        return items[0] if items else None
-
-
-def _same(a: Hashable, b: Hashable) -> bool:
-    return a is b or a == b
+        found = self.named.get(text.casefold(), [])
+        if len(found) > 1 and text not in self._told:
+            self._told.add(text)
+            logger.warning("%d items are called %r: the most sold of them, %r, is taken", len(found), text, found[0])
+        return found[0] if found else None
 
 
 def check_unknown(unknown: str) -> None:
