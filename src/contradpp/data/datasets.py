@@ -37,6 +37,8 @@ _CHUNK = 1 << 16
 _MAX_BYTES = 1 << 30  # of a download
 _ATTEMPTS = 3  # with a pause of a second more each time
 _TIMEOUT = 30.0  # seconds without an answer
+# "identity": the length must count the bytes of the file, not of a compressed transfer.
+_HEADERS = {"User-Agent": "contradpp", "Accept-Encoding": "identity"}
 _LARGEST_WORKBOOK = 1 << 30  # unpacked; the real one has some 200 MB of XML
 _COLUMNS = ("InvoiceNo", "StockCode", "Description", "Quantity")
 
@@ -346,25 +348,41 @@ def fetch(url: str, destination: Path, *, sha256: str | None = None, progress: b
         raise ParameterError(f"can only download from http and https addresses, got {url!r}")
     pooch = _extra("pooch")
     pooch.get_logger().setLevel("WARNING")
+    requests = _extra("requests")
     checksum = None if sha256 is None else f"sha256:{sha256.lower()}"
     name, folder = destination.name, destination.parent
     keeper = pooch.create(folder, "", registry={name: checksum}, urls={name: url}, retry_if_failed=_ATTEMPTS - 1)
     try:
         with _reporter(progress, name) as report:
-            # "identity": the length must count the bytes of the file, not of a compressed transfer.
-            downloader = pooch.HTTPDownloader(
-                progressbar=_Meter(url, report), chunk_size=_CHUNK, timeout=_TIMEOUT,
-                headers={"User-Agent": "contradpp", "Accept-Encoding": "identity"},
-            )  # fmt: skip
-            return Path(keeper.fetch(name, downloader=downloader))
+
+            def download(url: str, path: str, _: Any) -> None:
+                with requests.get(url, stream=True, timeout=_TIMEOUT, headers=_HEADERS) as response:
+                    response.raise_for_status()
+                    _store(response, path, report)
+
+            return Path(keeper.fetch(name, downloader=download))
     except DownloadError:
         raise
-    except importlib.import_module("requests").RequestException as error:
+    except requests.RequestException as error:
         raise DownloadError(f"could not download {url}: {error}") from error
     except ValueError as error:  # of pooch: the checksum is another
         raise DownloadError(f"{url} was changed at its origin or on the way, nothing was kept: {error}") from error
     except OSError as error:
         raise DownloadError(f"could not store {url} in {destination}: {error}") from error
+
+
+def _store(response: Any, path: str, report: Progress) -> None:
+    """Write the body of a response to a file, or raise `DownloadError` if it is too large."""
+    total = int(response.headers.get("content-length", 0)) or None
+    done = 0
+    report(0, total)
+    with open(path, "wb") as file:
+        for chunk in response.iter_content(_CHUNK):
+            done += len(chunk)
+            if max(total or 0, done) > _MAX_BYTES:
+                raise DownloadError(f"{response.url} is larger than expected: more than {_MAX_BYTES:,} bytes")
+            file.write(chunk)
+            report(done, total)
 
 
 def convert_online_retail(archive: Path, destination: Path) -> None:
@@ -431,39 +449,6 @@ def _sales(rows: Iterator[list[Any]]) -> Iterator[tuple[int, str, str | None, in
 def _as_text(cell: Any) -> str:
     """Write a cell as people see it: a workbook keeps whole numbers as fractions."""
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell).strip()
-
-
-class _Meter:
-    """The progress bar that pooch asks for: it tells the caller, and ends a transfer that is too long."""
-
-    def __init__(self, url: str, report: Progress) -> None:
-        self._url, self._report = url, report
-        self._done, self._total = 0, 0
-
-    @property
-    def total(self) -> int:
-        """The announced length, 0 if there is none; set when a transfer begins."""
-        return self._total
-
-    @total.setter
-    def total(self, n_bytes: int) -> None:
-        self._total = n_bytes
-        self.reset()
-        self.update(0)
-
-    def update(self, n_bytes: int) -> None:
-        """Count bytes that have come; the last piece may be shorter than pooch says."""
-        self._done += n_bytes
-        if max(self._total, self._done - _CHUNK) > _MAX_BYTES:
-            raise DownloadError(f"{self._url} is larger than expected: more than {_MAX_BYTES:,} bytes")
-        self._report(min(self._done, self._total or self._done), self._total or None)
-
-    def reset(self) -> None:
-        """Count from zero again."""
-        self._done = 0
-
-    def close(self) -> None:
-        """Do nothing: the transfer is over."""
 
 
 @contextmanager
