@@ -75,7 +75,7 @@ def relevance_samples(slates: Codes, hidden: Sets, groups: Codes | None) -> dict
     if groups is None:
         return samples | {name: np.full(n, np.nan) for name in names}
     shelves = np.where(slates >= 0, groups[slates], -1)
-    owner, wanted = np.repeat(np.arange(n), sizes), groups[hidden.indices]
+    owner, wanted = hidden.owners, groups[hidden.indices]
     values = (
         (found * ALPHA ** earlier_alike(shelves, found)) @ discounts / _ideal_alpha(owner, wanted, n, discounts),
         count_distinct(shelves, among(shelves, owner, wanted)),
@@ -86,7 +86,7 @@ def relevance_samples(slates: Codes, hidden: Sets, groups: Codes | None) -> dict
 
 def held(slates: Codes, sets: Sets) -> Found:
     """Which items of the slates are in the set of the same row."""
-    return among(slates, np.repeat(np.arange(sets.count), sets.sizes), sets.indices)
+    return among(slates, sets.owners, sets.indices)
 
 
 def among(table: Codes, owner: Codes, values: NDArray[np.integer[Any]]) -> Found:
