@@ -37,8 +37,6 @@ _CHUNK = 1 << 16
 _MAX_BYTES = 1 << 30  # of a download
 _ATTEMPTS = 3  # with a pause of a second more each time
 _TIMEOUT = 30.0  # seconds without an answer
-# "identity": the length must count the bytes of the file, not of a compressed transfer.
-_HEADERS = {"User-Agent": "contradpp", "Accept-Encoding": "identity"}
 _LARGEST_WORKBOOK = 1 << 30  # unpacked; the real one has some 200 MB of XML
 _COLUMNS = ("InvoiceNo", "StockCode", "Description", "Quantity")
 
@@ -348,22 +346,15 @@ def fetch(url: str, destination: Path, *, sha256: str | None = None, progress: b
         raise ParameterError(f"can only download from http and https addresses, got {url!r}")
     pooch = _extra("pooch")
     pooch.get_logger().setLevel("WARNING")
-    requests = _extra("requests")
     checksum = None if sha256 is None else f"sha256:{sha256.lower()}"
     name, folder = destination.name, destination.parent
     keeper = pooch.create(folder, "", registry={name: checksum}, urls={name: url}, retry_if_failed=_ATTEMPTS - 1)
     try:
         with _reporter(progress, name) as report:
-
-            def download(url: str, path: str, _: Any) -> None:
-                with requests.get(url, stream=True, timeout=_TIMEOUT, headers=_HEADERS) as response:
-                    response.raise_for_status()
-                    _store(response, path, report)
-
-            return Path(keeper.fetch(name, downloader=download))
+            return Path(keeper.fetch(name, downloader=lambda url, path, _: _transfer(url, path, report)))
     except DownloadError:
         raise
-    except requests.RequestException as error:
+    except _extra("requests").RequestException as error:
         raise DownloadError(f"could not download {url}: {error}") from error
     except ValueError as error:  # of pooch: the checksum is another
         raise DownloadError(f"{url} was changed at its origin or on the way, nothing was kept: {error}") from error
@@ -371,16 +362,22 @@ def fetch(url: str, destination: Path, *, sha256: str | None = None, progress: b
         raise DownloadError(f"could not store {url} in {destination}: {error}") from error
 
 
-def _store(response: Any, path: str, report: Progress) -> None:
-    """Write the body of a response to a file, or raise `DownloadError` if it is too large."""
-    total = int(response.headers.get("content-length", 0)) or None
-    done = 0
-    report(0, total)
-    with open(path, "wb") as file:
+def _transfer(url: str, path: str, report: Progress) -> None:
+    """Write what is at an address to a file, or raise `DownloadError` if it is too large."""
+    # "identity": the length must count the bytes of the file, not of a compressed transfer.
+    headers = {"User-Agent": "contradpp", "Accept-Encoding": "identity"}
+    with (
+        _extra("requests").get(url, stream=True, timeout=_TIMEOUT, headers=headers) as response,
+        open(path, "wb") as file,
+    ):
+        response.raise_for_status()
+        total = int(response.headers.get("content-length", 0)) or None
+        done = 0
+        report(done, total)
         for chunk in response.iter_content(_CHUNK):
             done += len(chunk)
             if max(total or 0, done) > _MAX_BYTES:
-                raise DownloadError(f"{response.url} is larger than expected: more than {_MAX_BYTES:,} bytes")
+                raise DownloadError(f"{url} is larger than expected: more than {_MAX_BYTES:,} bytes")
             file.write(chunk)
             report(done, total)
 
@@ -454,16 +451,15 @@ def _as_text(cell: Any) -> str:
 @contextmanager
 def _reporter(progress: bool | Progress | None, label: str) -> Iterator[Progress]:
     """Make a callback that draws a bar, does nothing, or is the caller's own."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
     if callable(progress):
         yield progress
-    elif progress or (progress is None and sys.stderr is not None and sys.stderr.isatty()):
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TransferSpeedColumn
-        from rich.progress import Progress as Bar
-
-        columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(label, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-    else:
-        yield lambda _done, _total: None
+        return
+    shown = progress or (progress is None and sys.stderr is not None and sys.stderr.isatty())
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True, disable=not shown) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -364,14 +364,15 @@ def _add_value(value: Any, layout: Layout | None, assembler: Assembler) -> None:
     items = _scalars(found if layout.lists else [found])
     owner = None
     if layout.basket is not None:
-        owner = assembler.baskets.code(*_scalars([value[layout.basket]]))
+        owner = assembler.baskets.encode(_scalars([value[layout.basket]]))[0]
     if layout.chosen is None:
         assembler.add_list(items, owner=owner)
     else:
         assembler.add_list(_taken(items, value[layout.chosen], layout), owner=owner, offered=items)
     for kind, column in zip(LABELS, (layout.name, layout.category), strict=True):
         if column is not None and value.get(column):
-            assembler.labels[kind][assembler.items.code(items[0])][str(value[column])] += 1
+            code = assembler.items.encode(items)[0]
+            assembler.labels[kind][code][str(value[column])] += 1
 
 
 def _taken(items: list[Hashable], told: Any, layout: Layout) -> list[Hashable]:

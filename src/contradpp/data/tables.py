@@ -321,13 +321,13 @@ class _Rows:
         """Leave out the other rows, and say how many they are."""
         import pyarrow as pa
 
-        n_others = int(np.count_nonzero(~wanted))
-        if n_others:
-            mask = pa.array(wanted)
-            self.columns = {column: values.filter(mask) for column, values in self.columns.items()}
-            self._places = self._places[wanted]
-            self._distinct.clear()
-        return n_others
+        if wanted.all():
+            return 0
+        mask = pa.array(wanted)
+        self.columns = {column: values.filter(mask) for column, values in self.columns.items()}
+        self._places = self._places[wanted]
+        self._distinct.clear()
+        return int(np.count_nonzero(~wanted))
 
     def require(self, usable: NDArray[np.bool_], why: Callable[[int], str]) -> None:
         """Leave out rows that are unusable, or raise `BadRow` with the reason for the first."""
@@ -345,8 +345,7 @@ class _Rows:
         indices, values = self.distinct(column)
         as_text = self.assembler.as_text
         missing = [n for n, value in enumerate(values) if value is None or value != value or (as_text and not value)]
-        if missing:
-            self.require(~np.isin(indices, missing), lambda _: f"the {role} is missing (column {column!r})")
+        self.require(~np.isin(indices, missing), lambda _: f"the {role} is missing (column {column!r})")
 
     def require_lists(self, column: str) -> None:
         """Leave out, or refuse, rows without a list or with a hole in it."""
@@ -497,21 +496,16 @@ class Codebook:
     def __len__(self) -> int:
         return len(self._codes) + sum(map(len, self._rising))
 
-    def code(self, id_: Hashable) -> int:
-        """Encode one id, with a new code if it has none yet."""
-        return self.codes.setdefault(id_, len(self.codes))
-
     def encode(self, ids: Iterable[Hashable]) -> list[int]:
-        """Encode several ids."""
+        """Encode ids, with new codes for those that have none yet."""
         codes = self.codes
         return [codes.setdefault(id_, len(codes)) for id_ in ids]
 
     def encode_rising(self, ids: NDArray[np.int64]) -> Codes | None:
         """Encode integers that nowhere fall, from the last one known on; None if they do, or others are known."""
         before = self._rising[-1][-1] if self._rising else None
-        if not self.only_rises or not len(ids) or (before is not None and ids[0] < before):
-            return None
-        if np.any(ids[1:] < ids[:-1]):
+        falls = np.any(ids[1:] < ids[:-1]) or (before is not None and np.any(ids[:1] < before))
+        if falls or not len(ids) or not self.only_rises:
             return None
         new = np.concatenate([[before is None or ids[0] > before], ids[1:] != ids[:-1]])
         codes: Codes = np.cumsum(new, dtype=np.int32) + np.int32(len(self) - 1)
@@ -583,11 +577,6 @@ class Assembler:
         # How often an item was seen with each name, and with each category.
         self.labels: dict[str, dict[int, Counter[str]]] = {kind: defaultdict(Counter) for kind in LABELS}
 
-    @property
-    def n_baskets(self) -> int:
-        """How many baskets there are so far, empty ones included."""
-        return len(self.baskets) + self._n_anonymous
-
     def new_baskets(self, n: int) -> int:
         """Open `n` baskets that have no id; the number of the first one."""
         first = self._n_anonymous
@@ -641,7 +630,7 @@ class Assembler:
     def finish(self) -> Assembled:
         """Assemble the baskets in the order of their numbers, items as they came; to be called once."""
         self.drop_cancelled()
-        n_baskets = self.n_baskets
+        n_baskets = len(self.baskets) + self._n_anonymous
         self.baskets = Codebook()  # often the largest thing here, and no longer needed
         ids = integers_if_all(self.items.codes) if self.as_text else list(self.items.codes)
         # The name that an item has most often; orders are full of remarks such as "damaged" in a name's place.
