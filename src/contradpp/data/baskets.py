@@ -316,18 +316,15 @@ class Baskets(Sequence[list[Hashable]]):
 
     def subset(self, which: ArrayLike) -> Baskets:
         """The baskets at these positions (or where a boolean mask is true), vocabulary unchanged."""
-        positions = np.asarray(which)
-        if positions.dtype == bool:
-            if positions.shape != (self.n_baskets,):
-                raise ParameterError(f"a mask must have {self.n_baskets} entries, got {positions.shape}")
-            positions = np.flatnonzero(positions)
-        elif not positions.size:
-            positions = positions.astype(np.int64)
-        if positions.ndim != 1 or not np.issubdtype(positions.dtype, np.integer):
+        wanted, n = np.asarray(which), self.n_baskets
+        if not wanted.size and wanted.dtype != bool:
+            wanted = wanted.astype(np.int64)
+        if wanted.ndim != 1:
             raise ParameterError("subset needs a one-dimensional array of positions or a boolean mask")
-        if positions.size and (positions.min() < -self.n_baskets or positions.max() >= self.n_baskets):
-            raise ParameterError(f"subset: positions must lie in 0..{self.n_baskets - 1}")
-        positions = np.where(positions < 0, positions + self.n_baskets, positions)
+        try:
+            positions = np.arange(n)[wanted]
+        except IndexError as error:
+            raise ParameterError(f"subset needs positions in 0..{n - 1} or a mask of {n} entries: {error}") from None
         offered = None if self.offered is None else take_sets(self.offered, positions)
         return Baskets.trusted(*take_sets(self.sets, positions), self.items, offered)
 

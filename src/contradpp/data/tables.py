@@ -594,15 +594,15 @@ class Assembler:
 
     def add_labels(self, kind: str, codes: Codes, column: Any) -> None:
         """Note the names, or the categories, of items from an Arrow array, row by row."""
-        rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-        encoded = column.take(rows).dictionary_encode()
-        texts = [str(text).strip(BLANK) for text in encoded.dictionary.to_pylist()]
-        keys = codes[rows].astype(np.int64) * max(len(texts), 1) + encoded.indices.to_numpy(zero_copy_only=False)
-        found, first, times = np.unique(keys, return_index=True, return_counts=True)
-        for place in np.argsort(first, kind="stable").tolist():
-            code, text = divmod(int(found[place]), max(len(texts), 1))
-            if texts[text]:
-                self.labels[kind][code][texts[text]] += int(times[place])
+        import pyarrow as pa
+
+        table = pa.table({"code": codes, "text": column}).drop_null()
+        counts = table.group_by(["code", "text"], use_threads=False).aggregate([([], "count_all")])
+        for code, label, times in zip(
+            *(counts[name].to_pylist() for name in ("code", "text", "count_all")), strict=True
+        ):
+            if text := str(label).strip(BLANK):
+                self.labels[kind][code][text] += times
 
     def drop_cancelled(self) -> None:
         """Leave out invoices numbered like C536379, if most of the others have plain numbers: they are returns."""
