@@ -157,6 +157,7 @@ WAYS = [  # what it shows, the name and the text of a file, options, and what it
     ("texts of equal size are no table", "x", "tea,milk\njam,tea\n", {}, [["tea", "milk"], ["jam", "tea"]]),
     ("named columns find their separator", "x", "who,what;when;where\na;1;x\na;2;y\n",
      {"basket": "who,what", "item": "where"}, [["x", "y"]]),
+    ("pairs are no choices", "x.csv", "tea;milk\nmilk;bread\n", {}, [["tea", "milk"], ["milk", "bread"]]),
     ("a stray quote is a character", "x", 'order,item\n1,5" pipe\n1,b\n', {}, [['5" pipe', "b"]]),
     ("UTF-8 cut off at the end is Latin-1", "x", "a é".encode()[:-1], {}, [["a", "Ã"]]),
     ("a no-break space is part of an id", "x", "a\u00a0b c\n", {}, [["a\u00a0b", "c"]]),

@@ -302,10 +302,10 @@ def _add_lists(rows: _Rows, layout: Layout) -> None:
         numbers: NDArray[np.integer[Any]] = assembler.new_baskets(n_rows) + np.arange(n_rows)
     else:
         numbers = rows.encode(layout.basket, assembler.baskets)
-    pairs = [rows.listed(column) for column in columns]
-    assembler.chosen.add(numbers[pairs[-1][0]], pairs[-1][1])
-    if layout.chosen is not None:
-        assembler.offered.add(numbers[pairs[0][0]], pairs[0][1])
+    for column in columns:
+        places, codes = rows.listed(column)
+        pairs = assembler.chosen if column == columns[-1] else assembler.offered
+        pairs.add(numbers[places], codes)
 
 
 class _Rows:
@@ -598,11 +598,9 @@ class Assembler:
 
         table = pa.table({"code": codes, "text": column}).drop_null()
         counts = table.group_by(["code", "text"], use_threads=False).aggregate([([], "count_all")])
-        for code, label, times in zip(
-            *(counts[name].to_pylist() for name in ("code", "text", "count_all")), strict=True
-        ):
-            if text := str(label).strip(BLANK):
-                self.labels[kind][code][text] += times
+        for row in counts.to_pylist():
+            if text := str(row["text"]).strip(BLANK):
+                self.labels[kind][row["code"]][text] += row["count_all"]
 
     def drop_cancelled(self) -> None:
         """Leave out invoices numbered like C536379, if most of the others have plain numbers: they are returns."""
