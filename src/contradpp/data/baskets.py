@@ -255,13 +255,9 @@ class Baskets(Sequence[list[Hashable]]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Baskets):
             return NotImplemented
-        return (
-            np.array_equal(self.indptr, other.indptr)
-            and np.array_equal(self.indices, other.indices)
-            and self.items == other.items
-            and (self.offered is None) == (other.offered is None)
-            and all(map(np.array_equal, self.offered or (), other.offered or ()))
-        )
+        ours, theirs = ((*baskets.sets, *(baskets.offered or ())) for baskets in (self, other))
+        same = len(ours) == len(theirs) and all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        return same and self.items == other.items
 
     __hash__ = None  # type: ignore[assignment]
 

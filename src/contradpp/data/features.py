@@ -299,22 +299,17 @@ def _of_frame(frame: Any, item: str | None, where: str = "item_features") -> Giv
         told, ids = None, list(index)
     else:
         told = _item_column(names, item, where)
-        ids = _values(frame[told])
-    columns = {name: Column(_values(frame[name]), _kind_of_type(frame[name])) for name in names if name != told}
+        ids = _column(frame[told]).values
+    columns = {name: _column(frame[name]) for name in names if name != told}
     return _checked(Given([plain(one) for one in ids], columns), where)
 
 
-def _values(column: Any) -> list[Any]:
-    for method in ("to_pylist", "to_list", "tolist"):
-        if hasattr(column, method):
-            return list(getattr(column, method)())
-    return list(column)
-
-
-def _kind_of_type(column: Any) -> str | None:
-    """Recognize the category types of pandas, polars and Arrow."""
-    name = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
-    return CATEGORY if name.startswith(("category", "categorical", "enum", "dictionary")) else None
+def _column(series: Any) -> Column:
+    """Read a column of pandas, polars or Arrow, of a category type or another."""
+    kind = str(getattr(series, "dtype", getattr(series, "type", ""))).lower()
+    is_category = kind.startswith(("category", "categorical", "enum", "dictionary"))
+    values = series.to_pylist() if hasattr(series, "to_pylist") else series.to_list()
+    return Column(values, CATEGORY if is_category else None)
 
 
 def as_vectors(rows: Any) -> Any:

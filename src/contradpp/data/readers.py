@@ -54,12 +54,7 @@ class Reading(NamedTuple):
 
     baskets: Baskets
     format: str
-    layout: Layout | None
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The columns by role, as they were named or guessed."""
-        return {} if self.layout is None else self.layout.roles
+    columns: dict[str, str]  # by role, as they were named or guessed
 
 
 def read_baskets(
@@ -142,7 +137,7 @@ def read(
     assembler.report(str(where), layout)
     if not baskets.n_baskets:
         raise DataError(f"{where}: there are no baskets in it")
-    return Reading(baskets, found, layout)
+    return Reading(baskets, found, layout.roles if layout else {})
 
 
 def read_items(

@@ -67,14 +67,11 @@ class Vocabulary(Sequence[Hashable]):
     ('milk', 0, False)
     """
 
-    __slots__ = ("_categories", "_codes", "_ids", "_names")
-
     def __init__(self, ids: Iterable[Any], *, names: Labels | None = None, categories: Labels | None = None) -> None:
         self._ids: Sequence[Hashable] = ids if isinstance(ids, range) else tuple(map(plain, ids))
-        self._codes: dict[Hashable, int] | None = None
         self._names = self._of_ours(names)
         self._categories = self._of_ours(categories)
-        if not isinstance(self._ids, range) and len(self._lookup()) != len(self._ids):
+        if not isinstance(self._ids, range) and len(self._codes) != len(self._ids):
             seen: set[Hashable] = set()
             twice = next(item for item in self._ids if item in seen or seen.add(item))  # type: ignore[func-returns-value]
             raise DataError(f"item ids must be distinct, but {twice!r} occurs twice")
@@ -82,10 +79,9 @@ class Vocabulary(Sequence[Hashable]):
     def _of_ours(self, labels: Labels | None) -> dict[Hashable, str]:
         return {item: labels[item] for item in self._ids if item in labels} if labels else {}
 
-    def _lookup(self) -> dict[Hashable, int]:
-        if self._codes is None:
-            self._codes = {item: code for code, item in enumerate(self._ids)}
-        return self._codes
+    @cached_property
+    def _codes(self) -> dict[Hashable, int]:
+        return {item: code for code, item in enumerate(self._ids)}
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -102,7 +98,7 @@ class Vocabulary(Sequence[Hashable]):
 
     def __contains__(self, item: object) -> bool:
         try:
-            return item in (self._ids if isinstance(self._ids, range) else self._lookup())
+            return item in (self._ids if isinstance(self._ids, range) else self._codes)
         except TypeError:  # an unhashable thing is no item
             return False
 
@@ -175,7 +171,7 @@ class Vocabulary(Sequence[Hashable]):
         """The code of a plain item, None if there is no such item."""
         if isinstance(self._ids, range):  # by arithmetic; `range.index` searches unless it is given an int
             return self._ids.index(int(item)) if item in self._ids else None  # type: ignore[call-overload]
-        return self._lookup().get(item)
+        return self._codes.get(item)
 
     def codes(self, items: Iterable[Any], *, unknown: str = "error") -> IntArray:
         """The codes of several items, duplicates removed, in the order given.
@@ -200,7 +196,7 @@ class Vocabulary(Sequence[Hashable]):
             codes = ids.astype(np.int64) - self._ids.start
             codes[(codes < 0) | (codes >= len(self._ids))] = -1
             return codes
-        find = self._find if isinstance(self._ids, range) else self._lookup().get
+        find = self._find if isinstance(self._ids, range) else self._codes.get
         return np.array([-1 if code is None else code for code in map(find, ids.tolist())], dtype=np.int64)
 
     def take(self, codes: Iterable[int]) -> NDArray[Any]:
