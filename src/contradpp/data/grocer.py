@@ -215,8 +215,8 @@ def catalogue() -> Catalogue:
             continue
         popularity, _, entries = line.strip().partition(" ")
         for entry in entries.split(";"):
-            name, colon, members = entry.strip().partition(":")
-            products = tuple(product.strip() for product in members.split("|")) if colon else (name,)
+            name, _, members = entry.strip().partition(":")
+            products = tuple(product.strip() for product in (members or name).split("|"))
             by_name[name] = len(needs)
             needs.append(Need(category, int(popularity), products))
     by_product = {product: number for number, need in enumerate(needs) for product in need.products}

@@ -319,12 +319,9 @@ class _Rows:
 
     def keep(self, wanted: NDArray[np.bool_]) -> int:
         """Leave out the other rows, and say how many they are."""
-        import pyarrow as pa
-
         if wanted.all():
             return 0
-        mask = pa.array(wanted)
-        self.columns = {column: values.filter(mask) for column, values in self.columns.items()}
+        self.columns = {column: values.filter(wanted) for column, values in self.columns.items()}
         self._places = self._places[wanted]
         self._distinct.clear()
         return int(np.count_nonzero(~wanted))
