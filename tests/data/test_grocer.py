@@ -121,8 +121,6 @@ def test_same_seed_same_baskets_and_a_longer_draw_begins_with_the_shorter() -> N
     assert grocer.generate(500, random_state=np.random.default_rng(1)).n_baskets == 500
 
 
-
-
 def test_baskets_hold_an_item_once_and_in_no_order(baskets: Baskets) -> None:
     assert all(len(set(basket)) == len(basket) for basket in baskets[:2000])
     same_basket = np.ones(len(baskets.indices) - 1, dtype=bool)

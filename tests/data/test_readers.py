@@ -727,8 +727,6 @@ def test_a_folder_of_parts_is_one_table(tmp_path):
         read_baskets(tmp_path, "long")
 
 
-
-
 def test_damaged_parquet_is_refused(tmp_path, write):
     pq.write_table(pa.table({"order": range(1000), "item": range(1000)}), tmp_path / "x.parquet")
     whole = (tmp_path / "x.parquet").read_bytes()

@@ -64,8 +64,6 @@ def test_codes_of_several_items_are_distinct_and_an_unknown_one_is_named():
         vocabulary.codes(["tea"], unknown="skip")
 
 
-
-
 def test_ids_must_be_distinct_and_hashable():
     with pytest.raises(DataError, match="'a' occurs twice"):
         Vocabulary(["a", "b", "a"])
@@ -101,8 +99,6 @@ def test_equality_hash_pickle_and_repr():
     again = pickle.loads(pickle.dumps(vocabulary))
     assert again == vocabulary
     assert again.names == {1: "one"}
-
-
 
 
 def test_a_name_that_several_items_have_means_the_most_sold(caplog):
