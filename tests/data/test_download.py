@@ -78,17 +78,23 @@ def test_a_file_comes_whole_and_alone(server: Server, target: Path) -> None:
     assert server.n_asked == 1
 
 
-def test_a_broken_transfer_is_tried_again(server: Server, target: Path) -> None:
-    server.break_after = [100_000, 50_000]
+@pytest.mark.parametrize(("cuts", "statuses"), [([100_000, 50_000], []), ([], [503, 429])])
+def test_a_broken_transfer_is_tried_again(
+    server: Server, target: Path, cuts: list[int | None], statuses: list[int]
+) -> None:
+    server.break_after, server.statuses = cuts, statuses
     fetch(server.url, target, sha256=SHA256)
     assert target.read_bytes() == BODY
     assert only_file(target)
     assert server.n_asked == 3
 
 
-def test_a_transfer_that_always_breaks_gives_up(server: Server, target: Path) -> None:
-    server.break_after = [10, 10, 10]
-    with pytest.raises(DownloadError, match="could not download"):
+@pytest.mark.parametrize(("cuts", "statuses", "reason"), [([10] * 3, [], "could not download"), ([], [404] * 3, "404")])
+def test_a_transfer_that_always_breaks_gives_up(
+    server: Server, target: Path, cuts: list[int | None], statuses: list[int], reason: str
+) -> None:
+    server.break_after, server.statuses = cuts, statuses
+    with pytest.raises(DownloadError, match=reason):
         fetch(server.url, target, sha256=SHA256)
     assert list(target.parent.iterdir()) == []
 
@@ -119,19 +125,6 @@ def test_progress_counts_to_the_length(server: Server, target: Path, total: int 
         assert seen[0] == (0, total)
         assert seen[-1] == (total, total)
         assert max(done for done, _ in seen) == total
-
-
-def test_a_missing_file(server: Server, target: Path) -> None:
-    server.statuses = [404] * 3
-    with pytest.raises(DownloadError, match="404"):
-        fetch(server.url, target)
-    assert list(target.parent.iterdir()) == []
-
-
-def test_a_busy_server_is_asked_again(server: Server, target: Path) -> None:
-    server.statuses = [503, 429]
-    fetch(server.url, target, sha256=SHA256)
-    assert target.read_bytes() == BODY
 
 
 @pytest.mark.parametrize("announce", [True, False])

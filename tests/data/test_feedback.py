@@ -14,14 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import contradpp as cd
-from contradpp.data.feedback import (
-    Feedback,
-    append_feedback,
-    append_impression,
-    log_files,
-    read_choices,
-    read_feedback,
-)
+from contradpp.data.feedback import Feedback, append_feedback, append_impression, log_files, read_choices, read_feedback
 from contradpp.errors import DataError, ParameterError
 
 
@@ -92,14 +85,11 @@ def test_what_could_not_be_read_back_is_not_written(path, outcome, items, facts)
     assert not path.exists()
 
 
-def test_a_newer_version_is_refused(path):
+def test_a_missing_log_and_a_newer_version_are_errors(path):
+    with pytest.raises(DataError, match=r"feedback\.jsonl"):
+        read_feedback(path)
     path.write_text('{"v": 3, "outcome": "accepted", "set": ["a"]}\n')
     with pytest.raises(DataError, match="line 1"):
-        read_feedback(path)
-
-
-def test_a_missing_log_is_an_error_that_names_it(path):
-    with pytest.raises(DataError, match=r"feedback\.jsonl"):
         read_feedback(path)
 
 

@@ -116,13 +116,9 @@ def test_same_seed_same_baskets_and_a_longer_draw_begins_with_the_shorter() -> N
     short, long = grocer.generate(500, random_state=7), grocer.generate(10_000, random_state=7)
     assert short == grocer.generate(500, random_state=7)
     assert long[:500] == short
+    assert long[:4096].sizes.tolist() != long[4096:8192].sizes.tolist()  # blocks differ
     assert grocer.generate(500, random_state=8) != short
     assert grocer.generate(500, random_state=np.random.default_rng(1)).n_baskets == 500
-
-
-def test_blocks_differ() -> None:
-    drawn = grocer.generate(8192, random_state=0)
-    assert drawn[:4096].sizes.tolist() != drawn[4096:].sizes.tolist()
 
 
 def test_baskets_hold_an_item_once_and_in_no_order(baskets: Baskets) -> None:

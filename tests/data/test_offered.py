@@ -140,12 +140,6 @@ def test_lines_that_are_wrong(tmp_path: Path, text: str, where: str) -> None:
     assert len(read_baskets(path, "choices", on_bad_row="skip") if "a b;a\n" in text else [1]) == 1
 
 
-def test_ragged_files_stay_ragged(tmp_path: Path) -> None:
-    path = tmp_path / "baskets.csv"
-    path.write_text("tea;milk\nmilk;bread\n")
-    assert list(read_baskets(path)) == [["tea", "milk"], ["milk", "bread"]]
-
-
 LONG = [(1, "a", 1), (1, "b", 0), (2, "a", 0), (2, "c", 0), (3, "b", 1), (3, "c", 1), (3, "d", 0)]
 
 
@@ -170,11 +164,8 @@ def test_tables_and_json(tmp_path: Path) -> None:
     rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert same(read_baskets(tmp_path / "t.jsonl", item="seen", chosen="bought"))
-    flags = pa.table(
-        {"session": [s for s, _, _ in LONG], "item": [i for _, i, _ in LONG], "t": [bool(t) for *_, t in LONG]}
-    )
-    assert offered_of(Baskets.from_arrow(flags, chosen="t")) == lists["seen"]
-    long = [{"session": s, "item": i, "t": t} for s, i, t in LONG]
+    long = [{"session": s, "item": i, "t": bool(t)} for s, i, t in LONG]
+    assert offered_of(Baskets.from_arrow(pa.Table.from_pylist(long), chosen="t")) == lists["seen"]
     (tmp_path / "l.jsonl").write_text("\n".join(map(json.dumps, long)))
     assert offered_of(read_baskets(tmp_path / "l.jsonl", chosen="t")) == lists["seen"]
 

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -144,24 +143,36 @@ def test_separators(write, separator):
     assert list(read_baskets(write(long_csv(LISTS, separator)))) == LISTS
 
 
-def test_dat_is_another_word_for_fimi(write):
-    assert list(read_baskets(write("1 2\n"), "dat")) == [[1, 2]]
+WAYS = [  # what it shows, the name and the text of a file, options, and what it holds
+    ("dat is another word for fimi", "x", "1 2\n", {"format": "dat"}, [[1, 2]]),
+    ("the suffix breaks a tie: dat", "x.dat", "a,1 b,2\nc\n", {}, [["a,1", "b,2"], ["c"]]),
+    ("the suffix breaks a tie: csv", "x.csv", "a,1 b,2\nc\n", {}, [["a", "1 b", "2"], ["c"]]),
+    ("the suffix breaks only a tie: csv", "x.csv", "1 2\n3\n", {}, [[1, 2], [3]]),
+    ("the suffix breaks only a tie: dat", "x.dat", "a,b\nc\n", {}, [["a", "b"], ["c"]]),
+    ("repeated spaces", "x", "  1  2 \t3 \n4 \n", {"format": "fimi"}, [[1, 2, 3], [4]]),
+    ("trailing separators", "x", "a, b,,\n,,,\nc d ,\n", {"format": "ragged"}, [["a", "b"], ["c d"]]),
+    ("a basket may be scattered", "x", "order_id,item\nb,1\na,2\nb,3\na,2\nb,1\n", {}, [[1, 3], [2]]),
+    ("an id before a bare noun", "x", "order,order_id,product,product_id\nx,1,Tea,7\ny,1,Milk,8\n", {}, [[7, 8]]),
+    ("numbers of equal size are no table", "x", "1,2\n3,4\n", {}, [[1, 2], [3, 4]]),
+    ("texts of equal size are no table", "x", "tea,milk\njam,tea\n", {}, [["tea", "milk"], ["jam", "tea"]]),
+    ("named columns find their separator", "x", "who,what;when;where\na;1;x\na;2;y\n",
+     {"basket": "who,what", "item": "where"}, [["x", "y"]]),
+    ("pairs are no choices", "x.csv", "tea;milk\nmilk;bread\n", {}, [["tea", "milk"], ["milk", "bread"]]),
+    ("a stray quote is a character", "x", 'order,item\n1,5" pipe\n1,b\n', {}, [['5" pipe', "b"]]),
+    ("UTF-8 cut off at the end is Latin-1", "x", "a é".encode()[:-1], {}, [["a", "Ã"]]),
+    ("a no-break space is part of an id", "x", "a\u00a0b c\n", {}, [["a\u00a0b", "c"]]),
+    ("quoted fields", "x", '"ham, smoked", eggs\n"a ""b"""\n', {}, [["ham, smoked", "eggs"], ['a "b"']]),
+    ("empty baskets of JSON stay", "x", "[1]\n[]\n[1,2]\n", {}, [[1], [], [1, 2]]),
+    ("JSON may be long", "x", jsonl({"order_id": b, "sku": i} for b, i in [("b", 1), ("a", 2), ("b", 3)]), {},
+     [[1, 3], [2]]),
+    ("JSON may share baskets", "x", jsonl({"cart": c, "items": i} for c, i in [(1, [1]), (2, []), (1, [2, 1])]),
+     {"basket": "cart"}, [[1, 2], []]),
+]  # fmt: skip
 
 
-def test_the_path_may_be_a_string(write):
-    assert list(read_baskets(str(write("1 2\n")))) == [[1, 2]]
-
-
-def test_the_suffix_breaks_a_tie_and_only_that(write):
-    assert list(read_baskets(write("a,1 b,2\nc\n", "x.dat"))) == [["a,1", "b,2"], ["c"]]
-    assert list(read_baskets(write("a,1 b,2\nc\n", "x.csv"))) == [["a", "1 b", "2"], ["c"]]
-    assert list(read_baskets(write("1 2\n3\n", "x.csv"))) == [[1, 2], [3]]
-    assert list(read_baskets(write("a,b\nc\n", "x.dat"))) == [["a", "b"], ["c"]]
-
-
-def test_trailing_separators_and_repeated_spaces(write):
-    assert list(read_baskets(write("  1  2 \t3 \n4 \n"), "fimi")) == [[1, 2, 3], [4]]
-    assert list(read_baskets(write("a, b,,\n,,,\nc d ,\n"), "ragged")) == [["a", "b"], ["c d"]]
+@pytest.mark.parametrize(("name", "text", "options", "lists"), [row[1:] for row in WAYS], ids=[row[0] for row in WAYS])
+def test_the_ways_of_writing_baskets(write, name, text, options, lists):
+    assert list(read_baskets(str(write(text, name)), **options)) == lists
 
 
 def test_an_unknown_format_lists_the_known_ones(write):
@@ -274,11 +285,6 @@ def test_round_trip_of_parquet(tmp_path, suffix, lists):
 # -- Long CSV --------------------------------------------------------------------------------------
 
 
-def test_a_basket_may_be_scattered(write):
-    path = write("order_id,item\nb,1\na,2\nb,3\na,2\nb,1\n")
-    assert list(read_baskets(path)) == [[1, 3], [2]]
-
-
 def test_scattered_over_many_blocks(write, monkeypatch):
     monkeypatch.setattr(contradpp.data.readers, "_BLOCK", 64)
     rows = [(f"t{n % 7}", f"i{n % 11}") for n in range(500)]
@@ -304,11 +310,6 @@ def test_columns_are_guessed_from_common_names(write, header):
     assert list(read_baskets(write(f"{header}\n1,a\n1,b\n"))) == [["a", "b"]]
 
 
-def test_an_identifier_is_preferred_to_a_bare_noun(write):
-    path = write("order,order_id,product,product_id\nx,1,Tea,7\ny,1,Milk,8\n")
-    assert list(read_baskets(path)) == [[7, 8]]
-
-
 @pytest.mark.parametrize("header", ["order_id,invoice_no,item", "order_id,sku,product_id", "foo,bar", "customer,item"])
 def test_an_uncertain_guess_lists_the_columns(write, header):
     n_columns = header.count(",") + 1
@@ -325,16 +326,6 @@ def test_unknown_names_over_texts_are_uncertain_too(write):
         read_baskets(path)
     assert list(read_baskets(path, basket="kassa", item="ware")) == [["tea", "milk"], ["tea"]]
     assert read_baskets(path, "ragged").n_baskets == 4
-
-
-def test_baskets_of_equal_size_are_no_table(write):
-    assert list(read_baskets(write("1,2\n3,4\n"))) == [[1, 2], [3, 4]]
-    assert list(read_baskets(write("tea,milk\njam,tea\n"))) == [["tea", "milk"], ["jam", "tea"]]
-
-
-def test_named_columns_find_their_separator(write):
-    path = write("who,what;when;where\na;1;x\na;2;y\n")
-    assert list(read_baskets(path, basket="who,what", item="where")) == [["x", "y"]]
 
 
 @pytest.mark.parametrize("role", ["basket", "item", "quantity", "name"])
@@ -375,15 +366,6 @@ def test_a_row_longer_than_a_block_is_refused(write, monkeypatch):
         read_baskets(path)
 
 
-def test_a_stray_quote_inside_a_field_is_a_character(write):
-    assert list(read_baskets(write('order,item\n1,5" pipe\n1,b\n'))) == [['5" pipe', "b"]]
-
-
-def test_a_header_alone_has_no_baskets(write):
-    with pytest.raises(DataError, match="no baskets"):
-        read_baskets(write("order_id,product_id\n"))
-
-
 # -- Quantities and names --------------------------------------------------------------------------
 
 
@@ -403,9 +385,10 @@ def test_a_quantity_must_be_a_number(write, value, reason):
         read_baskets(write(f"order,item,qty\n1,a,2\n1,b,{value}\n"), quantity="qty")
 
 
-def test_nothing_left_is_an_error(write):
+@pytest.mark.parametrize("rows", ["", "1,a,0\n"])
+def test_nothing_left_is_an_error(write, rows):
     with pytest.raises(DataError, match="no baskets"):
-        read_baskets(write("order,item,qty\n1,a,0\n"), quantity="qty")
+        read_baskets(write(f"order,item,qty\n{rows}"), quantity="qty")
 
 
 def test_names_belong_to_ids_and_the_first_one_stays(write):
@@ -439,18 +422,10 @@ def test_latin_1_even_if_it_shows_late(write, monkeypatch, kind):
         assert read_baskets(write(text.encode(encoding)))[-1] == ["tea", "café"]
 
 
-def test_utf_8_cut_off_at_the_end_is_latin_1(write):
-    assert list(read_baskets(write("a é".encode()[:-1]))) == [["a", "Ã"]]
-
-
 def test_a_very_long_basket_is_read(write):
     items = list(range(40_000))
     assert list(read_baskets(write(fimi([items])))) == [items]
     assert list(read_baskets(write(ragged([items, [1]])))) == [items, [1]]
-
-
-def test_a_no_break_space_is_part_of_an_id(write):
-    assert list(read_baskets(write("a\u00a0b c\n"))) == [["a\u00a0b", "c"]]
 
 
 @pytest.mark.parametrize("name", ["x", "x.csv", "x.gz", "x.parquet"])
@@ -514,13 +489,6 @@ def test_an_endless_line_is_refused(write, monkeypatch, kind):
 def test_an_open_quote_in_a_ragged_file_is_reported(write):
     with pytest.raises(DataError, match=r"line 2: .*quote"):
         read_baskets(write('a,b\nc,"d\ne,f\n'), "ragged")
-
-
-def test_quoted_fields_in_a_ragged_file(write):
-    assert list(read_baskets(write('"ham, smoked", eggs\n"a ""b"""\n'))) == [
-        ["ham, smoked", "eggs"],
-        ['a "b"'],
-    ]
 
 
 @SETTINGS
@@ -695,23 +663,12 @@ def test_json_objects_with_a_list(write):
         assert read_baskets(path) == Baskets.from_lists(LISTS)
 
 
-def test_json_empty_baskets_stay(write):
-    assert list(read_baskets(write("[1]\n[]\n[1,2]\n"))) == [[1], [], [1, 2]]
-
-
 def test_json_objects_choose_among_lists(write):
     path = write(jsonl([{"tags": ["x"], "items": [1, 2], "more": [3]}]))
     assert list(read_baskets(path)) == [[1, 2]]
     assert list(read_baskets(path, item="more")) == [[3]]
     with pytest.raises(DataError, match="'tags', 'more'"):
         read_baskets(write(jsonl([{"tags": ["x"], "more": [3]}])))
-
-
-def test_json_objects_may_be_long_or_share_baskets(write):
-    long = [{"order_id": "b", "sku": 1}, {"order_id": "a", "sku": 2}, {"order_id": "b", "sku": 3}]
-    assert list(read_baskets(write(jsonl(long)))) == [[1, 3], [2]]
-    shared = [{"cart": 1, "items": [1]}, {"cart": 2, "items": []}, {"cart": 1, "items": [2, 1]}]
-    assert list(read_baskets(write(jsonl(shared)), basket="cart")) == [[1, 2], []]
 
 
 @pytest.mark.parametrize(
@@ -760,17 +717,14 @@ def test_parquet_is_recognised_whatever_its_name(tmp_path):
 
 
 def test_a_folder_of_parts_is_one_table(tmp_path):
+    with pytest.raises(DataError, match=r"without \.parquet"):
+        read_baskets(tmp_path)
     pq.write_table(pa.table({"order": [1, 2], "item": ["a", "b"]}), tmp_path / "part-0.parquet")
     pq.write_table(pa.table({"order": [2, 3], "item": ["c", "a"]}), tmp_path / "part-1.parquet")
     (tmp_path / "_SUCCESS").touch()
     assert list(read_baskets(tmp_path)) == [["a"], ["b", "c"], ["a"]]
     with pytest.raises(ParameterError, match="folder"):
         read_baskets(tmp_path, "long")
-
-
-def test_a_folder_without_parts_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"without \.parquet"):
-        read_baskets(tmp_path)
 
 
 def test_damaged_parquet_is_refused(tmp_path, write):
@@ -789,37 +743,6 @@ def test_a_null_in_parquet_is_reported_by_row(tmp_path):
     pq.write_table(pa.table({"order": [1, 1, None], "item": ["a", None, "b"]}), path)
     with pytest.raises(DataError, match=r"x\.parquet, row 3: the basket is missing"):
         read_baskets(path)
-
-
-# -- Real data -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def real():
-    root = os.environ.get("CONTRADPP_DATA")
-    if not root:
-        pytest.skip("CONTRADPP_DATA is not set")
-    return Path(root)
-
-
-def test_belgian_retail(real):
-    baskets = read_baskets(real / "belgian" / "retail.dat.gz")
-    assert (baskets.n_baskets, baskets.n_items, baskets.sizes.max()) == (88_162, 16_470, 76)
-    assert baskets[1] == [30, 31, 32]
-
-
-def test_uk_online_retail(real):
-    baskets = read_baskets(real / "uk" / "online_retail.parquet", name="Description")
-    assert baskets.n_baskets == 20_725
-    assert baskets.items.name("85123A") == "WHITE HANGING HEART T-LIGHT HOLDER"
-    small = baskets.filter(max_size=100)
-    assert (small.n_baskets, small.n_items) == (20_097, 3_802)
-
-
-def test_amazon_registries(real):
-    baskets = read_baskets(real / "amazon" / "1_100_100_100_feeding_regs.csv")
-    assert baskets[0] == [2, 3, 5, 6, 7]
-    assert baskets.filter(min_size=2).n_baskets == 12_612
 
 
 @pytest.mark.parametrize("below_zero", ["-2", "-2,0", "- 2", "\u22122", "2-", "(2)", "-1e3", "-inf"])

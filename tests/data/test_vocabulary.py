@@ -54,17 +54,14 @@ def test_a_range_knows_only_its_own(item):
         vocabulary.code(item)
 
 
-def test_an_unknown_item_is_named_and_the_way_out_is_shown():
+def test_codes_of_several_items_are_distinct_and_an_unknown_one_is_named():
+    assert Vocabulary("abc").codes(["c", "a", "c"]).tolist() == [2, 0]
     vocabulary = Vocabulary(["tea"])
     with pytest.raises(UnknownItemError, match=r"'milk'.*unknown='ignore'"):
         vocabulary.codes(["tea", "milk"])
     assert vocabulary.codes(["milk", "tea"], unknown="ignore").tolist() == [0]
     with pytest.raises(ParameterError, match="'skip'"):
         vocabulary.codes(["tea"], unknown="skip")
-
-
-def test_codes_drop_duplicates_and_keep_the_order():
-    assert Vocabulary("abc").codes(["c", "a", "c"]).tolist() == [2, 0]
 
 
 def test_ids_must_be_distinct_and_hashable():
@@ -93,7 +90,8 @@ def test_take_gives_arrays_of_the_natural_type():
     assert np.asarray(Vocabulary(range(3))).tolist() == [0, 1, 2]
 
 
-def test_equality_hash_and_pickle():
+def test_equality_hash_pickle_and_repr():
+    assert repr(Vocabulary(range(10_000))) == "Vocabulary(10,000 items: 0, 1, 2, 3, ...)"
     vocabulary = Vocabulary(range(3), names={1: "one"})
     assert vocabulary == Vocabulary([0, 1, 2])
     assert hash(vocabulary) == hash(Vocabulary([0, 1, 2]))
@@ -101,10 +99,6 @@ def test_equality_hash_and_pickle():
     again = pickle.loads(pickle.dumps(vocabulary))
     assert again == vocabulary
     assert again.names == {1: "one"}
-
-
-def test_repr_is_short():
-    assert repr(Vocabulary(range(10_000))) == "Vocabulary(10,000 items: 0, 1, 2, 3, ...)"
 
 
 def test_a_name_that_several_items_have_means_the_most_sold(caplog):

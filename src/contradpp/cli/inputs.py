@@ -113,7 +113,7 @@ def reading_from(data: str, *, format: str = "auto", **layout: Any) -> Reading:
         told = {role: layout.pop(role, None) for role in COLUMNS}
         return read(data, format, told, **layout)
     if data in datasets.names():
-        return Reading(datasets.load(data, progress=True), "data set", None)
+        return Reading(datasets.load(data, progress=True), "data set", {})
     close = difflib.get_close_matches(data, datasets.names(), n=1)
     hint = f"did you mean {close[0]!r}?" if close else "`contradpp data list` shows the data sets there are"
     raise DataError(f"there is no file {data!r}, and no data set of that name: {hint}")

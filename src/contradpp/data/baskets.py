@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import numbers
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -138,13 +139,9 @@ class Baskets(Sequence[list[Hashable]]):
             if isinstance(basket, (str, bytes)) or not isinstance(basket, Iterable):
                 raise DataError(f"basket {number} must be a list of items, got {basket!r}")
             row = [plain(item) for item in basket]
-            if known is None:
-                flat.extend([codes.setdefault(item, len(codes)) for item in row])
-            else:
-                missing = [item for item in row if item not in codes]
-                if missing:
-                    raise DataError(f"basket {number} holds {missing[0]!r}, which is not among the given items")
-                flat.extend([codes[item] for item in row])
+            if known is not None and (missing := [item for item in row if item not in codes]):
+                raise DataError(f"basket {number} holds {missing[0]!r}, which is not among the given items")
+            flat.extend([codes.setdefault(item, len(codes)) for item in row])
             sizes.append(len(row))
         indptr, indices = pointers(sizes), np.array(flat, dtype=np.int32)
         if unusable := unusable_ids(codes):
@@ -258,12 +255,9 @@ class Baskets(Sequence[list[Hashable]]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Baskets):
             return NotImplemented
-        return (
-            np.array_equal(self.indptr, other.indptr)
-            and np.array_equal(self.indices, other.indices)
-            and self.items == other.items
-            and _same(self.offered, other.offered)
-        )
+        ours, theirs = ((*baskets.sets, *(baskets.offered or ())) for baskets in (self, other))
+        same = len(ours) == len(theirs) and all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        return same and self.items == other.items
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -279,7 +273,7 @@ class Baskets(Sequence[list[Hashable]]):
     def refused(self) -> Sets:
         """What was offered with each basket and not taken, in codes; nothing where that is not known."""
         if self.offered is None:
-            return Sets(np.zeros(self.n_baskets + 1, dtype=np.int64), np.empty(0, dtype=np.int32))
+            return Sets.empty(self.n_baskets)
         return difference(self.offered, self.sets, self.n_items)
 
     def to_csr(self) -> Any:
@@ -305,7 +299,7 @@ class Baskets(Sequence[list[Hashable]]):
             median=float(np.median(sizes)) if len(sizes) else 0.0,
             mean=float(sizes.mean()) if len(sizes) else 0.0,
             largest=int(sizes.max(initial=0)),
-            sizes={label: int(np.count_nonzero((sizes >= lo) & (sizes <= hi))) for label, lo, hi in _SIZE_BINS},
+            sizes=dict(zip(_SIZE_BINS, np.histogram(sizes, [*_SIZE_BINS.values(), np.inf])[0].tolist(), strict=True)),
             popular={self.items.name(self.items[c]): int(counts[c]) for c in top.tolist() if counts[c]},
             mean_offered=float(choices.mean()) if len(choices) else None,
         )
@@ -318,17 +312,15 @@ class Baskets(Sequence[list[Hashable]]):
 
     def subset(self, which: ArrayLike) -> Baskets:
         """The baskets at these positions (or where a boolean mask is true), vocabulary unchanged."""
-        positions = np.asarray(which)
-        if positions.dtype == bool:
-            if positions.shape != (self.n_baskets,):
-                raise ParameterError(f"a mask must have {self.n_baskets} entries, got {positions.shape}")
-            positions = np.flatnonzero(positions)
-        positions = positions.astype(np.int64) if positions.size == 0 else positions
-        if positions.ndim != 1 or not np.issubdtype(positions.dtype, np.integer):
+        wanted, n = np.asarray(which), self.n_baskets
+        if not wanted.size and wanted.dtype != bool:
+            wanted = wanted.astype(np.int64)
+        if wanted.ndim != 1:
             raise ParameterError("subset needs a one-dimensional array of positions or a boolean mask")
-        if positions.size and (positions.min() < -self.n_baskets or positions.max() >= self.n_baskets):
-            raise ParameterError(f"subset: positions must lie in 0..{self.n_baskets - 1}")
-        positions = np.where(positions < 0, positions + self.n_baskets, positions)
+        try:
+            positions = np.arange(n)[wanted]
+        except IndexError as error:
+            raise ParameterError(f"subset needs positions in 0..{n - 1} or a mask of {n} entries: {error}") from None
         offered = None if self.offered is None else take_sets(self.offered, positions)
         return Baskets.trusted(*take_sets(self.sets, positions), self.items, offered)
 
@@ -446,14 +438,11 @@ class Baskets(Sequence[list[Hashable]]):
         parts = list(parts)
         if not parts:
             raise ParameterError("concat needs at least one Baskets")
-        items = parts[0].items
-        for part in parts[1:]:
-            items = items.merge(part.items)
+        items = functools.reduce(Vocabulary.merge, (part.items for part in parts))
         coded = [part.recode(items) for part in parts]
         offered = None
         if any(part.offered is not None for part in coded):
-            unknown = (Sets(np.zeros(part.n_baskets + 1, dtype=np.int64), part.indices[:0]) for part in coded)
-            offered = joined([part.offered or empty for part, empty in zip(coded, unknown, strict=True)])
+            offered = joined([part.offered or Sets.empty(part.n_baskets) for part in coded])
         return Baskets.trusted(*joined([part.sets for part in coded]), items, offered)
 
     def __add__(self, other: Baskets) -> Baskets:
@@ -496,12 +485,6 @@ def _lists(given: Any, name: str) -> Iterator[Any]:
         raise DataError(f"{name} must be Baskets or a list of lists of items, got {type(given).__name__}") from None
 
 
-def _same(one: Sets | None, other: Sets | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices)
-
-
 def _check_chosen(chosen: Sets, offered: Sets, items: Vocabulary) -> None:
     """`DataError` unless every basket is part of what it was chosen from, as far as that is known."""
     if offered.count != chosen.count:
@@ -525,15 +508,12 @@ def _not_an_id(item: Hashable, where: str = "") -> DataError:
 # -- Figures ---------------------------------------------------------------------------------------
 
 
-_SIZE_BINS = [
-    ("0", 0, 0), ("1", 1, 1), ("2-3", 2, 3), ("4-7", 4, 7), ("8-15", 8, 15),
-    ("16-31", 16, 31), ("32-63", 32, 63), ("64+", 64, np.iinfo(np.int64).max),
-]  # fmt: skip
+_SIZE_BINS = {"0": 0, "1": 1, "2-3": 2, "4-7": 4, "8-15": 8, "16-31": 16, "32-63": 32, "64+": 64}
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What there is to say about a collection of baskets in one screen."""
+    """Figures about a collection of baskets, printed as one screen."""
 
     n_baskets: int
     n_items: int

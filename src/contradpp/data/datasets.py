@@ -351,20 +351,35 @@ def fetch(url: str, destination: Path, *, sha256: str | None = None, progress: b
     keeper = pooch.create(folder, "", registry={name: checksum}, urls={name: url}, retry_if_failed=_ATTEMPTS - 1)
     try:
         with _reporter(progress, name) as report:
-            # "identity": the length must count the bytes of the file, not of a compressed transfer.
-            downloader = pooch.HTTPDownloader(
-                progressbar=_Meter(url, report), chunk_size=_CHUNK, timeout=_TIMEOUT,
-                headers={"User-Agent": "contradpp", "Accept-Encoding": "identity"},
-            )  # fmt: skip
-            return Path(keeper.fetch(name, downloader=downloader))
+            return Path(keeper.fetch(name, downloader=lambda url, path, _: _transfer(url, path, report)))
     except DownloadError:
         raise
-    except importlib.import_module("requests").RequestException as error:
+    except _extra("requests").RequestException as error:
         raise DownloadError(f"could not download {url}: {error}") from error
     except ValueError as error:  # of pooch: the checksum is another
         raise DownloadError(f"{url} was changed at its origin or on the way, nothing was kept: {error}") from error
     except OSError as error:
         raise DownloadError(f"could not store {url} in {destination}: {error}") from error
+
+
+def _transfer(url: str, path: str, report: Progress) -> None:
+    """Write what is at an address to a file, or raise `DownloadError` if it is too large."""
+    # "identity": the length must count the bytes of the file, not of a compressed transfer.
+    headers = {"User-Agent": "contradpp", "Accept-Encoding": "identity"}
+    with (
+        _extra("requests").get(url, stream=True, timeout=_TIMEOUT, headers=headers) as response,
+        open(path, "wb") as file,
+    ):
+        response.raise_for_status()
+        total = int(response.headers.get("content-length", 0)) or None
+        done = 0
+        report(done, total)
+        for chunk in response.iter_content(_CHUNK):
+            done += len(chunk)
+            if max(total or 0, done) > _MAX_BYTES:
+                raise DownloadError(f"{url} is larger than expected: more than {_MAX_BYTES:,} bytes")
+            file.write(chunk)
+            report(done, total)
 
 
 def convert_online_retail(archive: Path, destination: Path) -> None:
@@ -433,52 +448,18 @@ def _as_text(cell: Any) -> str:
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell).strip()
 
 
-class _Meter:
-    """The progress bar that pooch asks for: it tells the caller, and ends a transfer that is too long."""
-
-    def __init__(self, url: str, report: Progress) -> None:
-        self._url, self._report = url, report
-        self._done, self._total = 0, 0
-
-    @property
-    def total(self) -> int:
-        """The announced length, 0 if there is none; set when a transfer begins."""
-        return self._total
-
-    @total.setter
-    def total(self, n_bytes: int) -> None:
-        self._total = n_bytes
-        self.reset()
-        self.update(0)
-
-    def update(self, n_bytes: int) -> None:
-        """Count bytes that have come; the last piece may be shorter than pooch says."""
-        self._done += n_bytes
-        if max(self._total, self._done - _CHUNK) > _MAX_BYTES:
-            raise DownloadError(f"{self._url} is larger than expected: more than {_MAX_BYTES:,} bytes")
-        self._report(min(self._done, self._total or self._done), self._total or None)
-
-    def reset(self) -> None:
-        """Count from zero again."""
-        self._done = 0
-
-    def close(self) -> None:
-        """Do nothing: the transfer is over."""
-
-
 @contextmanager
 def _reporter(progress: bool | Progress | None, label: str) -> Iterator[Progress]:
     """Make a callback that draws a bar, does nothing, or is the caller's own."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
     if callable(progress):
         yield progress
-    elif progress or (progress is None and sys.stderr is not None and sys.stderr.isatty()):
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TransferSpeedColumn
-        from rich.progress import Progress as Bar
-
-        columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(label, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-    else:
-        yield lambda _done, _total: None
+        return
+    shown = progress or (progress is None and sys.stderr is not None and sys.stderr.isatty())
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True, disable=not shown) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

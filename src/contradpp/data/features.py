@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp.data.files import PARQUET, Text, opened
-from contradpp.data.readers import read_rows
+from contradpp.data.readers import read_columns
 from contradpp.data.tables import check_column, integers_if_all, matches
 from contradpp.data.vocabulary import Vocabulary, plain
 from contradpp.errors import DataError, ParameterError
@@ -56,7 +56,12 @@ class ItemFeatures:
     def learn(features: Any, items: Vocabulary) -> ItemFeatures:
         """Learn from what the user gave for these items; rows of others count for the recipe only."""
         given = given_features(features)
-        recipe = learn_recipe(given)
+        if given.ids == []:
+            raise DataError("item_features has no rows")
+        blocks = tuple(_learn_block(name, column) for name, column in given.columns.items())
+        if not any(block.width for block in blocks):
+            raise DataError("item_features has no column with values")
+        recipe = Recipe(blocks, any(hasattr(column.values, "tocsr") for column in given.columns.values()))
         if given.ids is None:
             if given.n_rows != len(items):
                 raise ParameterError(
@@ -65,7 +70,7 @@ class ItemFeatures:
                     "A mapping of item to vector may leave some out"
                 )
             return ItemFeatures(recipe, recipe.matrix(given))
-        codes = np.array([items.code(one) if one in items else -1 for one in given.ids], dtype=np.int64)
+        codes = _codes(given.ids, items)
         if not (codes >= 0).any():
             shown = ", ".join(map(repr, given.ids[:3]))
             raise DataError(
@@ -83,22 +88,26 @@ class ItemFeatures:
             if len(matrix) != len(ids):
                 raise ParameterError(f"there are {len(ids):,} new items, but {len(matrix):,} rows of features")
             return matrix
-        places = {one: place for place, one in enumerate(ids)}
-        strange = next((one for one in given.ids if one not in places), None)
-        if strange is not None:
+        codes = _codes(given.ids, Vocabulary(ids))
+        if (codes < 0).any():
+            strange = given.ids[int(np.argmin(codes))]
             raise DataError(f"there are features for {strange!r}, which is not among the new items")
-        return _placed(matrix, np.array([places[one] for one in given.ids], dtype=np.int64), len(ids))
+        return _placed(matrix, codes, len(ids))
 
     def append(self, rows: Matrix) -> ItemFeatures:
         """Append the rows of items that came later."""
-        return ItemFeatures(self.recipe, self.matrix.append(rows), self.n_unknown)
+        return replace(self, matrix=self.matrix.append(rows))
 
     def recode(self, old: Vocabulary, new: Vocabulary) -> ItemFeatures:
         """Reorder the rows for another vocabulary, with zeros for items that are not in the old one."""
         if old == new:
             return self
-        codes = np.array([new.code(item) if item in new else -1 for item in old], dtype=np.int64)
-        return ItemFeatures(self.recipe, _placed(self.matrix, codes, len(new)), self.n_unknown)
+        return replace(self, matrix=_placed(self.matrix, _codes(old, new), len(new)))
+
+
+def _codes(ids: Iterable[Hashable], items: Vocabulary) -> NDArray[np.int64]:
+    """Find the codes of ids, −1 for those that are not in the vocabulary."""
+    return np.array([items.code(one) if one in items else -1 for one in ids], dtype=np.int64)
 
 
 def _placed(matrix: Matrix, codes: NDArray[np.int64], n_items: int) -> Matrix:
@@ -197,11 +206,6 @@ class Given(NamedTuple):
         """The number of rows, one per item."""
         return int(self.columns[""].values.shape[0]) if self.ids is None else len(self.ids)
 
-    @property
-    def has_vectors(self) -> bool:
-        """Whether there are bare vectors instead of columns."""
-        return list(self.columns) == [""] and self.columns[""].kind == VECTOR
-
     def take(self, items: Iterable[Hashable]) -> Given:
         """Select the rows of these items, without items that have none, in this order."""
         places = {one: row for row, one in enumerate(self.ids or ())}
@@ -243,10 +247,10 @@ def read_features(path: str | os.PathLike[str], *, item: str | None = None) -> G
             import pyarrow.parquet as parquet
 
             return _of_frame(parquet.read_table(Path(path).expanduser()), item, where=str(path))
-        header, rows = read_rows(Text(source), [item] if item else [])
+        header, texts = read_columns(Text(source), [item] if item else [])
     told = _item_column(header, item, str(path))
-    texts = {name: [row[place].strip() for row in rows] for place, name in enumerate(header)}
-    columns = {name: _of_texts(values) for name, values in texts.items() if name != told}
+    texts = {name: [text.strip() for text in column] for name, column in texts.items()}
+    columns = {name: Column(_numbers_if_all(column)) for name, column in texts.items() if name != told}
     return _checked(Given(integers_if_all(texts[told]), columns), str(path))
 
 
@@ -267,24 +271,23 @@ def _fitting(columns: Sequence[str]) -> list[str]:
     return found if len(found) == 1 else [column for column in columns if column.casefold() in ("item", "id")][:1]
 
 
-def _of_texts(texts: list[str]) -> Column:
-    """Read texts as numbers if all that are there can be."""
+def _numbers_if_all(texts: list[str]) -> list[Any]:
     try:
-        return Column([float(text) if text else None for text in texts])
+        return [float(text) if text else None for text in texts]
     except ValueError:
-        return Column([text or None for text in texts])
+        return [text or None for text in texts]
 
 
 def _of_mapping(features: Mapping[Any, Any]) -> Given:
     ids, rows = [plain(item) for item in features], list(features.values())
-    if any(isinstance(row, Mapping) for row in rows):
-        named = [row if isinstance(row, Mapping) else {} for row in rows]
-        if any(row is not None and not isinstance(row, Mapping) for row in rows):
-            raise DataError("item_features mixes vectors and named values: give every item the same")
+    are_named = {isinstance(row, Mapping) for row in rows if row is not None}
+    if len(are_named) > 1:
+        raise DataError("item_features mixes vectors and named values: give every item the same")
+    if True in are_named:
+        named = [row or {} for row in rows]
         names = dict.fromkeys(str(name) for row in named for name in row)
         return Given(ids, {name: Column([row.get(name) for row in named]) for name in names})
-    told = any(row is not None for row in rows)
-    return _checked(Given(ids, {"": Column(rows, VECTOR)} if told else {}), "item_features")
+    return _checked(Given(ids, {"": Column(rows, VECTOR)} if are_named else {}), "item_features")
 
 
 def _of_frame(frame: Any, item: str | None, where: str = "item_features") -> Given:
@@ -296,22 +299,17 @@ def _of_frame(frame: Any, item: str | None, where: str = "item_features") -> Giv
         told, ids = None, list(index)
     else:
         told = _item_column(names, item, where)
-        ids = _values(frame[told])
-    columns = {name: Column(_values(frame[name]), _kind_of_type(frame[name])) for name in names if name != told}
+        ids = _column(frame[told]).values
+    columns = {name: _column(frame[name]) for name in names if name != told}
     return _checked(Given([plain(one) for one in ids], columns), where)
 
 
-def _values(column: Any) -> list[Any]:
-    for method in ("to_pylist", "to_list", "tolist"):
-        if hasattr(column, method):
-            return list(getattr(column, method)())
-    return list(column)
-
-
-def _kind_of_type(column: Any) -> str | None:
-    """Recognize the category types of pandas, polars and Arrow."""
-    name = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
-    return CATEGORY if name.startswith(("category", "categorical", "enum", "dictionary")) else None
+def _column(series: Any) -> Column:
+    """Read a column of pandas, polars or Arrow, of a category type or another."""
+    kind = str(getattr(series, "dtype", getattr(series, "type", ""))).lower()
+    is_category = kind.startswith(("category", "categorical", "enum", "dictionary"))
+    values = series.to_pylist() if hasattr(series, "to_pylist") else series.to_list()
+    return Column(values, CATEGORY if is_category else None)
 
 
 def as_vectors(rows: Any) -> Any:
@@ -326,14 +324,13 @@ def as_vectors(rows: Any) -> Any:
 
 
 def _checked(given: Given, where: str) -> Given:
-    ids = given.ids or []
-    if any(one is None or one != one or one == "" for one in ids):
-        row = next(k for k, one in enumerate(ids) if one is None or one != one or one == "")
-        raise DataError(f"{where}, row {row + 1}: the item is missing")
-    if len(set(ids)) < len(ids):
-        seen: set[Hashable] = set()
-        twice = next(one for one in ids if one in seen or seen.add(one))  # type: ignore[func-returns-value]
-        raise DataError(f"{where}: there are two rows for the item {twice!r}")
+    seen: set[Hashable] = set()
+    for row, one in enumerate(given.ids or (), start=1):
+        if one is None or one != one or one == "":
+            raise DataError(f"{where}, row {row}: the item is missing")
+        if one in seen:
+            raise DataError(f"{where}: there are two rows for the item {one!r}")
+        seen.add(one)
     return given
 
 
@@ -346,11 +343,6 @@ class Recipe:
 
     blocks: tuple[Block, ...]
     sparse_vectors: bool = False
-
-    @property
-    def takes_vectors(self) -> bool:
-        """Whether items are told by bare vectors."""
-        return [(block.name, block.kind) for block in self.blocks] == [("", VECTOR)]
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -367,29 +359,19 @@ class Recipe:
             sparse_width, dense_width = self.widths
             nothing = csr_matrix((n_rows, sparse_width), dtype=np.float32)
             return Matrix(nothing, np.zeros((n_rows, dense_width), dtype=np.float32))
-        if given.has_vectors != self.takes_vectors:
-            kind = "vectors" if self.takes_vectors else f"columns {', '.join(repr(b.name) for b in self.blocks)}"
+        takes_vectors = [(block.name, block.kind) for block in self.blocks] == [("", VECTOR)]
+        has_vectors = [(name, column.kind) for name, column in given.columns.items()] == [("", VECTOR)]
+        if has_vectors != takes_vectors:
+            kind = "vectors" if takes_vectors else f"columns {', '.join(repr(b.name) for b in self.blocks)}"
             raise ParameterError(f"the model's items are told by {kind}: features must be given in the same way")
         strange = [name for name in given.columns if name not in known]
         if strange:
             raise DataError(f"the model has no feature {strange[0]!r}: it knows {', '.join(map(repr, sorted(known)))}")
         missing = Column([None] * n_rows)
-        parts = [block.rows(given.columns.get(block.name, missing).values) for block in self.blocks if block.width]
+        parts = [_rows(block, given.columns.get(block.name, missing).values) for block in self.blocks if block.width]
         sparse = [csr_matrix((n_rows, 0)), *(part for part in parts if hasattr(part, "tocsr"))]
         dense = [np.zeros((n_rows, 0)), *(part for part in parts if not hasattr(part, "tocsr"))]
-        scaled, vectors = _of_length_one(csr_matrix(hstack(sparse)), np.hstack(dense))
-        scaled.sort_indices()
-        return Matrix(scaled.astype(np.float32), vectors.astype(np.float32))
-
-
-def learn_recipe(given: Given) -> Recipe:
-    """Learn the recipe for the columns, or the vectors, that were given."""
-    if given.ids == []:
-        raise DataError("item_features has no rows")
-    blocks = tuple(learn_block(name, column) for name, column in given.columns.items())
-    if not any(block.width for block in blocks):
-        raise DataError("item_features has no column with values")
-    return Recipe(blocks, any(hasattr(column.values, "tocsr") for column in given.columns.values()))
+        return _of_length_one(csr_matrix(hstack(sparse)), np.hstack(dense))
 
 
 @dataclass(frozen=True)
@@ -404,10 +386,6 @@ class Block:
     width: int = 0
     idf: Array = field(default_factory=lambda: np.zeros(0, dtype=np.float32), repr=False)  # of hashed terms
 
-    def rows(self, values: Sequence[Any]) -> Any:
-        """Encode values as rows: CSR, or dense for vectors."""
-        return _MAKERS[self.kind](self, values)
-
     def described(self) -> dict[str, Any]:
         """Describe the block for JSON, without the idf."""
         told: dict[str, Any] = {"name": self.name, "kind": self.kind, "width": self.width}
@@ -418,7 +396,7 @@ class Block:
         return told
 
 
-def learn_block(name: str, column: Column) -> Block:
+def _learn_block(name: str, column: Column) -> Block:
     """Learn the recipe for a column; one without values is a category that has none."""
     if hasattr(column.values, "shape"):
         return Block(name, VECTOR, width=int(column.values.shape[1]))
@@ -501,26 +479,21 @@ def _hashed(texts: Sequence[str]) -> list[Any]:
     return [HashingVectorizer(analyzer=terms, **options).transform(texts) for terms in (_words, _runs)]
 
 
-def _text_rows(block: Block, values: Sequence[Any]) -> Any:
-    from scipy.sparse import diags_array
-    from sklearn.preprocessing import normalize
+def _rows(block: Block, values: Any) -> Any:
+    """Encode the values of a column as rows: CSR, or dense for vectors."""
+    from scipy.sparse import csr_matrix, diags_array
+    from sklearn.preprocessing import OneHotEncoder, normalize
 
-    words, runs = _hashed(["" if _is_missing(value) else str(value) for value in values])
-    idf = diags_array(block.idf.astype(np.float64))
-    return normalize(words @ idf) + normalize(runs @ idf)
-
-
-def _category_rows(block: Block, values: Sequence[Any]) -> Any:
-    from sklearn.preprocessing import OneHotEncoder
-
-    labels = np.array([None if _is_missing(value) else _label(value) for value in values], dtype=object)
-    encoder = OneHotEncoder(categories=[list(block.values)], handle_unknown="ignore")
-    return encoder.fit_transform(labels[:, None])
-
-
-def _number_rows(block: Block, values: Sequence[Any]) -> Any:
-    from scipy.sparse import csr_matrix
-
+    if block.kind == VECTOR:
+        return _vector_rows(block, values)
+    if block.kind == TEXT:
+        words, runs = _hashed(["" if _is_missing(value) else str(value) for value in values])
+        idf = diags_array(block.idf.astype(np.float64))
+        return normalize(words @ idf) + normalize(runs @ idf)
+    if block.kind == CATEGORY:
+        labels = np.array([None if _is_missing(value) else _label(value) for value in values], dtype=object)
+        encoder = OneHotEncoder(categories=[list(block.values)], handle_unknown="ignore")
+        return encoder.fit_transform(labels[:, None])
     numbers = [block.mean if _is_missing(value) else _number(value, block.name) for value in values]
     steps = (np.array(numbers) - block.mean) / (MOST_SIGMA * (block.scale or np.inf))
     return csr_matrix(np.clip(steps, -1.0, 1.0)[:, None])
@@ -552,19 +525,14 @@ def _check_width(width: int, block: Block) -> None:
         raise ParameterError(f"item_features has vectors of {width} numbers, but those of the model have {block.width}")
 
 
-_MAKERS: dict[str, Callable[[Block, Any], Any]] = {
-    TEXT: _text_rows, CATEGORY: _category_rows, NUMBER: _number_rows, VECTOR: _vector_rows,
-}  # fmt: skip
-
-
-def _of_length_one(sparse: Any, dense: NDArray[np.float64]) -> tuple[Any, NDArray[np.float64]]:
+def _of_length_one(sparse: Any, dense: NDArray[np.float64]) -> Matrix:
     """Divide both parts of the rows, CSR and dense, by the length of the whole row."""
     squares = np.asarray(sparse.multiply(sparse).sum(axis=1)).ravel() + np.square(dense).sum(axis=1)
     lengths = np.where(squares > 0, np.sqrt(squares), 1.0)
-    scaled = sparse.copy()
-    scaled.data = scaled.data / np.repeat(lengths, np.diff(sparse.indptr))
-    scaled.eliminate_zeros()
-    return scaled, dense / lengths[:, None]
+    sparse.data = sparse.data / np.repeat(lengths, np.diff(sparse.indptr))
+    sparse.eliminate_zeros()
+    sparse.sort_indices()
+    return Matrix(sparse.astype(np.float32), (dense / lengths[:, None]).astype(np.float32))
 
 
 # -- Files -----------------------------------------------------------------------------------------

@@ -151,8 +151,8 @@ def read_choices(path: PathLike, *, taken: bool = False) -> Baskets:
 def log_files(path: PathLike) -> list[Path]:
     """The parts of a log, the oldest first: `path.1`, `path.2`, ..., and the one that is being written."""
     whole = Path(path)
-    parts = _parts(whole)
-    return [*(parts[number] for number in sorted(parts)), *([whole] if whole.exists() or not parts else [])]
+    parts = [part for _, part in sorted(_parts(whole).items())]
+    return [*parts, whole] if whole.exists() or not parts else parts
 
 
 def _parts(path: Path) -> dict[int, Path]:

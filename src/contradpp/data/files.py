@@ -111,17 +111,25 @@ def opened(path: Path) -> Iterator[Source]:
 class Text(io.RawIOBase):
     """The bytes of a text file from its first line that is not blank, checked as they are read.
 
-    Lines that are not UTF-8 are taken for Latin-1, in which every byte means something.
+    Lines that are not UTF-8 are taken for Latin-1, in which every byte means something. `first_line` is the number of
+    the first line that is not blank.
     """
 
     def __init__(self, source: Source) -> None:
         super().__init__()
         self.path, self.suffix = source.path, source.suffix
-        self.first_line, self.n_quotes = 1, 0  # the first that is not blank; double quotes read so far
+        self.n_quotes = 0  # double quotes read so far
         self._chunks, self._rest = source.chunks(), b""
         self._line = 1  # the number of the next line to be checked
         self._n_latin, self._first_latin = 0, 0
-        self._ready = memoryview(self._opening(source.head(8)))
+        for magic, what in _FOREIGN.items():
+            if source.head(8).startswith(magic):
+                raise DataError(f"{self}: not a text file of baskets but {what}")
+        block = self._from_text(self._block().removeprefix(codecs.BOM_UTF8))
+        if not block:
+            raise DataError(f"{self}: the file is empty")
+        self.first_line = self._line - block.count(b"\n")
+        self._ready = memoryview(block)
 
     def __str__(self) -> str:
         return str(self.path)
@@ -165,17 +173,6 @@ class Text(io.RawIOBase):
         if self._n_latin:
             what = "%s: %d lines are not UTF-8 and were read as Latin-1, the first of them is line %d"
             logger.warning(what, self, self._n_latin, self._first_latin)
-
-    def _opening(self, head: bytes) -> bytes:
-        """Read the first block that is not blank, from its first line that is not blank."""
-        for magic, what in _FOREIGN.items():
-            if head.startswith(magic):
-                raise DataError(f"{self}: not a text file of baskets but {what}")
-        block = self._from_text(self._block().removeprefix(codecs.BOM_UTF8))
-        if not block:
-            raise DataError(f"{self}: the file is empty")
-        self.first_line = self._line - block.count(b"\n")
-        return block
 
     def _from_text(self, block: bytes) -> bytes:
         """Return this block, or the next that is not blank, from its first line that is not; nothing at the end."""

@@ -9,7 +9,7 @@ two, but in proportion to how common it is, so that substitutes meet less often 
 
 from __future__ import annotations
 
-import operator
+import numbers
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -53,8 +53,10 @@ def generate(n_baskets: int = 20_000, *, random_state: RandomState = None) -> Ba
     >>> B.n_baskets, "spaghetti" in B.items
     (1000, True)
     """
-    n, seed, shop = _checked_count(n_baskets), root_seed(random_state), _shop()
-    blocks = [_block(shop, stream(seed, number)) for number in range(-(-n // _BLOCK))]
+    if isinstance(n_baskets, bool) or not isinstance(n_baskets, numbers.Integral) or n_baskets < 0:
+        raise ParameterError(f"n_baskets must be a whole number of at least 0, got {n_baskets!r}")
+    n, seed = int(n_baskets), root_seed(random_state)
+    blocks = [_block(_shop(), stream(seed, number)) for number in range(-(-n // _BLOCK))]
     sizes = np.concatenate([np.zeros(0, dtype=np.int64), *(sizes for sizes, _ in blocks)])[:n]
     codes = np.concatenate([np.zeros(0, dtype=np.int32), *(codes for _, codes in blocks)])
     indptr = pointers(sizes)
@@ -64,16 +66,6 @@ def generate(n_baskets: int = 20_000, *, random_state: RandomState = None) -> Ba
 def categories() -> dict[Hashable, str]:
     """The category of each product."""
     return {product: need.category for need in catalogue().needs for product in need.products}
-
-
-def _checked_count(n_baskets: int) -> int:
-    try:
-        count = -1 if isinstance(n_baskets, bool) else operator.index(n_baskets)
-    except TypeError:
-        count = -1
-    if count < 0:
-        raise ParameterError(f"n_baskets must be a whole number of at least 0, got {n_baskets!r}")
-    return count
 
 
 @dataclass(frozen=True)
@@ -223,8 +215,8 @@ def catalogue() -> Catalogue:
             continue
         popularity, _, entries = line.strip().partition(" ")
         for entry in entries.split(";"):
-            name, colon, members = entry.strip().partition(":")
-            products = tuple(product.strip() for product in members.split("|")) if colon else (name,)
+            name, _, members = entry.strip().partition(":")
+            products = tuple(product.strip() for product in (members or name).split("|"))
             by_name[name] = len(needs)
             needs.append(Need(category, int(popularity), products))
     by_product = {product: number for number, need in enumerate(needs) for product in need.products}

@@ -69,24 +69,26 @@ def relevance_samples(slates: Codes, hidden: Sets, groups: Codes | None) -> dict
     found, sizes = held(slates, hidden), hidden.sizes
     discounts = 1.0 / np.log2(np.arange(2, k + 2))
     ideal = np.concatenate([[0.0], np.cumsum(discounts)])[np.minimum(sizes, k)]
-    samples = {"recall": found.sum(axis=1) / sizes, "hit": found.any(axis=1).astype(np.float64),
-               "ndcg": found @ discounts / ideal}  # fmt: skip
-    names = ("alpha_ndcg", "categories_hit", "categories_found")
+    samples = {
+        "recall": found.sum(axis=1) / sizes,
+        "hit": found.any(axis=1).astype(np.float64),
+        "ndcg": found @ discounts / ideal,
+    }
     if groups is None:
-        return samples | {name: np.full(n, np.nan) for name in names}
+        return samples | dict.fromkeys(("alpha_ndcg", "categories_hit", "categories_found"), np.full(n, np.nan))
     shelves = np.where(slates >= 0, groups[slates], -1)
-    owner, wanted = np.repeat(np.arange(n), sizes), groups[hidden.indices]
-    values = (
-        (found * ALPHA ** earlier_alike(shelves, found)) @ discounts / _ideal_alpha(owner, wanted, n, discounts),
-        count_distinct(shelves, among(shelves, owner, wanted)),
-        count_distinct(shelves, found),
-    )
-    return samples | dict(zip(names, values, strict=True))
+    owner, wanted = hidden.owners, groups[hidden.indices]
+    gained = (found * ALPHA ** earlier_alike(shelves, found)) @ discounts
+    return samples | {
+        "alpha_ndcg": gained / _ideal_alpha(owner, wanted, n, discounts),
+        "categories_hit": count_distinct(shelves, among(shelves, owner, wanted)),
+        "categories_found": count_distinct(shelves, found),
+    }
 
 
 def held(slates: Codes, sets: Sets) -> Found:
     """Which items of the slates are in the set of the same row."""
-    return among(slates, np.repeat(np.arange(sets.count), sets.sizes), sets.indices)
+    return among(slates, sets.owners, sets.indices)
 
 
 def among(table: Codes, owner: Codes, values: NDArray[np.integer[Any]]) -> Found:

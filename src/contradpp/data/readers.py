@@ -9,9 +9,8 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import groupby, pairwise
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -55,13 +54,7 @@ class Reading(NamedTuple):
 
     baskets: Baskets
     format: str
-    layout: Layout | None
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The columns by role, as they were named or guessed."""
-        roles = ("basket", "item", "quantity", "name", "category", "chosen", "returns")
-        return {role: column for role in roles if (column := getattr(self.layout, role, None)) is not None}
+    columns: dict[str, str]  # by role, as they were named or guessed
 
 
 def read_baskets(
@@ -144,7 +137,7 @@ def read(
     assembler.report(str(where), layout)
     if not baskets.n_baskets:
         raise DataError(f"{where}: there are no baskets in it")
-    return Reading(baskets, found, layout)
+    return Reading(baskets, found, layout.roles if layout else {})
 
 
 def read_items(
@@ -156,32 +149,29 @@ def read_items(
     """
     told = {"item": item, "name": name, "category": category}
     with opened(Path(path).expanduser()) as source:
-        header, rows = read_rows(Text(source), [column for column in told.values() if column])
+        header, columns = read_columns(Text(source), [column for column in told.values() if column])
     for role, column in told.items():
         if column is not None:
             check_column(header, column, role, str(path))
-    ids = integers_if_all(row[header.index(item)] for row in rows)
-
-    def labels(column: str | None) -> dict[Hashable, str]:
-        if column is None:
-            return {}
-        place = header.index(column)
-        return {id_: row[place] for id_, row in zip(ids, rows, strict=True) if row[place]}
-
-    return Vocabulary(ids, names=labels(name), categories=labels(category))
+    ids = integers_if_all(columns[item])
+    names, categories = (
+        {id_: text for id_, text in zip(ids, columns.get(column or "", ()), strict=False) if text}
+        for column in (name, category)
+    )
+    return Vocabulary(ids, names=names, categories=categories)
 
 
-def read_rows(text: Text, columns: Sequence[str] = ()) -> tuple[list[str], list[list[str]]]:
-    """Read a CSV file whole: its header, and its rows that are not blank.
+def read_columns(text: Text, wanted: Sequence[str] = ()) -> tuple[list[str], dict[str, list[str]]]:
+    """Read a CSV file whole: its header, and its columns without blank rows.
 
-    Raises `DataError` for a row of another length than the header; `columns` are names that tell the separator.
+    Raises `DataError` for a row of another length than the header; `wanted` are names that tell the separator.
     """
-    separator = long_separator(text.first_lines()[0], columns=columns)
+    separator = long_separator(text.first_lines()[0], columns=wanted)
     (_, header), *rows = [(line, row) for line, row in records(text, separator, strict=True) if row]
     for line, row in rows:
         if len(row) != len(header):
             raise text.error(line, f"the header has {len(header)} fields but this row has {len(row)} fields")
-    return header, [row for _, row in rows]
+    return header, {name: [row[place] for _, row in rows] for place, name in enumerate(header)}
 
 
 def _check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
@@ -223,18 +213,13 @@ def _read_file(source: Source, format: str, assembler: Assembler, told: Told) ->
             )  # fmt: skip
     assembler.as_text = format != "jsonl"
     layout = None
-    if format == "jsonl":
-        layout = read_jsonl(text, assembler, told)
-    elif format == "long":
-        layout = read_long(text, assembler, told)
+    if format in ("jsonl", "long"):
+        read_rows = read_jsonl if format == "jsonl" else read_long
+        layout = read_rows(text, assembler, told)
     elif named:
         raise ParameterError(f"format {format!r} has no columns, so {', '.join(named)} cannot be given")
-    elif format == "choices":
-        read_choices(text, assembler)
-    elif format == "ragged":
-        read_ragged(text, assembler)
     else:
-        read_fimi(text, assembler)
+        {"fimi": read_fimi, "ragged": read_ragged, "choices": read_choices}[format](text, assembler)
     text.report()
     return format, layout
 
@@ -259,19 +244,28 @@ def read_ragged(text: Text, assembler: Assembler) -> None:
 
 def read_choices(text: Text, assembler: Assembler) -> None:
     """Add the baskets of lines `offered;chosen`, items separated by spaces or commas."""
+
+    def add(_: int, line: str) -> None:
+        offered, *rest = (choice_items(half) for half in line.split(";"))
+        if len(rest) != 1:
+            raise BadRow(f"expected 'offered;chosen', found {len(rest)} semicolons")
+        if extra := set(rest[0]) - set(offered):
+            raise BadRow(f"{min(extra)!r} was chosen but is not among what was offered")
+        assembler.add_list(rest[0], offered=offered)
+
+    _add_lines(text, assembler, add)
+
+
+def _add_lines(text: Text, assembler: Assembler, add: Callable[[int, str], None]) -> None:
+    """Add every line that is not blank by its number and text; a bad one is an error, or left out."""
     for number, line in enumerate(text.lines(), start=text.first_line):
         if not line.strip():
             continue
-        offered, *rest = (choice_items(half) for half in line.split(";"))
         try:
-            if len(rest) != 1:
-                raise BadRow(number, f"expected 'offered;chosen', found {len(rest)} semicolons")
-            if extra := set(rest[0]) - set(offered):
-                raise BadRow(number, f"{min(extra)!r} was chosen but is not among what was offered")
-            assembler.add_list(rest[0], offered=offered)
+            add(number, line)
         except BadRow as bad:
             if assembler.on_bad_row == "error":
-                raise text.error(bad.row, bad.reason) from None
+                raise text.error(number, bad.reason) from None
             assembler.n_bad += 1
 
 
@@ -294,33 +288,25 @@ def read_jsonl(text: Text, assembler: Assembler, told: Told) -> Layout | None:
     """Add the baskets of a JSON lines file: an array per line, an object with an array, or long objects."""
     layout: Layout | None = None
     kind: type | None = None
-    for number, line in enumerate(text.lines(), start=text.first_line):
-        if not line.strip():
-            continue
+
+    def add(number: int, line: str) -> None:
+        nonlocal layout, kind
         try:
-            value = _parsed(number, line)
-            if kind is None:
-                kind, layout = type(value), _json_layout(value, told, f"{text}, line {number}")
-            if not isinstance(value, kind):
-                called = "array" if kind is list else "object"
-                raise BadRow(number, f"an {called} was expected, as in the lines before, got {line[:40]!r}")
-            _add_value(number, value, layout, assembler)
-        except BadRow as bad:
-            if assembler.on_bad_row == "error":
-                raise text.error(bad.row, bad.reason) from None
-            assembler.n_bad += 1
+            value = json.loads(line, parse_constant=_refuse_constant, object_pairs_hook=_without_twins)
+        except (ValueError, RecursionError) as error:
+            hint = " (each line must be a whole JSON value)" if len(line.strip()) < 3 else ""
+            raise BadRow(f"not valid JSON: {error}{hint}") from None
+        if not isinstance(value, (list, dict)):
+            raise BadRow(f"a basket must be a JSON array or object, got {line.strip()[:40]}")
+        if kind is None:
+            kind, layout = type(value), _json_layout(value, told, f"{text}, line {number}")
+        if not isinstance(value, kind):
+            called = "array" if kind is list else "object"
+            raise BadRow(f"an {called} was expected, as in the lines before, got {line[:40]!r}")
+        _add_value(value, layout, assembler)
+
+    _add_lines(text, assembler, add)
     return layout
-
-
-def _parsed(number: int, line: str) -> Any:
-    try:
-        value = json.loads(line, parse_constant=_refuse_constant, object_pairs_hook=_without_twins)
-    except (ValueError, RecursionError) as error:
-        hint = " (each line must be a whole JSON value)" if len(line.strip()) < 3 else ""
-        raise BadRow(number, f"not valid JSON: {error}{hint}") from None
-    if not isinstance(value, (list, dict)):
-        raise BadRow(number, f"a basket must be a JSON array or object, got {line.strip()[:40]}")
-    return value
 
 
 def _refuse_constant(constant: str) -> None:
@@ -349,61 +335,60 @@ def _json_layout(value: Any, told: Told, where: str) -> Layout | None:
     return find_layout(list(value), told, lists=lists, texts=texts, numbers=numbers, where=where)
 
 
-def _add_value(number: int, value: Any, layout: Layout | None, assembler: Assembler) -> None:
+def _add_value(value: Any, layout: Layout | None, assembler: Assembler) -> None:
     if layout is None:
-        assembler.add_list(_scalars(number, value))
+        assembler.add_list(_scalars(value))
         return
     for column in (layout.basket, layout.item, layout.quantity, layout.chosen):
         if column is not None and column not in value:
-            raise BadRow(number, f"the field {column!r} is missing")
-    if layout.quantity is not None and _quantity(number, value[layout.quantity]) <= 0:
-        assembler.n_dropped += 1
-        return
+            raise BadRow(f"the field {column!r} is missing")
+    if layout.quantity is not None:
+        quantity = value[layout.quantity]
+        if type(quantity) not in (int, float):
+            raise BadRow(f"the quantity must be a number, got {json.dumps(quantity)[:40]}")
+        if quantity <= 0:
+            assembler.n_dropped += 1
+            return
     sold = value.get(layout.returns or "")
     if assembler.returns == "drop" and isinstance(sold, (int, float)) and sold < 0:
         assembler.n_returned += 1
         return
     found = value[layout.item]
     if layout.lists and not isinstance(found, list):
-        raise BadRow(number, f"the field {layout.item!r} must hold an array, got {found!r}")
-    items = _scalars(number, found if layout.lists else [found])
+        raise BadRow(f"the field {layout.item!r} must hold an array, got {found!r}")
+    items = _scalars(found if layout.lists else [found])
     owner = None
     if layout.basket is not None:
-        owner = assembler.baskets.code(*_scalars(number, [value[layout.basket]]))
+        owner = assembler.baskets.encode(_scalars([value[layout.basket]]))[0]
     if layout.chosen is None:
         assembler.add_list(items, owner=owner)
     else:
-        assembler.add_list(_taken(number, items, value[layout.chosen], layout), owner=owner, offered=items)
+        assembler.add_list(_taken(items, value[layout.chosen], layout), owner=owner, offered=items)
     for kind, column in zip(LABELS, (layout.name, layout.category), strict=True):
         if column is not None and value.get(column):
-            assembler.labels[kind][assembler.items.code(items[0])][str(value[column])] += 1
+            code = assembler.items.encode(items)[0]
+            assembler.labels[kind][code][str(value[column])] += 1
 
 
-def _taken(number: int, items: list[Hashable], told: Any, layout: Layout) -> list[Hashable]:
+def _taken(items: list[Hashable], told: Any, layout: Layout) -> list[Hashable]:
     """Return the items that were taken: those of a list, or all of them if a flag says yes."""
     if not layout.lists:
         taken = flag(told)
         if taken is None:
-            raise BadRow(number, f"{told!r} in the field {layout.chosen!r} says neither yes nor no")
+            raise BadRow(f"{told!r} in the field {layout.chosen!r} says neither yes nor no")
         return items if taken else []
     if not isinstance(told, list):
-        raise BadRow(number, f"the field {layout.chosen!r} must hold an array, got {told!r}")
-    if extra := [item for item in _scalars(number, told) if item not in items]:
-        raise BadRow(number, f"{extra[0]!r} was chosen but is not among what was offered")
+        raise BadRow(f"the field {layout.chosen!r} must hold an array, got {told!r}")
+    if extra := [item for item in _scalars(told) if item not in items]:
+        raise BadRow(f"{extra[0]!r} was chosen but is not among what was offered")
     return told
 
 
-def _scalars(number: int, values: list[Any]) -> list[Hashable]:
+def _scalars(values: list[Any]) -> list[Hashable]:
     for value in values:
         if type(value) not in (str, int, float):
-            raise BadRow(number, f"an id must be a string or a number, got {json.dumps(value)[:40]}")
+            raise BadRow(f"an id must be a string or a number, got {json.dumps(value)[:40]}")
     return values
-
-
-def _quantity(number: int, value: Any) -> float:
-    if type(value) not in (int, float):
-        raise BadRow(number, f"the quantity must be a number, got {json.dumps(value)[:40]}")
-    return float(value)
 
 
 # -- Long CSV and TSV --------------------------------------------------------------------------------------
@@ -414,14 +399,21 @@ def read_long(text: Text, assembler: Assembler, told: Told) -> Layout:
     import pyarrow as pa
 
     separator, columns, more = _header(text, told)
-    layout = _long_layout(columns, told, where=str(text))
+    try:
+        layout = find_layout(columns, told, where=str(text))
+    except DataError as error:
+        if told.get("basket") or told.get("item"):
+            raise
+        hint = f"{error}. If there is no header and every line is a basket, pass format='ragged'"
+        raise DataError(hint, parameters=(*error.parameters, "format")) from None
     first_row = 0
     try:
         for batch in _csv_batches(text, separator, columns, layout, assembler) if more else ():
             add_batch(assembler, batch, layout, first_row=first_row)
             first_row += batch.num_rows
     except BadRow as bad:
-        raise text.error(_line_of_row(text, separator, bad.row), bad.reason) from None
+        after_header = islice(_again(text, separator), bad.row + 1, None)
+        raise text.error(next(after_header, (text.first_line, []))[0], bad.reason) from None
     except pa.ArrowException as error:
         _check_quotes(text, separator)
         raise _explained(text, separator, len(columns), error) from error
@@ -441,16 +433,6 @@ def _header(text: Text, told: Told) -> tuple[str, list[str], bool]:
         return ragged_separator(lines), ["basket", "item"], True
     separator = long_separator(lines[0], columns=named)
     return separator, [field.strip() for field in fields(lines[0], separator)], text.skip_line()
-
-
-def _long_layout(columns: list[str], told: Told, *, where: str) -> Layout:
-    try:
-        return find_layout(columns, told, where=where)
-    except DataError as error:
-        if told.get("basket") or told.get("item"):
-            raise
-        hint = f"{error}. If there is no header and every line is a basket, pass format='ragged'"
-        raise DataError(hint, parameters=(*error.parameters, "format")) from None
 
 
 def _csv_batches(text: Text, separator: str, columns: list[str], layout: Layout, assembler: Assembler) -> Iterator[Any]:
@@ -497,11 +479,6 @@ def _check_quotes(text: Text, separator: str) -> None:
             pass
 
 
-def _line_of_row(text: Text, separator: str, row: int) -> int:
-    rows = enumerate(_again(text, separator))
-    return next((line for number, (line, _) in rows if number == row + 1), text.first_line)
-
-
 def _explained(text: Text, separator: str, n_columns: int, error: Exception) -> DataError:
     """Build the error for a row that Arrow refused, with the line that its message lacks."""
     for line, record in _again(text, separator):
@@ -519,33 +496,22 @@ def _explained(text: Text, separator: str, n_columns: int, error: Exception) -> 
 def read_parquet(source: Source, assembler: Assembler, told: Told) -> Layout:
     """Add the rows of a Parquet file, long or with a column of lists."""
     import pyarrow as pa
-
-    where = str(source.path)
-    with _parquet_file(source) as file:
-        layout = layout_of(file.schema_arrow, told, where=where)
-        narrow = all(pa.types.is_integer(file.schema_arrow.field(column).type) for column in layout.columns)
-        rows = _NARROW_ROWS if narrow else _BATCH_ROWS
-        batches = file.iter_batches(batch_size=rows, columns=layout.columns)
-        add_batches(assembler, batches, layout, where=where)
-    return layout
-
-
-@contextmanager
-def _parquet_file(source: Source) -> Iterator[Any]:
-    """Open a Parquet file; a gzipped one is unpacked to disk first, since Parquet is read from its end."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    where = str(source.path)
     with tempfile.TemporaryFile() as unpacked:
-        if source.packed is not None:
-            for chunk in source.chunks():
-                unpacked.write(chunk)
+        if source.packed is not None:  # Parquet is read from its end
+            unpacked.writelines(source.chunks())
             unpacked.seek(0)
         try:
             with pq.ParquetFile(source.stream if source.packed is None else unpacked) as file:
-                yield file
+                layout = layout_of(file.schema_arrow, told, where=where)
+                narrow = all(pa.types.is_integer(file.schema_arrow.field(column).type) for column in layout.columns)
+                rows = _NARROW_ROWS if narrow else _BATCH_ROWS
+                add_batches(assembler, file.iter_batches(rows, columns=layout.columns), layout, where=where)
         except (pa.ArrowException, UnicodeDecodeError) as error:  # a column name may be damaged too
-            raise DataError(f"{source.path}: not a readable Parquet file ({error})") from error
+            raise DataError(f"{where}: not a readable Parquet file ({error})") from error
+    return layout
 
 
 # -- Text formats: the first lines decide, the suffix only what they leave open --------------------

@@ -41,6 +41,16 @@ class Sets(_CSR):
         """How many items each set has."""
         return np.diff(self.indptr)
 
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """The set of every entry."""
+        return np.repeat(np.arange(self.count), self.sizes)
+
+    @staticmethod
+    def empty(n: int) -> Sets:
+        """`n` sets without items."""
+        return Sets(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32))
+
     @staticmethod
     def one(codes: ArrayLike) -> Sets:
         """A single set."""
@@ -62,7 +72,7 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-EMPTY = Sets(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
+EMPTY = Sets.empty(0)
 
 
 def checked_csr(indptr: ArrayLike, indices: ArrayLike, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -84,12 +94,9 @@ def without_duplicates(
     indptr: NDArray[np.int64], indices: NDArray[np.int32], n_items: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Drop the second and later occurrences of an item in a basket, keeping the order of the rest."""
-    n_baskets, left = len(indptr) - 1, np.diff(indptr)
+    left = np.diff(indptr)
     again = np.zeros(len(indices), dtype=bool)
-    first = 0
-    while first < n_baskets:  # in blocks of whole baskets: sorting takes many times the memory of the codes
-        last = int(np.searchsorted(indptr, indptr[first] + _BLOCK, side="right")) - 1
-        last = min(max(last, first + 1), n_baskets)
+    for first, last in runs(indptr, _BLOCK):  # sorting takes many times the memory of the codes
         block = slice(indptr[first], indptr[last])
         owner = np.repeat(np.arange(last - first), left[first:last])
         key = owner * max(n_items, 1) + indices[block]
@@ -97,7 +104,6 @@ def without_duplicates(
         key = key[order]
         again[block][order[1:]] = key[1:] == key[:-1]
         left[first:last] -= np.bincount(owner[again[block]], minlength=last - first)
-        first = last
     if not again.any():
         return indptr, indices
     return pointers(left), indices[np.logical_not(again, out=again)]
@@ -121,8 +127,7 @@ def kept_entries(sets: Sets, kept: NDArray[np.bool_]) -> Sets:
     """The sets with only the entries that are marked."""
     if kept.all():
         return sets
-    owner = np.repeat(np.arange(sets.count), sets.sizes)[kept]
-    return Sets(pointers(np.bincount(owner, minlength=sets.count)), sets.indices[kept])
+    return Sets(pointers(np.bincount(sets.owners[kept], minlength=sets.count)), sets.indices[kept])
 
 
 def first_entries(sets: Sets, size: int) -> NDArray[np.bool_]:
@@ -133,7 +138,7 @@ def first_entries(sets: Sets, size: int) -> NDArray[np.bool_]:
 
 def places_by(values: NDArray[np.floating], sets: Sets) -> NDArray[np.int64]:
     """The place of every entry among those of its set in the order of these values, from 0 on."""
-    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    owner = sets.owners
     places = np.empty(len(owner), dtype=np.int64)
     places[np.lexsort((values, owner))] = np.arange(len(owner)) - np.repeat(sets.indptr[:-1], sets.sizes)
     return places
@@ -154,26 +159,23 @@ def drawn_entries(sets: Sets, size: int) -> NDArray[np.bool_]:
 
 def difference(sets: Sets, others: Sets, n_items: int) -> Sets:
     """Every set without the items of the other one at its place."""
-    keys, other_keys = (
-        np.repeat(np.arange(part.count), part.sizes) * max(n_items, 1) + part.indices for part in (sets, others)
-    )
+    keys, other_keys = (part.owners * max(n_items, 1) + part.indices for part in (sets, others))
     return kept_entries(sets, ~np.isin(keys, other_keys))
 
 
 def without_each(sets: Sets) -> Sets:
     """For every entry of every set, the set without it."""
-    sizes = np.repeat(sets.sizes, sets.sizes)  # (nnz,)
-    indptr = np.concatenate([[0], np.cumsum(sizes)])
-    own = np.arange(len(sets.indices)) - np.repeat(sets.indptr[:-1], sets.sizes)  # position in its set
-    position = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
-    source = position + np.repeat(np.repeat(sets.indptr[:-1], sets.sizes), sizes)
-    kept = position != np.repeat(own, sizes)
-    return Sets(indptr - np.arange(len(indptr)), sets.indices[source[kept]])
+    owner = sets.owners  # (nnz,)
+    copies = take_sets(sets, owner)
+    place = np.arange(len(owner)) - sets.indptr[owner]
+    kept = np.ones(len(copies.indices), dtype=bool)
+    kept[copies.indptr[:-1] + place] = False
+    return Sets(copies.indptr - np.arange(len(owner) + 1), copies.indices[kept])
 
 
 def swaps(sets: Sets, others: Sets) -> tuple[Sets, NDArray[np.int64]]:
     """For every entry of every set, the set with each item of the other one in its place, and which entry that was."""
-    owner = np.repeat(np.arange(sets.count), sets.sizes)
+    owner = sets.owners
     times = others.sizes[owner]
     entry = np.repeat(np.arange(len(owner)), times)
     swapped, place = take_sets(sets, owner[entry]), entry - sets.indptr[owner[entry]]
@@ -195,8 +197,7 @@ def runs(indptr: NDArray[np.int64], entries: int, *, most: int | None = None) ->
 
 def sums_over_sets(values: NDArray[np.float64], sets: Sets) -> NDArray[np.float64]:
     """The sum over each set of a value per entry."""
-    owner = np.repeat(np.arange(sets.count), sets.sizes)
-    return np.bincount(owner, weights=values, minlength=sets.count).astype(np.float64)
+    return np.bincount(sets.owners, weights=values, minlength=sets.count).astype(np.float64)
 
 
 def concatenate(first: Sets, second: Sets) -> Sets:
@@ -212,8 +213,7 @@ def joined(parts: Sequence[Sets]) -> Sets:
 
 def distinct_sets(sets: Sets, weights: NDArray[np.float64]) -> tuple[Sets, NDArray[np.float64]]:
     """Every set once, whatever the order of its items, with the sum of the weights; in order of first appearance."""
-    owner = np.repeat(np.arange(sets.count), sets.sizes)
-    ordered = sets.indices[np.lexsort((sets.indices, owner))]
+    ordered = sets.indices[np.lexsort((sets.indices, sets.owners))]
     numbers: dict[bytes, int] = {}
     which = np.empty(sets.count, dtype=np.int64)
     for s, (first, last) in enumerate(itertools.pairwise(sets.indptr.tolist())):
@@ -225,6 +225,5 @@ def distinct_sets(sets: Sets, weights: NDArray[np.float64]) -> tuple[Sets, NDArr
 
 def prefixes(codes: NDArray[np.int32]) -> Sets:
     """The first 0, 1, ..., n of the codes, a set each."""
-    n = len(codes)
-    parts = [codes[:k] for k in range(n + 1)]
-    return Sets(pointers(np.arange(n + 1)), np.concatenate(parts).astype(np.int32))
+    sizes = np.arange(len(codes) + 1)
+    return Sets(pointers(sizes), np.concatenate([codes[:size] for size in sizes]).astype(np.int32))

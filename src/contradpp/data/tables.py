@@ -9,7 +9,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,13 @@ from contradpp.errors import DataError, ParameterError
 logger = logging.getLogger("contradpp")
 
 Codes = NDArray[np.int32]
+CSR = tuple[NDArray[np.int64], Codes]
+Assembled = tuple[NDArray[np.int64], Codes, Vocabulary, CSR | None]  # the arguments of `Baskets`
 Told = Mapping[str, str | None]
 OnBadRow = Literal["error", "skip"]
 Returns = Literal["drop", "keep"]
 LABELS = ("name", "category")
+ROLES = ("basket", "item", "quantity", *LABELS, "chosen", "returns")
 BATCH_ROWS = 1 << 20
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # at most 18 digits: whatever matches fits into 64 bits
@@ -123,10 +126,15 @@ class Layout:
     chosen: str | None = None  # then `item` holds what was offered, and this says what of it was taken
 
     @property
+    def roles(self) -> dict[str, str]:
+        """The columns by role, without roles that no column has."""
+        found = {role: getattr(self, role) for role in ROLES}
+        return {role: column for role, column in found.items() if column is not None}
+
+    @property
     def columns(self) -> list[str]:
         """The columns that are needed."""
-        wanted = (self.basket, self.item, self.quantity, self.name, self.category, self.returns, self.chosen)
-        return list(dict.fromkeys(column for column in wanted if column is not None))
+        return list(dict.fromkeys(self.roles.values()))
 
 
 def find_layout(
@@ -206,10 +214,9 @@ def _list_column(columns: Sequence[str], lists: Sequence[str]) -> str | None:
 def check_column(columns: Sequence[str], column: str, role: str, where: str) -> None:
     """Raise `DataError` unless there is one column of this name."""
     count = list(columns).count(column)
-    if not count:
-        raise DataError(f"{where}: there is no column {column!r} for {role}=; {_listed(columns)}", parameters=(role,))
-    if count > 1:
-        reason = f"the column {column!r} for {role}= occurs more than once"
+    if count != 1:
+        called = f"{column!r} for {role}="
+        reason = f"the column {called} occurs more than once" if count else f"there is no column {called}"
         raise DataError(f"{where}: {reason}; {_listed(columns)}", parameters=(role,))
 
 
@@ -237,7 +244,7 @@ def layout_of(schema: Any, told: Told, *, where: str) -> Layout:
     import pyarrow.types as types
 
     kinds = {field.name: field.type.value_type if types.is_dictionary(field.type) else field.type for field in schema}
-    lists = [name for name, kind in kinds.items() if _is_list(kind)]
+    lists = [name for name, kind in kinds.items() if re.match(r"(large_|fixed_size_)?list(_view)?<", str(kind))]
     texts = [name for name, kind in kinds.items() if str(kind) in ("string", "large_string", "string_view")]
     numbers = [name for name, kind in kinds.items() if types.is_integer(kind) or types.is_floating(kind)]
     return find_layout(schema.names, told, lists=lists, texts=texts, numbers=numbers, where=where)
@@ -295,10 +302,10 @@ def _add_lists(rows: _Rows, layout: Layout) -> None:
         numbers: NDArray[np.integer[Any]] = assembler.new_baskets(n_rows) + np.arange(n_rows)
     else:
         numbers = rows.encode(layout.basket, assembler.baskets)
-    pairs = [rows.listed(column) for column in columns]
-    assembler.chosen.add(numbers[pairs[-1][0]], pairs[-1][1])
-    if layout.chosen is not None:
-        assembler.offered.add(numbers[pairs[0][0]], pairs[0][1])
+    for column in columns:
+        places, codes = rows.listed(column)
+        pairs = assembler.chosen if column == columns[-1] else assembler.offered
+        pairs.add(numbers[places], codes)
 
 
 class _Rows:
@@ -312,15 +319,12 @@ class _Rows:
 
     def keep(self, wanted: NDArray[np.bool_]) -> int:
         """Leave out the other rows, and say how many they are."""
-        import pyarrow as pa
-
-        n_others = int(np.count_nonzero(~wanted))
-        if n_others:
-            mask = pa.array(wanted)
-            self.columns = {column: values.filter(mask) for column, values in self.columns.items()}
-            self._places = self._places[wanted]
-            self._distinct.clear()
-        return n_others
+        if wanted.all():
+            return 0
+        self.columns = {column: values.filter(wanted) for column, values in self.columns.items()}
+        self._places = self._places[wanted]
+        self._distinct.clear()
+        return int(np.count_nonzero(~wanted))
 
     def require(self, usable: NDArray[np.bool_], why: Callable[[int], str]) -> None:
         """Leave out rows that are unusable, or raise `BadRow` with the reason for the first."""
@@ -328,7 +332,7 @@ class _Rows:
             return
         if self.assembler.on_bad_row == "error":
             first = int(np.argmin(usable))
-            raise BadRow(int(self._places[first]), why(first))
+            raise BadRow(why(first), int(self._places[first]))
         self.assembler.n_bad += self.keep(usable)
 
     def require_ids(self, column: str, role: str) -> None:
@@ -338,8 +342,7 @@ class _Rows:
         indices, values = self.distinct(column)
         as_text = self.assembler.as_text
         missing = [n for n, value in enumerate(values) if value is None or value != value or (as_text and not value)]
-        if missing:
-            self.require(~np.isin(indices, missing), lambda _: f"the {role} is missing (column {column!r})")
+        self.require(~np.isin(indices, missing), lambda _: f"the {role} is missing (column {column!r})")
 
     def require_lists(self, column: str) -> None:
         """Leave out, or refuse, rows without a list or with a hole in it."""
@@ -448,16 +451,7 @@ def _plain(values: Any) -> Any:
 
     if pa.types.is_dictionary(values.type):
         values = pa.DictionaryArray.from_arrays(values.indices, _plain(values.dictionary)).dictionary_decode()
-    if getattr(pa.types, "is_string_view", lambda _: False)(values.type):
-        values = values.cast(pa.large_string())
-    return values
-
-
-def _is_list(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    tests = ("is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view")
-    return any(getattr(types, test)(kind) for test in tests if hasattr(types, test))
+    return values.cast(pa.large_string()) if str(values.type) == "string_view" else values
 
 
 # -- Baskets put together from rows ----------------------------------------------------------------
@@ -466,19 +460,10 @@ def _is_list(kind: Any) -> bool:
 class BadRow(Exception):
     """A row that cannot be used; whoever knows the file turns it into a `DataError` with the place."""
 
-    def __init__(self, row: int, reason: str) -> None:
-        super().__init__(row, reason)
-        self.row = row  # its position in the file or table
+    def __init__(self, reason: str, row: int = 0) -> None:
+        super().__init__(reason, row)
         self.reason = reason
-
-
-class Assembled(NamedTuple):
-    """What `Baskets` are made of: a CSR of item codes, the vocabulary, and a CSR of what was offered, if known."""
-
-    indptr: NDArray[np.int64]
-    indices: Codes
-    items: Vocabulary
-    offered: tuple[NDArray[np.int64], Codes] | None = None
+        self.row = row  # its position in the table
 
 
 class Codebook:
@@ -508,21 +493,16 @@ class Codebook:
     def __len__(self) -> int:
         return len(self._codes) + sum(map(len, self._rising))
 
-    def code(self, id_: Hashable) -> int:
-        """Encode one id, with a new code if it has none yet."""
-        return self.codes.setdefault(id_, len(self.codes))
-
     def encode(self, ids: Iterable[Hashable]) -> list[int]:
-        """Encode several ids."""
+        """Encode ids, with new codes for those that have none yet."""
         codes = self.codes
         return [codes.setdefault(id_, len(codes)) for id_ in ids]
 
     def encode_rising(self, ids: NDArray[np.int64]) -> Codes | None:
         """Encode integers that nowhere fall, from the last one known on; None if they do, or others are known."""
         before = self._rising[-1][-1] if self._rising else None
-        if not self.only_rises or not len(ids) or (before is not None and ids[0] < before):
-            return None
-        if np.any(ids[1:] < ids[:-1]):
+        falls = np.any(ids[1:] < ids[:-1]) or (before is not None and np.any(ids[:1] < before))
+        if falls or not len(ids) or not self.only_rises:
             return None
         new = np.concatenate([[before is None or ids[0] > before], ids[1:] != ids[:-1]])
         codes: Codes = np.cumsum(new, dtype=np.int32) + np.int32(len(self) - 1)
@@ -567,7 +547,7 @@ class Pairs:
         pairs.add((np.cumsum(kept) - 1)[self.owners[rows]], np.searchsorted(used, self.codes[rows]))
         return pairs
 
-    def csr(self, n_baskets: int) -> tuple[NDArray[np.int64], Codes]:
+    def csr(self, n_baskets: int) -> CSR:
         """Sort the pairs into baskets by their numbers, items as they came."""
         owners, codes = self.owners, self.codes
         if np.any(owners[1:] < owners[:-1]):
@@ -594,11 +574,6 @@ class Assembler:
         # How often an item was seen with each name, and with each category.
         self.labels: dict[str, dict[int, Counter[str]]] = {kind: defaultdict(Counter) for kind in LABELS}
 
-    @property
-    def n_baskets(self) -> int:
-        """How many baskets there are so far, empty ones included."""
-        return len(self.baskets) + self._n_anonymous
-
     def new_baskets(self, n: int) -> int:
         """Open `n` baskets that have no id; the number of the first one."""
         first = self._n_anonymous
@@ -616,15 +591,13 @@ class Assembler:
 
     def add_labels(self, kind: str, codes: Codes, column: Any) -> None:
         """Note the names, or the categories, of items from an Arrow array, row by row."""
-        rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-        encoded = column.take(rows).dictionary_encode()
-        texts = [str(text).strip(BLANK) for text in encoded.dictionary.to_pylist()]
-        keys = codes[rows].astype(np.int64) * max(len(texts), 1) + encoded.indices.to_numpy(zero_copy_only=False)
-        found, first, times = np.unique(keys, return_index=True, return_counts=True)
-        for place in np.argsort(first, kind="stable").tolist():
-            code, text = divmod(int(found[place]), max(len(texts), 1))
-            if texts[text]:
-                self.labels[kind][code][texts[text]] += int(times[place])
+        import pyarrow as pa
+
+        table = pa.table({"code": codes, "text": column}).drop_null()
+        counts = table.group_by(["code", "text"], use_threads=False).aggregate([([], "count_all")])
+        for row in counts.to_pylist():
+            if text := str(row["text"]).strip(BLANK):
+                self.labels[kind][row["code"]][text] += row["count_all"]
 
     def drop_cancelled(self) -> None:
         """Leave out invoices numbered like C536379, if most of the others have plain numbers: they are returns."""
@@ -652,7 +625,7 @@ class Assembler:
     def finish(self) -> Assembled:
         """Assemble the baskets in the order of their numbers, items as they came; to be called once."""
         self.drop_cancelled()
-        n_baskets = self.n_baskets
+        n_baskets = len(self.baskets) + self._n_anonymous
         self.baskets = Codebook()  # often the largest thing here, and no longer needed
         ids = integers_if_all(self.items.codes) if self.as_text else list(self.items.codes)
         # The name that an item has most often; orders are full of remarks such as "damaged" in a name's place.
@@ -663,7 +636,7 @@ class Assembler:
         offered = self.offered.csr(n_baskets) if self.offered else None
         indptr, indices = self.chosen.csr(n_baskets)
         del self.chosen, self.offered  # half of them are owners, which are no longer needed
-        return Assembled(indptr, indices, items, offered)
+        return indptr, indices, items, offered
 
     def report(self, where: str, layout: Layout | None) -> None:
         """Log how many rows were left out, and why."""

@@ -67,14 +67,11 @@ class Vocabulary(Sequence[Hashable]):
     ('milk', 0, False)
     """
 
-    __slots__ = ("_categories", "_codes", "_ids", "_names")
-
     def __init__(self, ids: Iterable[Any], *, names: Labels | None = None, categories: Labels | None = None) -> None:
         self._ids: Sequence[Hashable] = ids if isinstance(ids, range) else tuple(map(plain, ids))
-        self._codes: dict[Hashable, int] | None = None
         self._names = self._of_ours(names)
         self._categories = self._of_ours(categories)
-        if not isinstance(self._ids, range) and len(self._lookup()) != len(self._ids):
+        if not isinstance(self._ids, range) and len(self._codes) != len(self._ids):
             seen: set[Hashable] = set()
             twice = next(item for item in self._ids if item in seen or seen.add(item))  # type: ignore[func-returns-value]
             raise DataError(f"item ids must be distinct, but {twice!r} occurs twice")
@@ -82,10 +79,9 @@ class Vocabulary(Sequence[Hashable]):
     def _of_ours(self, labels: Labels | None) -> dict[Hashable, str]:
         return {item: labels[item] for item in self._ids if item in labels} if labels else {}
 
-    def _lookup(self) -> dict[Hashable, int]:
-        if self._codes is None:
-            self._codes = {item: code for code, item in enumerate(self._ids)}
-        return self._codes
+    @cached_property
+    def _codes(self) -> dict[Hashable, int]:
+        return {item: code for code, item in enumerate(self._ids)}
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -102,14 +98,16 @@ class Vocabulary(Sequence[Hashable]):
 
     def __contains__(self, item: object) -> bool:
         try:
-            return item in (self._ids if isinstance(self._ids, range) else self._lookup())
+            return item in (self._ids if isinstance(self._ids, range) else self._codes)
         except TypeError:  # an unhashable thing is no item
             return False
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vocabulary):
             return NotImplemented
-        return self is other or (len(self) == len(other) and all(map(_same, self._ids, other._ids)))
+        if len(self) != len(other):
+            return False
+        return self._ids == other._ids or tuple(self._ids) == tuple(other._ids)
 
     def __hash__(self) -> int:
         return hash((len(self), *self._ids[:8]))
@@ -173,7 +171,7 @@ class Vocabulary(Sequence[Hashable]):
         """The code of a plain item, None if there is no such item."""
         if isinstance(self._ids, range):  # by arithmetic; `range.index` searches unless it is given an int
             return self._ids.index(int(item)) if item in self._ids else None  # type: ignore[call-overload]
-        return self._lookup().get(item)
+        return self._codes.get(item)
 
     def codes(self, items: Iterable[Any], *, unknown: str = "error") -> IntArray:
         """The codes of several items, duplicates removed, in the order given.
@@ -198,10 +196,8 @@ class Vocabulary(Sequence[Hashable]):
             codes = ids.astype(np.int64) - self._ids.start
             codes[(codes < 0) | (codes >= len(self._ids))] = -1
             return codes
-        if isinstance(self._ids, range):
-            return np.array([-1 if (code := self._find(plain(item))) is None else code for item in ids], dtype=np.int64)
-        lookup = self._lookup()
-        return np.array([lookup.get(item, -1) for item in ids.tolist()], dtype=np.int64)
+        find = self._find if isinstance(self._ids, range) else self._codes.get
+        return np.array([-1 if code is None else code for code in map(find, ids.tolist())], dtype=np.int64)
 
     def take(self, codes: Iterable[int]) -> NDArray[Any]:
         """The ids of these codes as an array: of integers or strings if all are, else of objects."""
@@ -229,10 +225,7 @@ def id_array(ids: Sequence[Any]) -> NDArray[Any]:
             pass
     if kinds == {str} and not any(item.endswith("\0") for item in ids):
         return np.array(ids, dtype=np.str_)
-    out = np.empty(len(ids), dtype=object)
-    for position, item in enumerate(ids):  # one by one: NumPy would unpack tuples
-        out[position] = item
-    return out
+    return np.fromiter(ids, dtype=object, count=len(ids))  # np.array would unpack tuples
 
 
 def as_vocabulary(items: Iterable[Any]) -> Vocabulary:
@@ -276,17 +269,11 @@ class Lookup:
             return int(text)
         if text in self._texts:
             return self._texts[text]
-        return self._first(self.named.get(text.casefold(), []), text)
-
-    def _first(self, items: Sequence[Hashable], name: str) -> Hashable | None:
-        if len(items) > 1 and name not in self._told:
-            self._told.add(name)
-            logger.warning("%d items are called %r: the most sold of them, %r, is taken", len(items), name, items[0])
-        return items[0] if items else None
-
-
-def _same(a: Hashable, b: Hashable) -> bool:
-    return a is b or a == b
+        found = self.named.get(text.casefold(), [])
+        if len(found) > 1 and text not in self._told:
+            self._told.add(text)
+            logger.warning("%d items are called %r: the most sold of them, %r, is taken", len(found), text, found[0])
+        return found[0] if found else None
 
 
 def check_unknown(unknown: str) -> None:
