@@ -8,10 +8,11 @@ import pytest
 import contradpp as cd
 import reference_gradients
 from contradpp.data.sets import EMPTY
+from contradpp.data.vocabulary import Vocabulary
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, Contrastive, Gradient, Validation, with_normalizer
 from contradpp.learn.optimizers import Adam, Nesterov, Plateau, RelativeChange, RobbinsMonro, Steady, Verdict
-from contradpp.learn.params import TrainingData
+from contradpp.learn.params import Problem, TrainingData
 from contradpp.learn.state import State
 from contradpp.learn.training import make_plan
 from learn.test_forms import as_sets
@@ -73,7 +74,8 @@ def test_alpha_is_set_against_the_sum_of_a_batch_as_in_the_paper(V):
     data = TrainingData(as_sets(lists), np.ones(2 * n), EMPTY, np.empty(0))
     params = cd.LowRankDPP(K, objective="mle", alpha=alpha, settings="paper").training_params()
     state = State(V.copy())
-    plan = make_plan(params, state, data, Validation(data.positives, data.weights), counts, 2.0 * n, 0)
+    validation = Validation(data.positives, data.weights)
+    plan = make_plan(Problem(Vocabulary(range(M)), data, validation, counts, 2.0 * n, seed=0), params, state)
     take_steps(plan.optimizer, state, 1)
     mean, pull = likelihood_gradient(V), -2 * V / counts[:, None]
     np.testing.assert_allclose(state.V - V, 0.05 * 5e-3 * (n * mean + alpha * pull), rtol=1e-9)

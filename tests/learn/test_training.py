@@ -298,7 +298,7 @@ def after_450_steps(nudge: float) -> State:
     state.V *= 1 + nudge * np.random.default_rng(0).choice([-1.0, 1.0], size=state.V.shape)
     state.log_d *= 1 + nudge
     state.changed()
-    plan = make_plan(params, state, problem.data, problem.validation, problem.counts, problem.n_baskets, 0)
+    plan = make_plan(problem, params, state)
     train(state, problem.data, replace(plan, schedule=Steady()), [], Outcome.start(state))
     assert (problem.data.positives.sizes > 6).mean() > 0.2
     return state

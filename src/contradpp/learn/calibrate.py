@@ -37,7 +37,15 @@ MOST_FOR_GUESS = 1000  # items whose determinant, a fiftieth of the work, says w
 def calibrated_by(problem: Problem, params: Params, kernel: Kernel) -> Kernel:
     """Set the scale of a kernel that was learned with these parameters."""
     how = None if params.by_choice else params.calibrate  # choices say what the scale is
-    plain = params.diagonal and not params.n_skew and problem.only_baskets
+    known = problem.known
+    if known is not None and problem.rate is not None:
+        if params.by_choice or not problem.data.count:  # where all is rejected, no news says how large sets are
+            return kernel
+        by_size = known.counts is not None and how == "likelihood"
+        mean_size = float(problem.counts.sum() / problem.n_baskets) if by_size else None
+        return at_old_scale(kernel, known.kernel, mean_size)
+    only_baskets = problem.set_aside and known is None and not problem.data.negatives.count
+    plain = params.diagonal and not params.n_skew and only_baskets
     if plain and how == "likelihood" and params.by_likelihood:
         return weighed_by_all(better_than_popularity(kernel, problem), problem)
     return calibrated(kernel, how, problem.validation, stream(problem.seed, UNIFORM))

@@ -33,6 +33,8 @@ OBJECTIVES = ("mle", "dynamic", "explicit", "product", "nce", "exact", "choice")
 VALIDATION_SHARE = 0.05
 MOST_VALIDATION = 5000
 FEWEST_TO_SPLIT = 40
+LEAST_RATE = 0.2  # where there are only rejected sets: who rejects something expects to see it
+NEWS = 10.0  # steps of `partial_fit` are of full length if one set in so many is new
 MOST_LEARNED = 500  # items of one basket: what a set costs grows with the cube of its size
 
 
@@ -270,14 +272,10 @@ class Problem:
     n_baskets: float
     seed: int
     known: Known | None = None
+    rate: float | None = None  # of the steps, where training continues: all rounds are made, and the last one counts
     set_aside: bool = False  # whether the validation sets are some of the user's baskets
     together: Any = None  # how often any two items are in a basket (sparse), where the data here are not all
     digests: tuple[NDArray[Any] | str, ...] | None = None  # of the data, where they are not all here
-
-    @property
-    def only_baskets(self) -> bool:
-        """Whether there is nothing but baskets to learn from, some of which were set aside for validation."""
-        return self.set_aside and self.known is None and not self.data.negatives.count
 
     def contents(self, state: State) -> Iterator[NDArray[Any] | str]:
         """All that training is given, for a fingerprint."""
@@ -323,6 +321,7 @@ def problem_of(given: Given, params: Params, seed: int, known: Known | None = No
 
 def problem_of_news(given: Given, params: Params, seed: int, known: Known) -> Problem:
     """As `problem_of` for what comes after what is known: nothing is set aside, and there may be only negatives."""
+    params = replace(params, diagonal=known.kernel.has_diagonal)
     positives, weights = Baskets.from_lists([], items=known.items), np.empty(0)
     if given.baskets is not None and (baskets := as_baskets(given.baskets)).n_baskets:
         positives, weights = usable_positives(baskets, given.sample_weight, params)
@@ -337,7 +336,11 @@ def problem_of_news(given: Given, params: Params, seed: int, known: Known) -> Pr
     data = TrainingData(
         positives.sets, weights, negatives.recode(items).sets, negative_weights, offered=positives.offered
     )
-    return Problem(items, data, what_to_validate(data), counts, n_baskets + known.n_baskets, seed, known)
+    # A step is as long whether it rests on ten sets or a thousand: little news must not shake what much data have said.
+    news = float(np.abs(weights).sum() + np.abs(negative_weights).sum())
+    rate = min(1.0, NEWS * news / max(known.n_baskets + news, 1e-300))
+    rate = rate if data.count else max(rate, LEAST_RATE)
+    return Problem(items, data, what_to_validate(data), counts, n_baskets + known.n_baskets, seed, known, rate)
 
 
 def usable_positives(given: Baskets, sample_weight: Any, params: Params) -> tuple[Baskets, Array]:

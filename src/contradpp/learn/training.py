@@ -1,7 +1,7 @@
 """Training: a problem is solved by a plan, which is run from a first state and leaves an outcome.
 
-`learn` solves a `Problem`; a cluster poses the same problem from files that are spread over workers, and calls the same
-`learn`. Read it from top to bottom: what is done, the plan, the loop with its batches, and the end of small problems.
+`learn` solves a `Problem`, as `fit`, `partial_fit` and each worker of a cluster pose it. Read it from top to bottom:
+what is done, the plan, the loop with its batches, and the end of small problems.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from contradpp._threads import blas_threads
 from contradpp.data.sets import EMPTY, Sets, concatenate, distinct_sets, kept_entries, places_by, take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.linalg import copy_rows, gram_change
-from contradpp.errors import ConvergenceError, NumericalError, ParameterError
-from contradpp.learn.calibrate import at_old_scale, calibrated_by
+from contradpp.errors import ConvergenceError, NumericalError
+from contradpp.learn.calibrate import calibrated_by
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.checkpoint import Keeper, kept
 from contradpp.learn.negatives import Negatives, NegativeSource, Refused
@@ -31,7 +31,6 @@ from contradpp.learn.objectives import (
     Contrastive,
     Gradient,
     Objective,
-    Validation,
     make_closed,
     make_monitor,
     make_objective,
@@ -51,12 +50,10 @@ from contradpp.learn.optimizers import (
     make_optimizer,
     make_schedule,
 )
-from contradpp.learn.params import Given, Known, Params, Problem, TrainingData, problem_of_news
+from contradpp.learn.params import Params, Problem, TrainingData
 from contradpp.learn.state import MOST_PARAMETERS, TRAIN, State, first_state, kernel_of, popularity
 
 Array = NDArray[np.float64]
-LEAST_RATE = 0.2  # where there are only rejected sets: who rejects something expects to see it
-NEWS = 10.0  # steps of `partial_fit` are of full length if one set in so many is new
 DROPOUT = 1  # the last key of a batch's second stream
 LARGEST = 1e200  # of a row's squared norm, and the square of an entry of S or D: beyond it L soon overflows
 
@@ -100,90 +97,23 @@ class Sharing:
 def learn(
     problem: Problem,
     params: Params,
-    hand_over: Callable[[Learned], None],
+    take: Callable[[Learned], None],
     *,
     callbacks: Sequence[Callback] = (),
     model_of: Callable[[Learned], Any] = lambda learned: learned,
     keeper: Keeper | None = None,
     sharing: Sharing = Sharing(),  # noqa: B008  (frozen)
 ) -> None:
-    """Solve a problem: train, then set the scale on the validation sets."""
-
-    def begin() -> tuple[State, Plan]:
-        state, seed = first_state(problem, params), root_seed(stream(problem.seed, TRAIN))
-        plan = make_plan(params, state, problem.data, problem.validation, problem.counts, problem.n_baskets, seed)
-        if keeper is not None:
-            keeper.identify(problem.seed, params.identity, problem.contents(state))
-        return state, plan
-
-    def finish(learned: Learned) -> None:
-        """An interrupted model is as ready for use as a finished one."""
-        try:
-            kernel = calibrated_by(problem, params, learned.kernel)
-        except NumericalError as error:
-            hand_over(learned)
-            raise ConvergenceError(
-                f"the scale of the kernel cannot be set, and stays as it was learned: {error}"
-            ) from error
-        hand_over(replace(learned, kernel=kernel))
-
-    run(problem, begin, finish, callbacks, model_of, keeper, sharing, params.dtype)
-
-
-def learn_more(
-    given: Given,
-    params: Params,
-    seed: int,
-    known: Known,
-    hand_over: Callable[[Learned], None],
-    *,
-    callbacks: Sequence[Callback] = (),
-    model_of: Callable[[Learned], Any] = lambda learned: learned,
-) -> None:
-    """Go on from what is known with new baskets and negatives: all rounds are made, and the last one counts."""
-    params = replace(params, diagonal=known.kernel.has_diagonal)
-    problem = problem_of_news(given, params, seed, known)
-    data, counts = problem.data, problem.counts
-    # A step is as long whether it rests on ten sets or a thousand: little news must not shake what much data have said.
-    news = float(np.abs(data.weights).sum() + np.abs(data.negative_weights).sum())
-    rate = min(1.0, NEWS * news / max(known.n_baskets + news, 1e-300))
-    rate = rate if data.positives.count else max(rate, LEAST_RATE)
-
-    def begin() -> tuple[State, Plan]:
-        state = first_state(problem, params)
-        plan = make_plan(params, state, data, problem.validation, counts, problem.n_baskets, seed)
-        if isinstance(plan.optimizer, Adam) and data.positives.count and known.counts is not None:
-            plan.optimizer.expect(popularity(counts, problem.n_baskets), min(params.batch_size, data.count))
-        return state, replace(plan, schedule=Steady(rate), keep_best=False)
-
-    def finish(learned: Learned) -> None:
-        # What is taken of what is offered says how large sets are; where all is rejected, no news does.
-        if params.by_choice or not data.positives.count:
-            hand_over(learned)
-            return
-        by_size = known.counts is not None and params.calibrate == "likelihood"
-        mean_size = float(counts.sum() / problem.n_baskets) if by_size else None
-        hand_over(replace(learned, kernel=at_old_scale(learned.kernel, known.kernel, mean_size)))
-
-    run(problem, begin, finish, callbacks, model_of, dtype=params.dtype)
-
-
-def run(
-    problem: Problem,
-    begin: Callable[[], tuple[State, Plan]],
-    hand_over: Callable[[Learned], None],
-    callbacks: Sequence[Callback],
-    model_of: Callable[[Learned], Any],
-    keeper: Keeper | None = None,
-    sharing: Sharing = Sharing(),  # noqa: B008  (frozen)
-    dtype: str = "float64",
-) -> None:
-    """Train, and hand over the best parameters however the training ends."""
-    state, plan = begin()  # not arguments: the caller would keep them
-    outcome, partners, n_jobs = Outcome.start(state), state.partners, state.n_jobs
+    """Solve a problem: train, set the scale of the kernel, and let `take` have the best, however training ends."""
+    state = first_state(problem, params)
+    plan = make_plan(problem, params, state)
+    if keeper is not None:
+        keeper.identify(problem.seed, params.identity, problem.contents(state))
+    outcome, partners = Outcome.start(state), state.partners
 
     def learned(V: Array) -> Learned:
-        kernel = kernel_of(V.astype(dtype, copy=False), outcome.log_d, outcome.pairs, partners, n_jobs=n_jobs)
+        V = V.astype(params.dtype, copy=False)
+        kernel = kernel_of(V, outcome.log_d, outcome.pairs, partners, n_jobs=params.n_jobs)
         return Learned(kernel, problem.items, problem.counts, problem.n_baskets, outcome.history, outcome.n_iter)
 
     try:
@@ -199,8 +129,16 @@ def run(
             if everything is not None and outcome.converged:
                 polish(state, everything, problem.data.count, plan, outcome, callbacks)
     finally:
-        del state, plan  # with the optimiser's memory they are most of what training takes
-        hand_over(learned(outcome.V))
+        del state, plan  # with the optimizer's memory they are most of what training takes
+        best = learned(outcome.V)
+        try:
+            kernel = calibrated_by(problem, params, best.kernel)
+        except NumericalError as error:
+            take(best)
+            raise ConvergenceError(
+                f"the scale of the kernel cannot be set, and stays as it was learned: {error}"
+            ) from error
+        take(replace(best, kernel=kernel))
 
 
 # -- The plan --------------------------------------------------------------------------------------
@@ -227,31 +165,28 @@ class Plan:
     stages: tuple[float, ...] = ()  # what is added to the diagonal in the first rounds, one after the other
     restarts: bool = False  # whether small problems are learned from other starts, too
 
-    @property
-    def full_objective(self) -> Objective:
-        """The closed form, where there must be one."""
-        if self.closed is None:
-            raise ParameterError("this objective has no closed form")
-        return self.closed
 
-
-def make_plan(
-    params: Params, state: State, data: TrainingData, validation: Validation, counts: Array, n_baskets: float, seed: int
-) -> Plan:
-    """The plan for these parameters and data."""
+def make_plan(problem: Problem, params: Params, state: State) -> Plan:
+    """Make the plan for these parameters and data. Continued training makes all rounds, and the last one counts."""
+    data, counts, n_baskets, rate = problem.data, problem.counts, problem.n_baskets, problem.rate
     share = popularity(counts, n_baskets)
     removal = share if params.removal == "popularity" else np.ones_like(share)
     # Of choices the odds of an item are about one, whatever its popularity: a prior of as many choices as alpha says.
     penalty = params.alpha / (np.full_like(counts, max(n_baskets, 1)) if params.by_choice else np.maximum(counts, 1))
+    optimizer = make_optimizer(params, state, penalty, data)
+    known = problem.known
+    if rate is not None and isinstance(optimizer, Adam) and data.count and known and known.counts is not None:
+        optimizer.expect(share, min(params.batch_size, data.count))
     return Plan(
         objective=make_objective(params, share, removal),
-        optimizer=make_optimizer(params, state, penalty, data),
-        schedule=make_schedule(params),
-        monitor=make_monitor(params, validation, removal),
+        optimizer=optimizer,
+        schedule=make_schedule(params) if rate is None else Steady(rate),
+        monitor=make_monitor(params, problem.validation, removal),
         source=make_source(params, share, removal, data), negative_ratio=params.negative_ratio,
-        batch_size=params.batch_size, max_iter=params.max_iter, seed=seed,
+        batch_size=params.batch_size, max_iter=params.max_iter,
+        seed=root_seed(stream(problem.seed, TRAIN)) if rate is None else problem.seed,
         dropout=params.dropout if params.objective == "exact" else 0.0,  # others care about sizes
-        refresh=params.refresh, penalty=penalty, closed=make_closed(params, removal),
+        refresh=params.refresh, keep_best=rate is None, penalty=penalty, closed=make_closed(params, removal),
         stages=make_stages(params, data), restarts=params.anneal and params.max_iter >= FEWEST_ROUNDS,
     )  # fmt: skip
 
@@ -544,7 +479,7 @@ def small_problem(state: State, data: TrainingData, plan: Plan) -> Batch | None:
 def climb_a_little(state: State, batch: Batch, plan: Plan, epsilon: float) -> float:
     """Climb with epsilon on the diagonal, and return the value."""
     state.refresh(epsilon)
-    problem = FullBatch(state, plan.full_objective, batch, plan.penalty, 4 * STAGE_ITERATIONS)
+    problem = FullBatch(state, cast(Objective, plan.closed), batch, plan.penalty, 4 * STAGE_ITERATIONS)
     return climb(problem, STAGE_ITERATIONS)
 
 
@@ -622,7 +557,7 @@ def polish(
         restart(state, batch, plan, outcome, trusted=trusted)
     outcome.give_back(state)
     passes = 2 * plan.max_iter if trusted or plan.stages else plan.max_iter - outcome.n_iter
-    problem, waited = FullBatch(state, plan.full_objective, batch, plan.penalty, passes), 0
+    problem, waited = FullBatch(state, cast(Objective, plan.closed), batch, plan.penalty, passes), 0
 
     def look(x: Array) -> None:
         nonlocal waited

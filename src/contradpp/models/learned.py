@@ -23,7 +23,7 @@ from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.learn import training as learning
 from contradpp.learn.callbacks import Callback, ProgressBar
 from contradpp.learn.checkpoint import DEFAULT_EVERY, Keeper
-from contradpp.learn.params import TABLE, Given, Known, Parameter, Params, problem_of
+from contradpp.learn.params import TABLE, Given, Known, Parameter, Params, problem_of, problem_of_news
 from contradpp.learn.state import UPDATE
 from contradpp.models.base import BaseDPP
 from contradpp.models.kin import Arrivals, Kin, arriving, enlarged_kernel
@@ -157,10 +157,10 @@ class LearnedDPP(BaseDPP):
         n_updates = self.n_updates_ + 1  # each call has random streams of its own; one that is refused does not count
         seed = root_seed(stream(root_seed(self.random_state), UPDATE, n_updates))
         given = Given(baskets, sample_weight, negatives, negative_weight)
-        take = partial(self.take, n_updates=n_updates)
-        learning.learn_more(
-            given, params, seed, known, take, callbacks=self._watchers(callbacks), model_of=self._model_of
-        )
+        learning.learn(
+            problem_of_news(given, params, seed, known), params, partial(self.take, n_updates=n_updates),
+            callbacks=self._watchers(callbacks), model_of=self._model_of,
+        )  # fmt: skip
         return self
 
     def add_items(
