@@ -85,13 +85,8 @@ def array_of(found: Snapshot, name: str, shape: tuple[int, ...], dtype: Any = np
 def _sets_of(found: Snapshot, name: str, n_items: int) -> Sets:
     indptr, indices = (np.array(found[f"{name}.{part}"]) for part in Sets._fields)
     good = indptr.dtype == np.int64 and indices.dtype == np.int32 and indptr.ndim == indices.ndim == 1
-    good = (
-        good
-        and len(indptr) > 0
-        and indptr[0] == 0
-        and indptr[-1] == len(indices)
-        and bool((np.diff(indptr) >= 0).all())
-    )
+    good = good and len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == len(indices)
+    good = good and bool((np.diff(indptr) >= 0).all())
     if not good or (len(indices) and not 0 <= indices.min() <= indices.max() < n_items):
         raise ValueError(f"{name} holds no sets of items")
     return Sets(indptr, indices)
@@ -150,7 +145,8 @@ class Keeper:
 
     def begin(self, parts: Mapping[str, Any]) -> bool:
         """Set the parts as the checkpoint has them, if there is one to go on from; else write the first of them."""
-        remove_leftovers(self.path)
+        for leftover in self.path.parent.glob(f".{glob.escape(self.path.name)}.*.tmp"):
+            leftover.unlink(missing_ok=True)  # of a process that died while writing
         self._parts = parts
         if self._kept is None:
             try:
@@ -261,9 +257,3 @@ def parse_every(every: int | str) -> tuple[int | None, float | None]:
         if 0 <= seconds < np.inf:
             return None, seconds
     raise ParameterError(f"checkpoint_every must be a number of steps, or seconds such as '30s', got {every!r}")
-
-
-def remove_leftovers(path: Path) -> None:
-    """Delete what processes that died while writing this file have left beside it."""
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        leftover.unlink(missing_ok=True)

@@ -63,7 +63,6 @@ class Dynamic:
     def draw(
         self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
     ) -> Sets:
-        """See `NegativeSource`."""
         parents, indptr = parents_of(positives, n, rng, weights)
         if not state.symmetric:
             return Sets(indptr, self._by_scores(state, take_sets(positives, parents), rng))
@@ -124,7 +123,6 @@ class Explicit:
     def draw(
         self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
     ) -> Sets:
-        """See `NegativeSource`."""
         parents, indptr = parents_of(positives, n, rng, weights)
         indices = np.empty(indptr[-1], dtype=np.int32)
 
@@ -264,7 +262,6 @@ class NotInTraining:
     def draw(
         self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
     ) -> Sets:
-        """See `NegativeSource`."""
         drawn = self._true(self.source.draw(state, positives, n, rng, weights))
         for _ in range(self.tries):
             if drawn.count >= n:

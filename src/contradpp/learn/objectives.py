@@ -85,7 +85,6 @@ class Contrastive:
     contrast: float | None
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
-        """See `Objective`."""
         sets, n = batch.together(), batch.positives.count
         parts = set_gradients(state, sets)
         possible = np.isfinite(parts.log_dets)
@@ -113,7 +112,6 @@ class NoiseContrastive:
     log_empty: float
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
-        """See `Objective`."""
         sets = batch.together()
         parts = set_gradients(state, sets)
         positive = np.arange(sets.count) < batch.positives.count
@@ -148,7 +146,6 @@ class ConditionalLikelihood:
     contrast: float | None = 1.0
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
-        """See `Objective`."""
         sets, K = batch.together(), state.V.shape[1]
         y = np.concatenate([batch.weights, -contrast_of(self.contrast, batch) * batch.negatives.weights])
         owner = np.repeat(np.arange(sets.count), sets.sizes)
@@ -193,7 +190,6 @@ class ChoiceLikelihood:
     """
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
-        """See `Objective`."""
         if batch.offered is None:
             raise ParameterError("objective='choice' needs to know what was offered")
         whole, parts = state.plus_identity(), set_gradients(state, batch.positives)
@@ -408,16 +404,10 @@ def make_closed(params: Params, removal: Array) -> Objective | None:
     """Make the objective of the same aim without chance; None if there is none, or none is wanted."""
     if params.paper:
         return None
-    match params.objective:
-        case "mle":
-            return Contrastive(params.contrast_value)
-        case "choice":
-            return ChoiceLikelihood()
-        case "exact":
-            return ConditionalLikelihood(removal, params.contrast_value)
-        case "dynamic" if params.contrast == 1.0:  # only then is its mean the gradient of the conditional likelihood
-            return ConditionalLikelihood(removal, params.contrast_value)
-    return None
+    if params.objective in ("mle", "choice", "exact"):
+        return make_objective(params, removal, removal)
+    # Only with contrast 1 is the mean of dynamic negatives the gradient of the conditional likelihood.
+    return ConditionalLikelihood(removal) if params.objective == "dynamic" and params.contrast == 1.0 else None
 
 
 def make_source(params: Params, share: Array, removal: Array, data: TrainingData) -> NegativeSource | None:
@@ -445,7 +435,8 @@ def make_monitor(params: Params, validation: Validation, removal: Array) -> Call
         return likelihood_monitor(validation)
     if params.objective == "explicit" and validation.offered is not None:
         return mixed_monitor(validation, validation.offered, np.ones_like(removal))
-    return conditional_monitor(validation, removal if params.removes else np.ones_like(removal))
+    removes = params.objective in ("dynamic", "exact")
+    return conditional_monitor(validation, removal if removes else np.ones_like(removal))
 
 
 def likelihood_monitor(validation: Validation) -> Callable[[State], float]:

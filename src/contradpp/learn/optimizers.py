@@ -130,7 +130,6 @@ class Adam(Optimizer):
         self.beta1 = 0.0  # a momentum would keep most of a single step back
 
     def step(self, state: State, gradient: Gradient, rate: float) -> None:
-        """See `Optimizer`."""
         self.clock += rate
         self.t += 1
         n_jobs = state.n_jobs
@@ -275,7 +274,6 @@ class Plateau:
     reduced: int = kept(default=0, init=False)
 
     def judge(self, score: float) -> Verdict:
-        """See `Schedule`."""
         if self.best == -np.inf or score > self.best + self.tol * abs(self.best):
             self.best = max(score, self.best)
             self.waited = 0
@@ -302,11 +300,9 @@ class Steady:
     rate: float = kept(default=1.0)
 
     def judge(self, score: float) -> Verdict:  # noqa: ARG002
-        """See `Schedule`."""
         return Verdict.GO_ON
 
     def rounds_left(self) -> float:
-        """See `Schedule`."""
         return np.inf
 
 
@@ -423,7 +419,6 @@ class Nesterov(Optimizer):
         return self.momentum if self.t < self.fixed_steps else 0.0
 
     def step(self, state: State, gradient: Gradient, rate: float) -> None:
-        """See `Optimizer`."""
         size = self.step_size if self.t < self.fixed_steps else self.later_step_size / (1 + self.t / self.fixed_steps)
         ahead = self.look(state)
         delta = (1 - self._beta) * rate * size * dense_gradient(ahead, gradient, self.penalty, self.batch_scale)
@@ -449,7 +444,6 @@ class RobbinsMonro(Optimizer):
     t: int = kept(default=0)
 
     def step(self, state: State, gradient: Gradient, rate: float) -> None:
-        """See `Optimizer`."""
         size = rate * self.step_size / (1 + self.t / self.decay)
         state.V += size * dense_gradient(state, gradient, self.penalty)
         lengths = np.linalg.norm(state.V, axis=1)
@@ -469,7 +463,6 @@ class RelativeChange:
     last: float = kept(default=np.nan, init=False)
 
     def judge(self, score: float) -> Verdict:
-        """See `Schedule`."""
         change = abs(score - self.last)
         self.last = score
         return Verdict.CONVERGED if change <= self.tol * abs(score) else Verdict.GO_ON

@@ -183,21 +183,6 @@ class Params:
         return bool(self.objective == "choice")
 
     @property
-    def removes(self) -> bool:
-        """Whether the objective, and so the validation score, leaves out items as `removal` says."""
-        return self.objective in ("dynamic", "exact")
-
-    @property
-    def needs_items(self) -> bool:
-        """Whether an empty basket says nothing to the objective."""
-        return self.objective not in ("mle", "nce", "product", "choice")
-
-    @property
-    def takes_two_kernels(self) -> bool:
-        """Whether it learns from sets, and validates by next items: both have a kernel to compile."""
-        return self.objective in ("dynamic", "explicit", "product")
-
-    @property
     def contrast_value(self) -> float | None:
         """The weight of the negatives; None for the counted form of the paper's appendix, |A⁻|/|A⁺|."""
         return None if self.contrast == "counted" else float(self.contrast)
@@ -404,17 +389,15 @@ def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params, *, 
 
 def usable_sizes(sizes: NDArray[np.integer[Any]], params: Params) -> NDArray[np.bool_]:
     """Which baskets can be learned from, by their size."""
-    least = 1 if params.needs_items else 0
+    least = 0 if params.objective in ("mle", "nce", "product", "choice") else 1  # others learn nothing of no item
     usable: NDArray[np.bool_] = (sizes >= least) & (sizes <= params.largest)
     return usable
 
 
 def usable_choices(given: Baskets, params: Params) -> NDArray[np.bool_]:
     """Which baskets can be learned from, by whether it is known what they were chosen from."""
-    if not params.by_choice and params.calibrate != "choices":
-        return np.ones(given.n_baskets, dtype=bool)
     known = np.zeros(given.n_baskets, dtype=bool) if given.offered is None else given.offered.sizes > 0
-    if not known.any():
+    if not known.any() and (params.by_choice or params.calibrate == "choices"):
         raise DataError(
             "objective='choice' and calibrate='choices' need to know what baskets were chosen from: Baskets with "
             "`offered` sets"

@@ -22,7 +22,7 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.linalg import copy_rows, gram_change
 from contradpp.errors import ConvergenceError, NumericalError
 from contradpp.learn.calibrate import calibrated_by
-from contradpp.learn.callbacks import Callback
+from contradpp.learn.callbacks import Callback, Record
 from contradpp.learn.checkpoint import Keeper, kept
 from contradpp.learn.negatives import Negatives, NegativeSource, Refused
 from contradpp.learn.objectives import (
@@ -81,7 +81,7 @@ class Learned:
     items: Vocabulary
     counts: Array
     n_baskets: float
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Record] = field(default_factory=list)
     n_iter: int = 0
 
 
@@ -218,7 +218,7 @@ class Outcome:
     V: Array = kept()
     log_d: Array = kept(default_factory=lambda: np.empty(0))
     pairs: Array = kept(default_factory=lambda: np.empty(0))
-    history: list[dict[str, Any]] = kept(default_factory=list)
+    history: list[Record] = kept(default_factory=list)
     n_iter: int = kept(default=0)
     converged: bool = kept(default=False)
     best_score: float = kept(default=-np.inf)
@@ -245,6 +245,13 @@ class Outcome:
         state.rows_changed(rows, np.einsum("ik,ik->i", self.V[rows], self.V[rows], dtype=np.float64), self.dual)
         state.moved[:] = False
 
+    def note(self, record: Record, callbacks: Sequence[Callback]) -> None:
+        """Add a round to the history."""
+        self.history.append(record)
+        self.n_iter = record["iteration"]
+        for callback in callbacks:
+            callback.on_iteration(record, self.V)
+
     def remind(self, state: State) -> None:
         """Tell the state its VᵀV where few rows have moved since it was known: summing over all costs more."""
         rows = state.moved_rows()
@@ -264,11 +271,20 @@ class Position:
     score: float = kept(default=np.nan)  # of the last step, where every step is checked
     objectives: list[float] = kept(default_factory=list)
 
-    def next_round(self) -> None:
-        """A round is done."""
-        self.round, self.batch, self.objectives = self.round + 1, 0, []
+    def end_round(self, plan: Plan) -> Record:
+        """Go on to the next round, and describe the one that ends."""
+        objective = float(np.mean(self.objectives))
+        self.round += 1
+        self.batch = 0
+        self.objectives = []
+        return {
+            "iteration": self.round, "step": self.n_steps, "objective": objective, "validation": self.score,
+            "rate": plan.schedule.rate, "seconds": self.seconds, "sets_per_second": self.n_sets / self.seconds,
+            "likely_end": int(min(self.round + plan.schedule.rounds_left(), plan.max_iter)),
+        }  # fmt: skip
 
 
+@blas_threads(1)  # the threads are ours, so that results do not depend on their number
 def train(
     state: State,
     data: TrainingData,
@@ -282,35 +298,14 @@ def train(
 
     A keeper writes checkpoints along the way, and sets everything back to the last one first.
     """
-    with blas_threads(1):  # the threads are ours, so that results do not depend on their number
-        supply, position = Supply(plan, state.n_items), Position()
-        parts: dict[str, Any] = {
-            "state": state, "outcome": outcome, "optimizer": plan.optimizer, "schedule": plan.schedule,
-            "supply": supply, "position": position,
-        }  # fmt: skip
-        if keeper is not None and keeper.begin(parts):
-            state.refresh()
-            done = position.round * data.count + position.batch * plan.batch_size
-            for callback in callbacks:
-                callback.on_resume(position.n_steps, done)
-        _rounds(state, data, plan, callbacks, outcome, supply, position, keeper, sharing)
-        if keeper is not None:
-            keeper.write(position.n_steps)
-
-
-def _rounds(
-    state: State,
-    data: TrainingData,
-    plan: Plan,
-    callbacks: Sequence[Callback],
-    outcome: Outcome,
-    supply: Supply,
-    at: Position,
-    keeper: Keeper | None,
-    sharing: Sharing,
-) -> None:
+    supply, at, schedule = Supply(plan, state.n_items), Position(), plan.schedule
+    parts = {"state": state, "outcome": outcome, "optimizer": plan.optimizer, "schedule": schedule}
+    if keeper is not None and keeper.begin(parts | {"supply": supply, "position": at}):
+        state.refresh()
+        for callback in callbacks:
+            callback.on_resume(at.n_steps, at.round * data.count + at.batch * plan.batch_size)
     started = time.perf_counter() - at.seconds
-    rule = plan.schedule if isinstance(plan.schedule, RelativeChange) else None  # it looks at every step
+    rule = schedule if isinstance(schedule, RelativeChange) else None  # it looks at every step
     unchecked = 0 if rule is None else rule.unchecked_steps
     while at.round < plan.max_iter and not outcome.converged:
         verdict, annealing = Verdict.GO_ON, at.round < len(plan.stages)
@@ -335,22 +330,10 @@ def _rounds(
         elif rule is None:
             verdict, at.score = check(state, plan, outcome, at.n_steps)
         at.seconds = time.perf_counter() - started
-        record = {
-            "iteration": at.round + 1,
-            "step": at.n_steps,
-            "objective": float(np.mean(at.objectives)),
-            "validation": at.score,
-            "rate": plan.schedule.rate,
-            "seconds": at.seconds,
-            "sets_per_second": at.n_sets / at.seconds,
-            "likely_end": int(min(at.round + 1 + plan.schedule.rounds_left(), plan.max_iter)),
-        }
-        outcome.history.append(record)
-        outcome.n_iter = at.round + 1
         outcome.converged = verdict is Verdict.CONVERGED
-        at.next_round()
-        for callback in callbacks:
-            callback.on_iteration(record, outcome.V)
+        outcome.note(at.end_round(plan), callbacks)
+    if keeper is not None:
+        keeper.write(at.n_steps)
 
 
 def one_step(state: State, batch: Batch, plan: Plan, step: int, sharing: Sharing) -> float:
@@ -453,11 +436,10 @@ class Supply:
         self.drawn = EMPTY
         if plan.source is not None and plan.negative_ratio > 0 and len(liked):
             n = max(int(plan.negative_ratio * len(liked) + rng.random()), 1)
-            asked = (state, take_sets(positives, liked), n, rng, labels[liked])
+            asked: list[Any] = [state, take_sets(positives, liked), n, rng, labels[liked]]
             if offered is not None and isinstance(plan.source, Refused):
-                self.drawn = plan.source.draw(*asked, take_sets(offered, liked))
-            else:
-                self.drawn = plan.source.draw(*asked)
+                asked.append(take_sets(offered, liked))
+            self.drawn = plan.source.draw(*asked)
         return self.drawn
 
 
@@ -572,16 +554,12 @@ def polish(
     if trusted:
         outcome.take(state, plan.monitor(state), anyway=True)
     outcome.give_back(state)
-    outcome.n_iter += 1
-    done, seconds = passes - problem.passes, time.perf_counter() - began
-    record = {
-        "iteration": outcome.n_iter, "step": done, "objective": problem.value, "validation": outcome.best_score,
-        "rate": 0.0, "seconds": seconds, "sets_per_second": batch.positives.count * done / max(seconds, 1e-9),
-        "likely_end": outcome.n_iter,
+    done, seconds, end = passes - problem.passes, time.perf_counter() - began, outcome.n_iter + 1
+    record: Record = {
+        "iteration": end, "step": done, "objective": problem.value, "validation": outcome.best_score, "rate": 0.0,
+        "seconds": seconds, "sets_per_second": batch.positives.count * done / max(seconds, 1e-9), "likely_end": end,
     }  # fmt: skip
-    outcome.history.append(record)
-    for callback in callbacks:
-        callback.on_iteration(record, outcome.V)
+    outcome.note(record, callbacks)
 
 
 def n_free(state: State) -> int:

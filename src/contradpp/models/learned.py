@@ -119,7 +119,8 @@ class LearnedDPP(BaseDPP):
             if features is not None and items is not None:
                 self.kin_ = Kin.learn(features.recode(items, learned.items), learned.counts)
 
-        if params.n_skew is None and params.dtype == "float64" and params.takes_two_kernels:
+        two_kernels = params.objective in ("dynamic", "explicit", "product")  # one for sets and one for next items
+        if params.n_skew is None and params.dtype == "float64" and two_kernels:
             compile_ahead(NEGATIVES, n_jobs=self.n_jobs)
         problem = problem_of(given, params, seed, known)
         learning.learn(
