@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
-from contradpp._threads import run_blocks
 from contradpp.data.sets import Sets, concatenate, difference, pointers, sums_over_sets, swaps, take_sets
 from contradpp.dpp import compiled
 from contradpp.dpp.linalg import gram, inverse_and_log_det, take_rows, times
 from contradpp.errors import ParameterError
 from contradpp.learn.negatives import Dynamic, Explicit, Negatives, NegativeSource, NotInTraining, Product, Refused
-from contradpp.learn.state import ROWS_PER_BLOCK, State
+from contradpp.learn.state import ROWS_PER_BLOCK, State, over_parts
 
 if TYPE_CHECKING:
     from contradpp.learn.params import Params, TrainingData
@@ -204,14 +203,13 @@ def through_square(state: State, rows: NDArray[np.int32], products: Array, value
     V, C, K = state.V, state.dual, state.V.shape[1]
     parts = np.empty((-(-len(rows) // ROWS_PER_BLOCK), K, K))
 
-    def work(block: int) -> None:
-        part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+    def work(part: slice) -> None:
         own = products[part]
         room = state.scratch("square", len(own), K)
         values[part] += np.matmul(own, C, out=room)
-        np.matmul(take_rows(V, rows[part], room).T, own, out=parts[block])
+        np.matmul(take_rows(V, rows[part], room).T, own, out=parts[part.start // ROWS_PER_BLOCK])
 
-    run_blocks(work, len(parts), state.n_jobs)
+    over_parts(work, len(rows), ROWS_PER_BLOCK, state.n_jobs)
     adjoint: Array = parts.sum(axis=0)
     return adjoint
 

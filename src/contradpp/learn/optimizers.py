@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._threads import blas_threads, run_blocks
+from contradpp._threads import blas_threads
 from contradpp.dpp import compiled
 from contradpp.dpp.linalg import change_of, take_rows, times
 from contradpp.errors import NumericalError
 from contradpp.learn.checkpoint import kept
 from contradpp.learn.objectives import Batch, Gradient, Objective, with_normalizer
-from contradpp.learn.state import NUMBERS_PER_BLOCK, ROWS_PER_BLOCK, State
+from contradpp.learn.state import NUMBERS_PER_BLOCK, ROWS_PER_BLOCK, State, over_parts
 
 if TYPE_CHECKING:
     from contradpp.learn.params import Params, TrainingData
@@ -155,11 +155,10 @@ class Adam(Optimizer):
     ) -> None:
         """Move rows along values + times × V right, and tell the state, in one pass over blocks that fit a cache."""
         V, K, dual = state.V, self.n_components, state.dual_before(rows)
-        memory, pace, squared_norms = self._memory(), self._pace(rate), np.empty(len(rows))
+        (memory, pace), squared_norms = self._rules(rate), np.empty(len(rows))
         parts = np.empty((-(-len(rows) // ROWS_PER_BLOCK), K, K))
 
-        def work(block: int) -> None:
-            part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+        def work(part: slice) -> None:
             own = rows[part]
             old, shared = state.scratch("rows", 2, len(own), K)
             take_rows(V, own, old)
@@ -169,18 +168,17 @@ class Adam(Optimizer):
                 V, own, old, values[part], times[part], shared, memory, pace, squared_norms[part], dual is not None
             )
             if dual is not None:
-                np.matmul(shared.T, old, out=parts[block])  # the difference of new and old rows, and their sum
+                np.matmul(
+                    shared.T, old, out=parts[part.start // ROWS_PER_BLOCK]
+                )  # the difference of new and old rows, and their sum
 
-        run_blocks(work, len(parts), state.n_jobs)
+        over_parts(work, len(rows), ROWS_PER_BLOCK, state.n_jobs)
         state.rows_changed(rows, squared_norms, None if dual is None else dual + change_of(parts))
 
-    def _memory(self) -> Any:
-        return compiled.steps.Memory(self.momentum, self.rows, self.penalty)
-
-    def _pace(self, rate: float) -> Any:
-        return compiled.steps.Pace(
-            self.clock, rate * self.norm_step, rate * self.direction_step, self.norm_step, self.beta1, BETA2
-        )
+    def _rules(self, rate: float) -> tuple[Any, Any]:
+        norm, direction = rate * self.norm_step, rate * self.direction_step
+        pace = compiled.steps.Pace(self.clock, norm, direction, self.norm_step, self.beta1, BETA2)
+        return compiled.steps.Memory(self.momentum, self.rows, self.penalty), pace
 
     def _move_vector(self, values: Array, gradient: Array | None, moments: Array, size: float, n_jobs: int) -> None:
         """One step of plain Adam."""
@@ -188,8 +186,7 @@ class Adam(Optimizer):
             return
         scale = size / (1 - self.beta1**self.t)
 
-        def work(block: int) -> None:
-            part = slice(block * NUMBERS_PER_BLOCK, (block + 1) * NUMBERS_PER_BLOCK)
+        def work(part: slice) -> None:
             first, second = moments[:, part]
             slope = gradient[part]
             first *= self.beta1
@@ -198,18 +195,17 @@ class Adam(Optimizer):
             second += (1 - BETA2) * slope**2
             values[part] += scale * first / (np.sqrt(second / (1 - BETA2**self.t)) + 1e-12)
 
-        run_blocks(work, -(-len(values) // NUMBERS_PER_BLOCK), n_jobs)
+        over_parts(work, len(values), NUMBERS_PER_BLOCK, n_jobs)
 
     def settle(self, state: State) -> None:
         """Apply the penalty that untouched rows still owe, so that V is what a dense computation would give."""
         rows = np.flatnonzero(self.seen).astype(np.int32)
-        memory, pace, squared_norms = self._memory(), self._pace(1.0), np.empty(len(rows))
+        (memory, pace), squared_norms = self._rules(1.0), np.empty(len(rows))
 
-        def work(block: int) -> None:
-            part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+        def work(part: slice) -> None:
             compiled.steps.settle_rows(state.V, rows[part], memory, pace, squared_norms[part])
 
-        run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), state.n_jobs)
+        over_parts(work, len(rows), ROWS_PER_BLOCK, state.n_jobs)
         state.rows_changed(rows, squared_norms)
 
 
@@ -351,8 +347,7 @@ class FullBatch:
     def put(self, x: Array) -> None:
         """Set the parameters."""
         state = self.state
-        ends = np.cumsum([state.V.size, len(state.log_d)])
-        V, log_d, pairs = np.split(x, ends)
+        V, log_d, pairs = np.split(x, np.cumsum([state.V.size, len(state.log_d)]))
         state.V[:] = V.reshape(state.V.shape)
         state.log_d[:], state.pairs[:] = log_d, pairs
         state.changed()
