@@ -11,7 +11,7 @@ from contradpp.data.sets import EMPTY
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, Contrastive, Gradient, Validation, with_normalizer
-from contradpp.learn.optimizers import Adam, Nesterov, Plateau, RelativeChange, RobbinsMonro, Steady, Verdict
+from contradpp.learn.optimizers import Adam, Nesterov, Plateau, RelativeChange, RobbinsMonro, Schedule, Verdict
 from contradpp.learn.params import Problem, TrainingData
 from contradpp.learn.state import State
 from contradpp.learn.training import make_plan
@@ -289,7 +289,7 @@ ON, SLOW, END = Verdict.GO_ON, Verdict.SLOW_DOWN, Verdict.CONVERGED
         ),
         (Plateau(0.1, reductions=0), (-10.0, -9.5, -9.2), [ON, ON, END], 1.0),  # no rise beyond the tolerance
         (Plateau(0.1, reductions=0), (-10.0, -9.5, -8.9, -8.5, -8.2), [ON, ON, ON, ON, END], 1.0),
-        *((Steady(), (score,) * 50, [ON] * 50, 1.0) for score in (-1e9, 0.0, 5.0)),
+        *((Schedule(), (score,) * 50, [ON] * 50, 1.0) for score in (-1e9, 0.0, 5.0)),
     ],
 )
 def test_schedules_slow_down_and_end_by_the_score(rule, scores, verdicts, rate):
@@ -305,4 +305,4 @@ def test_the_rounds_left_are_those_until_the_score_has_stopped_rising():
         told.append(plateau.rounds_left())
     assert verdict is Verdict.CONVERGED
     assert told == [8, 8, 7, 5, 5, 4, 2, 1, 0]
-    assert Steady().rounds_left() == RelativeChange(1e-3).rounds_left() == float("inf")
+    assert Schedule().rounds_left() == RelativeChange(1e-3).rounds_left() == float("inf")

@@ -13,7 +13,7 @@ from contradpp.data.sets import EMPTY, Sets, distinct_sets
 from contradpp.errors import ConvergenceError
 from contradpp.learn.callbacks import Callback
 from contradpp.learn.objectives import Contrastive, Gradient
-from contradpp.learn.optimizers import Adam, FullBatch, Plateau, Steady, climb
+from contradpp.learn.optimizers import Adam, FullBatch, Plateau, Schedule, climb
 from contradpp.learn.params import Given, TrainingData, problem_of
 from contradpp.learn.state import Partners, State, first_state
 from contradpp.learn.training import (
@@ -54,7 +54,7 @@ class Source:
 def plan_of(source=None, **changes) -> Plan:
     return Plan(
         **{
-            "objective": Contrastive(1.0), "optimizer": Adam(np.zeros(M), K), "schedule": Steady(),
+            "objective": Contrastive(1.0), "optimizer": Adam(np.zeros(M), K), "schedule": Schedule(),
             "monitor": lambda state: 0.0, "source": source, "negative_ratio": 0.5, "batch_size": 4, "max_iter": 3,
             "seed": 0,
         } | changes
@@ -299,7 +299,7 @@ def after_450_steps(nudge: float) -> State:
     state.log_d *= 1 + nudge
     state.changed()
     plan = make_plan(problem, params, state)
-    train(state, problem.data, replace(plan, schedule=Steady()), [], Outcome.start(state))
+    train(state, problem.data, replace(plan, schedule=Schedule()), [], Outcome.start(state))
     assert (problem.data.positives.sizes > 6).mean() > 0.2
     return state
 

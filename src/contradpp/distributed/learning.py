@@ -336,7 +336,7 @@ class SameEverywhere(Callback):
 class Reader(Keeper):
     """A keeper that goes on from a checkpoint, and leaves the writing to the first worker."""
 
-    def _write(self, parts: Any) -> None:
+    def _write(self) -> None:
         pass
 
 

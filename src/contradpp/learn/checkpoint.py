@@ -150,7 +150,7 @@ class Keeper:
         self._parts = parts
         if self._kept is None:
             try:
-                self._write(parts)
+                self._write()
             except ModelFileError as error:
                 raise CheckpointError(f"{error}. Choose a checkpoint file that can be written") from error
             return False
@@ -173,15 +173,15 @@ class Keeper:
     def write(self, n_steps: int) -> None:
         """Write a checkpoint; where that fails, the last one stays and training goes on."""
         try:
-            self._write(self._parts)
+            self._write()
         except ModelFileError as error:
             log.warning("no checkpoint at step %s: %s. The previous one stays; training goes on", n_steps, error)
         self._written_at, self._written_step = time.monotonic(), n_steps
 
-    def _write(self, parts: Mapping[str, Any]) -> None:
+    def _write(self) -> None:
         tensors: persist.Tensors = {}
         values: dict[str, dict[str, Any]] = {}
-        for name, part in parts.items():
+        for name, part in self._parts.items():
             found = snapshot(part)
             tensors |= {f"{name}.{key}": value for key, value in found.items() if isinstance(value, np.ndarray)}
             values[name] = {key: value for key, value in found.items() if not isinstance(value, np.ndarray)}

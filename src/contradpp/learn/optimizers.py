@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -244,27 +244,29 @@ class Verdict(Enum):
     CONVERGED = "converged"
 
 
-class Schedule(Protocol):
-    """Turns scores into step sizes and an end."""
+@dataclass
+class Schedule:
+    """A rule that turns scores into step sizes and an end; by itself, the same steps until the rounds are used up."""
 
-    rate: float
+    rate: float = kept(default=1.0, kw_only=True)
 
-    def judge(self, score: float) -> Verdict:
+    def judge(self, score: float) -> Verdict:  # noqa: ARG002
         """Take note of the newest score (higher is better)."""
+        return Verdict.GO_ON
 
     def rounds_left(self) -> float:
         """How many more rounds are likely, infinite if the score has no say."""
+        return np.inf
 
 
 @dataclass
-class Plateau:
+class Plateau(Schedule):
     """Lower the step size when the score stops rising, and end when that has happened often enough."""
 
     tol: float  # a score counts as a rise if it is above the best one by more than tol × |best|
     patience: int = 2  # scores without a rise
     reductions: int = 3  # of the step size, before the end
     factor: float = 0.3  # by which it is reduced
-    rate: float = kept(default=1.0)
     best: float = kept(default=-np.inf, init=False)
     waited: int = kept(default=0, init=False)
     reduced: int = kept(default=0, init=False)
@@ -287,19 +289,6 @@ class Plateau:
     def rounds_left(self) -> float:
         """As if the score rose in one more round at every size of steps still to come."""
         return self.patience - self.waited + (self.reductions - self.reduced) * (self.patience + 1)
-
-
-@dataclass
-class Steady:
-    """The same steps until the rounds are used up: continued learning has no plateau to wait for."""
-
-    rate: float = kept(default=1.0)
-
-    def judge(self, score: float) -> Verdict:  # noqa: ARG002
-        return Verdict.GO_ON
-
-    def rounds_left(self) -> float:
-        return np.inf
 
 
 # -- All baskets at once --------------------------------------------------------------------------
@@ -449,19 +438,14 @@ class RobbinsMonro(Optimizer):
 
 
 @dataclass
-class RelativeChange:
+class RelativeChange(Schedule):
     """End when the score changes by at most `tol` of itself: the rule of LowRankDPP.jl and the paper."""
 
     tol: float
     unchecked_steps: int = 0  # at the start, where a contrast need not raise the likelihood that the rule looks at
-    rate: float = kept(default=1.0)
     last: float = kept(default=np.nan, init=False)
 
     def judge(self, score: float) -> Verdict:
         change = abs(score - self.last)
         self.last = score
         return Verdict.CONVERGED if change <= self.tol * abs(score) else Verdict.GO_ON
-
-    def rounds_left(self) -> float:
-        """See `Schedule`: how soon the score settles is not known."""
-        return np.inf

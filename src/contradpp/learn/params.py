@@ -264,12 +264,11 @@ class Problem:
 
     def contents(self, state: State) -> Iterator[NDArray[Any] | str]:
         """All that training is given, for a fingerprint."""
-        data, given = self.data, [self.validation]
-        if self.digests is None:
-            given += [Validation(data.positives, data.weights), Validation(data.negatives, data.negative_weights)]
+        data = self.data
         yield from self.digests or ()
-        for sets, weights, _ in given:
-            yield from (sets.indptr, sets.indices, weights)
+        yield from (*self.validation.sets, self.validation.weights)
+        if self.digests is None:
+            yield from (*data.positives, data.weights, *data.negatives, data.negative_weights)
         for offered in (data.offered, self.validation.offered):
             yield from offered or ()
         yield from (state.V, state.log_d, state.pairs)
@@ -288,13 +287,14 @@ def problem_of(given: Given, params: Params, seed: int, known: Known | None = No
         if params.n_components != K:
             raise ParameterError(f"warm_start: the factors have {K} components, not n_components")
         items = known.items.merge(items)
+    positives = positives.recode(items)
     aside, chosen = set_aside(given.validation, np.flatnonzero(weights > 0), positives.n_baskets, params, seed)
     if aside is None:
         validation = usable_validation(given.validation, items, params)
     else:
-        held = positives.subset(aside).recode(items)
+        held = positives.subset(aside)
         validation = Validation(held.sets, weights[aside], held.offered)
-    positives, weights = positives.subset(chosen).recode(items), weights[chosen]
+    positives, weights = positives.subset(chosen), weights[chosen]
     counts, n_baskets = weighted_counts(positives, weights)
     data = TrainingData(
         positives.sets, weights, negatives.recode(items).sets, negative_weights, offered=positives.offered
@@ -338,9 +338,7 @@ def usable_positives(given: Baskets, sample_weight: Any, params: Params) -> tupl
     if refuse_or_note_oversize(given.sizes, params) and params.oversize == "clip":
         given = given.clip(params.n_components)
     usable = usable_sizes(given.sizes, params) & (weights != 0) & usable_choices(given, params)
-    disliked = usable & (given.sizes > MOST_LEARNED) & (weights < 0)
-    note_disliked(int(disliked.sum()))
-    usable &= ~disliked
+    usable = without_large(usable, (given.sizes > MOST_LEARNED) & (weights < 0))
     if params.objective == "explicit" and given.offered is not None:
         usable |= (given.sizes == 0) & (given.offered.sizes > 0) & (weights != 0)  # all was refused
     if not usable.any():
@@ -364,10 +362,11 @@ def note_excess(sizes: NDArray[np.integer[Any]], *, quiet: bool = False) -> bool
     return count > 0
 
 
-def note_disliked(count: int) -> None:
-    """Log that so many large sets with negative labels are not learned from: a part of one may well be liked."""
-    if count:
+def without_large(usable: NDArray[np.bool_], disliked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which of the usable sets are not large and disliked: a part of one may well be liked."""
+    if count := int((usable & disliked).sum()):
         log.warning("%s sets that should become unlikely have more than %s items: left out", f"{count:,}", MOST_LEARNED)
+    return usable & ~disliked
 
 
 def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params, *, quiet: bool = False) -> bool:
@@ -421,9 +420,8 @@ def usable_negatives(given: Given, params: Params) -> tuple[Baskets, Array]:
     weights = checked_weights(given.negative_weight, negatives.n_baskets, "negative_weight")
     if np.abs(weights).max(initial=0.0) > np.finfo(np.float64).max / max(len(weights), 1):
         raise ParameterError("negative_weight holds numbers too large for a sum of them")
-    usable, excess = (negatives.sizes > 0) & (negatives.sizes <= params.largest), negatives.sizes > MOST_LEARNED
-    note_disliked(int((usable & excess).sum()))
-    usable &= ~excess
+    usable = (negatives.sizes > 0) & (negatives.sizes <= params.largest)
+    usable = without_large(usable, negatives.sizes > MOST_LEARNED)
     return negatives.subset(usable), weights[usable]
 
 
@@ -460,11 +458,9 @@ def usable_validation(validation: Any, items: Vocabulary, params: Params) -> Val
 
 def what_to_validate(data: TrainingData) -> Validation:
     """Without validation data: the liked sets, else those that should become unlikely."""
-    liked = np.flatnonzero(data.weights > 0)
-    if len(liked):
-        return Validation(take_sets(data.positives, liked), data.weights[liked], data.offered_at(liked))
-    if data.positives.count:
-        return Validation(data.positives, data.weights, data.offered)
+    chosen = np.flatnonzero(data.weights > 0) if (data.weights > 0).any() else np.arange(data.count)
+    if len(chosen):
+        return Validation(*data.take(chosen), data.offered_at(chosen))
     return Validation(data.negatives, -np.ones(data.negatives.count))
 
 
@@ -481,10 +477,11 @@ def checked_weights(weights: Any, n: int, name: str) -> Array:
     """A finite number per set; ones if none were given."""
     if weights is None:
         return np.ones(n)
+    wanted = f"{name} must hold {n} finite numbers, one for each set, got"
     try:
         values = np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ParameterError(f"{name} must hold {n} finite numbers, one for each set, got {weights!r:.60}") from None
+        raise ParameterError(f"{wanted} {weights!r:.60}") from None
     if values.shape != (n,) or not np.isfinite(values).all():
-        raise ParameterError(f"{name} must hold {n} finite numbers, one for each set, got shape {values.shape}")
+        raise ParameterError(f"{wanted} shape {values.shape}")
     return values

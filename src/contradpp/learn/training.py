@@ -44,7 +44,6 @@ from contradpp.learn.optimizers import (
     Optimizer,
     RelativeChange,
     Schedule,
-    Steady,
     Verdict,
     climb,
     make_optimizer,
@@ -180,7 +179,7 @@ def make_plan(problem: Problem, params: Params, state: State) -> Plan:
     return Plan(
         objective=make_objective(params, share, removal),
         optimizer=optimizer,
-        schedule=make_schedule(params) if rate is None else Steady(rate),
+        schedule=make_schedule(params) if rate is None else Schedule(rate=rate),
         monitor=make_monitor(params, problem.validation, removal),
         source=make_source(params, share, removal, data), negative_ratio=params.negative_ratio,
         batch_size=params.batch_size, max_iter=params.max_iter,
