@@ -92,10 +92,11 @@ class LearnedDPP(BaseDPP):
             baskets' items if it is an array. Items without a row, and rows of items that are in no basket, are allowed.
         engine : {None, "ray"}
             "ray" trains on a Ray cluster (extra `ray`); `baskets` is then the path of a Parquet file or of a folder of
-            them, on any file system that fsspec knows.
+            them, on any file system that fsspec knows and all machines reach, and each basket is in one of them.
         **cluster
             With engine="ray": `workers` (2), `address` of the cluster (its own, on this machine), `timeout` in seconds
-            after which a silent worker counts as lost (120), `restarts` (3), and `columns` of the files.
+            after which a silent worker counts as lost (120), how many `restarts` replace lost workers (3),
+            and `columns` of the files.
         """
         del y
         given = Given(baskets, sample_weight, negatives, negative_weight, validation)
