@@ -100,15 +100,16 @@ def test_every_step_can_be_the_last_of_a_process(objective, tmp_path, monkeypatc
 
 
 def test_a_kernel_with_pairs_goes_on_to_the_same_bytes(tmp_path):
-    def model():
-        return cd.NonsymmetricDPP(5, batch_size=32, max_iter=3, tol=0.0, n_jobs=1, random_state=3)
+    def fit(**given):
+        model = cd.NonsymmetricDPP(5, batch_size=32, max_iter=3, tol=0.0, n_jobs=1, random_state=3)
+        return model.fit(BASKETS, **given)
 
     path = tmp_path / "c"
     for step in (2, 9):
         with pytest.raises(Break):
-            model().fit(BASKETS, checkpoint=path, checkpoint_every=1, callbacks=[BreakAt(step)], resume=path.exists())
-    model().fit(BASKETS, checkpoint=path, resume=True).save(tmp_path / "broken")
-    model().fit(BASKETS).save(tmp_path / "whole")
+            fit(checkpoint=path, checkpoint_every=1, callbacks=[BreakAt(step)], resume=path.exists())
+    fit(checkpoint=path, resume=True).save(tmp_path / "broken")
+    fit().save(tmp_path / "whole")
     assert (tmp_path / "broken").read_bytes() == (tmp_path / "whole").read_bytes()
 
 

@@ -11,7 +11,6 @@ import pytest
 import contradpp as cd
 from contradpp.data.sets import EMPTY, Sets, distinct_sets
 from contradpp.errors import ConvergenceError
-from contradpp.learn.callbacks import Callback
 from contradpp.learn.objectives import Contrastive, Gradient
 from contradpp.learn.optimizers import Adam, FullBatch, Plateau, Schedule, climb
 from contradpp.learn.params import Given, TrainingData, problem_of
@@ -29,6 +28,7 @@ from contradpp.learn.training import (
     restart,
     train,
 )
+from learn.test_checkpoint import Break, BreakAt
 from learn.test_forms import as_sets
 
 M, K = 8, 3
@@ -363,16 +363,10 @@ def test_a_few_parameters_are_polished_in_float64_and_then_rounded():
 
 def test_a_broken_run_in_float32_goes_on_to_the_same_bytes(tmp_path):
     whole = LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP)
-
-    class Break(Callback):
-        def on_step(self, step: int, n_sets: int) -> None:
-            if step == 4:
-                raise KeyboardInterrupt
-
-    path = tmp_path / "run.ckpt"
-    with pytest.raises(KeyboardInterrupt):
-        LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, checkpoint=path, checkpoint_every=1, callbacks=[Break()])
-    resumed = LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, checkpoint=path, resume=True)
+    given = {"checkpoint": tmp_path / "run.ckpt", "checkpoint_every": 1}
+    with pytest.raises(Break):
+        LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, callbacks=[BreakAt(4)], **given)
+    resumed = LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, resume=True, **given)
     assert resumed.item_factors_.tobytes() == whole.item_factors_.tobytes()
 
 
