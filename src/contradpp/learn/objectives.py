@@ -456,24 +456,19 @@ def conditional_monitor(validation: Validation, removal: Array) -> Callable[[Sta
     share = removal[sets.indices]
     total = np.abs(validation.weights[sets.sizes > 0]).sum()
     weight = validation.weights[owner] * share / sums_over_sets(share, sets)[owner] / max(total, 1e-300)
+    return lambda state: mean_log(weight, state.conditional_log_likelihood(sets))
 
-    def score(state: State) -> float:
-        logs = state.conditional_log_likelihood(sets)
-        return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
 
-    return score
+def mean_log(weight: Array, logs: Array) -> float:
+    """The weighted mean of logarithms; what is impossible counts for IMPOSSIBLE."""
+    return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
 
 
 def choice_monitor(validation: Validation) -> Callable[[State], float]:
     """The weighted mean of log P(A | offered)."""
     sets, weights, offered = validation
     weight = weights / np.abs(weights).sum()
-
-    def score(state: State) -> float:
-        logs = state.log_choice(sets, offered if offered is not None else sets)
-        return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
-
-    return score
+    return lambda state: mean_log(weight, state.log_choice(sets, sets if offered is None else offered))
 
 
 def mixed_monitor(validation: Validation, offered: Sets, removal: Array) -> Callable[[State], float]:

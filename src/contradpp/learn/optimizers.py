@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Self
 
@@ -69,31 +69,18 @@ class Adam(Optimizer):
     The part of a gradient that all rows share is computed for all rows (dense), or put off: a row that is touched
     again after n steps gets n times its present value. Then no step touches a row outside the batch, at the price of
     a gradient that is up to date only to first order.
-
-    Parameters
-    ----------
-    penalty : array (M,)
-        α/μ_i.
-    n_components, n_diagonal, n_pairs : int
-        The sizes of the parameters.
-    dtype : dtype
-        Of V, and so of its momentum.
-    dense : bool
-        Whether the shared part is computed for all rows.
-    norm_step, direction_step, diagonal_step, pair_step : float
-        Step sizes: of log ‖v_i‖, of the direction in radians, of log d_i and of log |s_ij|.
     """
 
-    penalty: Array
+    penalty: Array  # (M,): α/μ_i
     n_components: int
     n_diagonal: int = 0
     n_pairs: int = 0
-    dtype: Any = np.float64
-    dense: bool = True
-    norm_step: float = 0.005
-    direction_step: float = 0.1
-    diagonal_step: float = 0.02
-    pair_step: float = 0.02
+    dtype: Any = np.float64  # of V, and so of its momentum
+    dense: bool = True  # whether the shared part is computed for all rows
+    norm_step: float = 0.005  # of log ‖v_i‖
+    direction_step: float = 0.1  # in radians
+    diagonal_step: float = 0.02  # of log d_i
+    pair_step: float = 0.02  # of log |s_ij|
     beta1: float = 0.9
     clock: float = kept(default=0.0)
     t: int = kept(default=0)
@@ -248,7 +235,8 @@ class Verdict(Enum):
 class Schedule:
     """A rule that turns scores into step sizes and an end; by itself, the same steps until the rounds are used up."""
 
-    rate: float = kept(default=1.0, kw_only=True)
+    _: KW_ONLY
+    rate: float = kept(default=1.0)
 
     def judge(self, score: float) -> Verdict:  # noqa: ARG002
         """Take note of the newest score (higher is better)."""

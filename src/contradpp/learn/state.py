@@ -188,7 +188,7 @@ class State:
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of the present parameters, ready for questions."""
+        """The kernel of the present parameters."""
         return kernel_of(self.V, self.log_d, self.pairs, self.partners, n_jobs=self.n_jobs)
 
     @property
@@ -320,7 +320,7 @@ class State:
         return out
 
 
-def over_parts(work: Callable[[slice], object], n: int, size: int, n_jobs: int, *, first_alone: bool = False) -> None:
+def over_parts(work: Callable[[slice], Any], n: int, size: int, n_jobs: int, *, first_alone: bool = False) -> None:
     """Call `work(part)` for every part of so much `size` of a range of n, as `run_blocks`."""
     parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
     run_blocks(lambda block: work(parts[block]), len(parts), n_jobs, first_alone=first_alone)

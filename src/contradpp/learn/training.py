@@ -493,9 +493,15 @@ def restart(state: State, batch: Batch, plan: Plan, outcome: Outcome, *, trusted
     lengths = np.sqrt(state.squared_norms)[:, None]
     weight = float(state.squared_norms.mean()) if state.symmetric else 0.0
     best, value = start, -np.inf
+
+    def put(values: Sequence[Array]) -> None:
+        for part, new in zip(parameters, values, strict=True):
+            part[:] = new
+        state.changed()
+
     try:
         for number in range(N_INIT if state.symmetric else SIGNS_INIT):
-            set_parts(state, parameters, start)
+            put(start)
             if number and state.symmetric:
                 V = rng.standard_normal(state.V.shape)
                 state.V[:] = V * (lengths / np.linalg.norm(V, axis=1, keepdims=True))
@@ -508,18 +514,11 @@ def restart(state: State, batch: Batch, plan: Plan, outcome: Outcome, *, trusted
     except BaseException:  # an interrupt: the best parameters so far have the signs of the start
         signs[:] = start[-1]
         raise
-    set_parts(state, parameters, best)
+    put(best)
     for share in LOWERED if state.symmetric else ():
         climb_a_little(state, batch, plan, share * weight)
     state.refresh(0.0)
     outcome.take(state, plan.monitor(state), anyway=trusted or not state.symmetric)
-
-
-def set_parts(state: State, parts: Sequence[Array], values: Sequence[Array]) -> None:
-    """Write values into parameters of a state."""
-    for part, value in zip(parts, values, strict=True):
-        part[:] = value
-    state.changed()
 
 
 def polish(
