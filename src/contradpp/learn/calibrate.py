@@ -39,7 +39,8 @@ def calibrated_by(problem: Problem, params: Params, kernel: Kernel) -> Kernel:
     how = None if params.by_choice else params.calibrate  # choices say what the scale is
     known = problem.known
     if known is not None and problem.rate is not None:
-        if params.by_choice or not problem.data.count:  # where all is rejected, no news says how large sets are
+        # Where all is rejected, no news says how large sets are.
+        if params.by_choice or not problem.data.count:
             return kernel
         by_size = known.counts is not None and how == "likelihood"
         mean_size = float(problem.counts.sum() / problem.n_baskets) if by_size else None

@@ -217,8 +217,9 @@ def check_same(path: Path, kept: Mapping[str, Any], present: Mapping[str, Any]) 
     """Refuse a checkpoint of other settings or data, and name the difference."""
     before, now = kept.get("settings"), present["settings"]
     before = before if isinstance(before, dict) else {}
-    other = {name for name in before.keys() | now.keys() if name not in before or before[name] != now.get(name, ...)}
-    changed = [f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in sorted(other)]
+    names = sorted(before.keys() | now.keys())
+    other = [name for name in names if name not in before or before[name] != now.get(name, ...)]
+    changed = [f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in other]
     if kept.get("seed") != present["seed"]:
         changed.append(f"the seed was {kept.get('seed')} and is {present['seed']}")
     if not changed and kept.get("data") != present["data"]:

@@ -404,8 +404,9 @@ def make_closed(params: Params, removal: Array) -> Objective | None:
         return None
     if params.objective in ("mle", "choice", "exact"):
         return make_objective(params, removal, removal)
-    # Only with contrast 1 is the mean of dynamic negatives the gradient of the conditional likelihood.
-    return ConditionalLikelihood(removal) if params.objective == "dynamic" and params.contrast == 1.0 else None
+    # Only with contrast 1 is the mean of dynamic negatives its gradient.
+    closed = params.objective == "dynamic" and params.contrast == 1.0
+    return ConditionalLikelihood(removal) if closed else None
 
 
 def make_source(params: Params, share: Array, removal: Array, data: TrainingData) -> NegativeSource | None:

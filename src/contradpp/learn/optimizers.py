@@ -233,7 +233,7 @@ class Verdict(Enum):
 
 @dataclass
 class Schedule:
-    """A rule that turns scores into step sizes and an end; by itself, the same steps until the rounds are used up."""
+    """A rule that turns scores into step sizes and an end; by itself, the same steps to the last round."""
 
     _: KW_ONLY
     rate: float = kept(default=1.0)

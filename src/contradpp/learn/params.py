@@ -257,7 +257,7 @@ class Problem:
     n_baskets: float
     seed: int
     known: Known | None = None
-    rate: float | None = None  # of the steps, where training continues: all rounds are made, and the last one counts
+    rate: float | None = None  # of steps in continued training: all rounds are made, the last counts
     set_aside: bool = False  # whether the validation sets are some of the user's baskets
     together: Any = None  # how often any two items are in a basket (sparse), where the data here are not all
     digests: tuple[NDArray[Any] | str, ...] | None = None  # of the data, where they are not all here
@@ -321,7 +321,7 @@ def problem_of_news(given: Given, params: Params, seed: int, known: Known) -> Pr
     data = TrainingData(
         positives.sets, weights, negatives.recode(items).sets, negative_weights, offered=positives.offered
     )
-    # A step is as long whether it rests on ten sets or a thousand: little news must not shake what much data have said.
+    # A step is as long whether it rests on ten sets or a thousand: little news must not shake much data.
     news = float(np.abs(weights).sum() + np.abs(negative_weights).sum())
     rate = min(1.0, NEWS * news / max(known.n_baskets + news, 1e-300))
     rate = rate if data.count else max(rate, LEAST_RATE)
@@ -388,7 +388,7 @@ def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params, *, 
 
 def usable_sizes(sizes: NDArray[np.integer[Any]], params: Params) -> NDArray[np.bool_]:
     """Which baskets can be learned from, by their size."""
-    least = 0 if params.objective in ("mle", "nce", "product", "choice") else 1  # others learn nothing of no item
+    least = 0 if params.objective in ("mle", "nce", "product", "choice") else 1  # others need items
     usable: NDArray[np.bool_] = (sizes >= least) & (sizes <= params.largest)
     return usable
 

@@ -103,7 +103,7 @@ def learn(
     keeper: Keeper | None = None,
     sharing: Sharing = Sharing(),  # noqa: B008  (frozen)
 ) -> None:
-    """Solve a problem: train, set the scale of the kernel, and let `take` have the best, however training ends."""
+    """Train, set the scale of the kernel, and let `take` have the best, however training ends."""
     state = first_state(problem, params)
     plan = make_plan(problem, params, state)
     if keeper is not None:
@@ -166,15 +166,16 @@ class Plan:
 
 
 def make_plan(problem: Problem, params: Params, state: State) -> Plan:
-    """Make the plan for these parameters and data. Continued training makes all rounds, and the last one counts."""
-    data, counts, n_baskets, rate = problem.data, problem.counts, problem.n_baskets, problem.rate
+    """Make the plan for these parameters and data."""
+    data, counts, n_baskets = problem.data, problem.counts, problem.n_baskets
+    rate, known = problem.rate, problem.known
     share = popularity(counts, n_baskets)
     removal = share if params.removal == "popularity" else np.ones_like(share)
     # Of choices the odds of an item are about one, whatever its popularity: a prior of as many choices as alpha says.
     penalty = params.alpha / (np.full_like(counts, max(n_baskets, 1)) if params.by_choice else np.maximum(counts, 1))
     optimizer = make_optimizer(params, state, penalty, data)
-    known = problem.known
-    if rate is not None and isinstance(optimizer, Adam) and data.count and known and known.counts is not None:
+    gradual = rate is not None and data.count and known is not None and known.counts is not None
+    if gradual and isinstance(optimizer, Adam):
         optimizer.expect(share, min(params.batch_size, data.count))
     return Plan(
         objective=make_objective(params, share, removal),
@@ -277,10 +278,15 @@ class Position:
         self.batch = 0
         self.objectives = []
         return {
-            "iteration": self.round, "step": self.n_steps, "objective": objective, "validation": self.score,
-            "rate": plan.schedule.rate, "seconds": self.seconds, "sets_per_second": self.n_sets / self.seconds,
+            "iteration": self.round,
+            "step": self.n_steps,
+            "objective": objective,
+            "validation": self.score,
+            "rate": plan.schedule.rate,
+            "seconds": self.seconds,
+            "sets_per_second": self.n_sets / self.seconds,
             "likely_end": int(min(self.round + plan.schedule.rounds_left(), plan.max_iter)),
-        }  # fmt: skip
+        }
 
 
 @blas_threads(1)  # the threads are ours, so that results do not depend on their number

@@ -120,7 +120,7 @@ class LearnedDPP(BaseDPP):
             if features is not None and items is not None:
                 self.kin_ = Kin.learn(features.recode(items, learned.items), learned.counts)
 
-        two_kernels = params.objective in ("dynamic", "explicit", "product")  # one for sets and one for next items
+        two_kernels = params.objective in ("dynamic", "explicit", "product")  # for sets and for next items
         if params.n_skew is None and params.dtype == "float64" and two_kernels:
             compile_ahead(NEGATIVES, n_jobs=self.n_jobs)
         problem = problem_of(given, params, seed, known)
@@ -159,10 +159,8 @@ class LearnedDPP(BaseDPP):
         n_updates = self.n_updates_ + 1  # each call has random streams of its own; one that is refused does not count
         seed = root_seed(stream(root_seed(self.random_state), UPDATE, n_updates))
         given = Given(baskets, sample_weight, negatives, negative_weight)
-        learning.learn(
-            problem_of_news(given, params, seed, known), params, partial(self.take, n_updates=n_updates),
-            callbacks=self._watchers(callbacks), model_of=self._model_of,
-        )  # fmt: skip
+        problem, take = problem_of_news(given, params, seed, known), partial(self.take, n_updates=n_updates)
+        learning.learn(problem, params, take, callbacks=self._watchers(callbacks), model_of=self._model_of)
         return self
 
     def add_items(
