@@ -70,13 +70,12 @@ def test_the_papers_preset():
     baskets = [rng.choice(6, size=rng.integers(1, 4), replace=False).tolist() for _ in range(30)]
     validation = baskets[:6]
     whatever = {"optimizer": "adam", "init": "popularity", "batch_size": 7, "tol": 0.5, "learning_rate": 3.0}
-    model = cd.LowRankDPP(
-        3, objective="mle", settings="paper", alpha=0.8, calibrate=None, random_state=5, **whatever
-    ).fit(cd.Baskets.from_lists(baskets), validation=validation)
+    given = {"objective": "mle", "settings": "paper", "alpha": 0.8, "calibrate": None, "random_state": 5} | whatever
+    start, model = (cd.LowRankDPP(3, **given) for _ in range(2))
+    model.fit(cd.Baskets.from_lists(baskets), validation=validation)
     items = list(model.items_)
     coded = [[items.index(i) for i in A] for A in baskets]
     counts = np.bincount([i for A in coded for i in A], minlength=6).astype(float)
-    start = cd.LowRankDPP(3, objective="mle", settings="paper", alpha=0.8, calibrate=None, random_state=5, **whatever)
 
     class Stop(Callback):
         def on_start(self, n_sets, max_iter, model_of):

@@ -64,12 +64,8 @@ def plan_of(source=None, **changes) -> Plan:
 def data_of(n=10, weights=None, negatives=(), negative_weights=()) -> TrainingData:
     lists = [[i % M, (i + 1) % M] for i in range(n)]
     own = as_sets(list(negatives)) if len(negatives) else EMPTY
-    return TrainingData(
-        as_sets(lists),
-        np.ones(n) if weights is None else np.array(weights),
-        own,
-        np.array(negative_weights, dtype=float),
-    )
+    labels = np.ones(n) if weights is None else np.array(weights)
+    return TrainingData(as_sets(lists), labels, own, np.array(negative_weights, dtype=float))
 
 
 def state_of() -> State:
