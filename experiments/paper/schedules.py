@@ -26,13 +26,12 @@ import numpy as np
 import pandas as pd
 
 from contradpp import Baskets, LowRankDPP, datasets, evaluate
-from contradpp._random import root_seed, stream
 from contradpp._threads import blas_threads
 from contradpp.data.sets import take_sets
 from contradpp.errors import ConvergenceError
 from contradpp.learn.objectives import Batch, Validation, likelihood_monitor
 from contradpp.learn.params import Given, Params, Problem, problem_of
-from contradpp.learn.state import TRAIN, State, first_state
+from contradpp.learn.state import State, first_state
 from contradpp.learn.training import Plan, Sharing, Supply, batches, make_plan, one_step
 from experiments.pages import fixed, replaced
 from experiments.paper.published import PRINTED
@@ -152,8 +151,7 @@ def some_of(baskets: Baskets) -> Baskets:
 
 def plan_of(problem: Problem, params: Params, state: State) -> Plan:
     """The plan of `settings="paper"`, its fixed phase as long as the longest schedule."""
-    seed = root_seed(stream(problem.seed, TRAIN))
-    plan = make_plan(params, state, problem.data, problem.validation, problem.counts, problem.n_baskets, seed)
+    plan = make_plan(problem, params, state)
     return replace(plan, optimizer=replace(plan.optimizer, fixed_steps=max(FIXED_STEPS)))  # type: ignore[type-var]
 
 

@@ -100,15 +100,16 @@ def test_every_step_can_be_the_last_of_a_process(objective, tmp_path, monkeypatc
 
 
 def test_a_kernel_with_pairs_goes_on_to_the_same_bytes(tmp_path):
-    def model():
-        return cd.NonsymmetricDPP(5, batch_size=32, max_iter=3, tol=0.0, n_jobs=1, random_state=3)
+    def fit(**given):
+        model = cd.NonsymmetricDPP(5, batch_size=32, max_iter=3, tol=0.0, n_jobs=1, random_state=3)
+        return model.fit(BASKETS, **given)
 
     path = tmp_path / "c"
     for step in (2, 9):
         with pytest.raises(Break):
-            model().fit(BASKETS, checkpoint=path, checkpoint_every=1, callbacks=[BreakAt(step)], resume=path.exists())
-    model().fit(BASKETS, checkpoint=path, resume=True).save(tmp_path / "broken")
-    model().fit(BASKETS).save(tmp_path / "whole")
+            fit(checkpoint=path, checkpoint_every=1, callbacks=[BreakAt(step)], resume=path.exists())
+    fit(checkpoint=path, resume=True).save(tmp_path / "broken")
+    fit().save(tmp_path / "whole")
     assert (tmp_path / "broken").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
@@ -303,25 +304,21 @@ def test_two_kills_at_random_moments_leave_no_trace(tmp_path):
     assert broken.read_bytes() == whole.read_bytes()
 
 
-def test_the_command_line_says_what_is_wrong(tmp_path):
-    def run(*words: object) -> str:
-        done = subprocess.run(command(*words), capture_output=True, text=True, check=False, timeout=100)
-        assert done.returncode != 0
-        return done.stderr
+def test_the_command_line_says_what_is_wrong_and_forgets_the_checkpoint(tmp_path):
+    def run(*words: object, fails: bool = True) -> subprocess.CompletedProcess:
+        done = subprocess.run(command("fit", "toy", "-o", out, *words), capture_output=True, text=True, timeout=100)
+        assert (done.returncode != 0) == fails, done.stderr
+        return done
 
     out, path = tmp_path / "m.safetensors", tmp_path / "c"
-    assert "--resume needs --checkpoint" in run("fit", "toy", "-o", out, "--resume")
-    assert "30s" in run("fit", "toy", "-o", out, "--checkpoint", path, "--checkpoint-every", "soon")
+    assert "--resume needs --checkpoint" in run("--resume").stderr
+    assert "30s" in run("--checkpoint", path, "--checkpoint-every", "soon").stderr
     path.write_text("something else")
-    assert "--resume" in run("fit", "toy", "-o", out, "--checkpoint", path)
+    assert "--resume" in run("--checkpoint", path).stderr
     assert path.read_text() == "something else"
-
-
-def test_the_settings_of_a_run_do_not_name_its_checkpoint(tmp_path):
-    out = tmp_path / "m.safetensors"
-    words = command("fit", "toy", "-o", out, "--max-iter", 1, "--checkpoint", tmp_path / "c", "--json")
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
-    assert done.returncode == 0, done.stderr
+    path.unlink()
+    done = run("--max-iter", 1, "--checkpoint", path, "--json", fails=False)
     assert json.loads(done.stdout)["rounds"] == 1
-    assert "checkpoint" not in Path(tmp_path / "m.toml").read_text()
-    assert "resume" not in Path(tmp_path / "m.toml").read_text()
+    settings = Path(tmp_path / "m.toml").read_text()
+    assert "checkpoint" not in settings
+    assert "resume" not in settings

@@ -8,7 +8,7 @@ import pytest
 import reference_gradients
 from contradpp import LowRankDPP, NonsymmetricDPP
 from contradpp.data.baskets import Baskets
-from contradpp.data.sets import EMPTY, Sets, swaps
+from contradpp.data.sets import EMPTY, swaps
 from contradpp.errors import DataError, ParameterError
 from contradpp.learn.calibrate import calibrated
 from contradpp.learn.negatives import Explicit, Negatives, Refused
@@ -29,12 +29,8 @@ OFFERED = [[4, 0, 3, 5, 8], [1, 2, 7], [5, 6], [6, 2, 1, 0, 3, 4, 5], [8, 7, 3]]
 WEIGHTS = np.array([0.3, 0.2, 0.1, 0.5, 0.2])
 
 
-def sets_of(lists: list[list[int]]) -> Sets:
-    return as_sets([[int(i) for i in items] for items in lists])
-
-
 def batch() -> Batch:
-    return Batch(sets_of(CHOSEN), WEIGHTS, Negatives(EMPTY, np.empty(0)), sets_of(OFFERED))
+    return Batch(as_sets(CHOSEN), WEIGHTS, Negatives(EMPTY, np.empty(0)), as_sets(OFFERED))
 
 
 def by_enumeration(L: np.ndarray) -> np.ndarray:
@@ -59,25 +55,17 @@ def test_gradient_of_the_choice_likelihood(form):
 def test_log_choice_of_state_and_kernel(form):
     state = make_state(form, 8)
     expected = by_enumeration(dense_kernel(state))
-    np.testing.assert_allclose(state.log_choice(sets_of(CHOSEN), sets_of(OFFERED)), expected, rtol=1e-9)
+    np.testing.assert_allclose(state.log_choice(as_sets(CHOSEN), as_sets(OFFERED)), expected, rtol=1e-9)
     if not form[3:]:
-        np.testing.assert_allclose(state.kernel.log_choice(sets_of(CHOSEN), sets_of(OFFERED)), expected, rtol=1e-9)
+        np.testing.assert_allclose(state.kernel.log_choice(as_sets(CHOSEN), as_sets(OFFERED)), expected, rtol=1e-9)
 
 
 def test_swaps():
     found, entry = swaps(as_sets([[0, 1], [2]]), as_sets([[5, 6], [7]]))
-    assert [part.tolist() for part in np.split(found.indices, found.indptr[1:-1])] == [
-        [5, 1],
-        [6, 1],
-        [0, 5],
-        [0, 6],
-        [7],
-    ]
+    lists = [part.tolist() for part in np.split(found.indices, found.indptr[1:-1])]
+    assert lists == [[5, 1], [6, 1], [0, 5], [0, 6], [7]]
     assert entry.tolist() == [0, 0, 1, 1, 2]
-    assert swaps(as_sets([[0, 1]]), EMPTY_ONE)[0].count == 0
-
-
-EMPTY_ONE = Sets(np.zeros(2, dtype=np.int64), np.empty(0, dtype=np.int32))
+    assert swaps(as_sets([[0, 1]]), as_sets([[]]))[0].count == 0
 
 
 def test_validation_by_swaps():
@@ -95,7 +83,7 @@ def test_validation_by_swaps():
             rest = [a for a in chosen if a != i]
             logs += weight / len(chosen) * np.log(det(chosen) / (det(chosen) + sum(det([*rest, j]) for j in refused)))
             mass += weight / len(chosen)
-    monitor = swap_monitor(Validation(sets_of(CHOSEN), weights), sets_of(OFFERED), M)
+    monitor = swap_monitor(Validation(as_sets(CHOSEN), weights), as_sets(OFFERED), M)
     assert monitor(state) == pytest.approx(logs / mass, rel=1e-10)
 
 
@@ -103,12 +91,11 @@ def test_validation_of_choices_and_orders_together():
     state, weights = make_state((True, 5, True), 3), np.array([1.0, 2.0, 1.0, 0.5, 1.0])
     lists = [[0, 3, 4], [2], [5, 6], [0, 1, 2, 6], [8, 7, 3]]
     known = [0, 3]
-    offered = sets_of([items if number in known else [] for number, items in enumerate(OFFERED)])
-    mixed = mixed_monitor(Validation(sets_of(lists), weights), offered, np.ones(M))
-    swapped = swap_monitor(
-        Validation(sets_of([lists[n] for n in known]), weights[known]), sets_of([OFFERED[n] for n in known]), M
-    )
-    rest = conditional_monitor(Validation(sets_of([lists[n] for n in (1, 2, 4)]), weights[[1, 2, 4]]), np.ones(M))
+    offered = as_sets([items if number in known else [] for number, items in enumerate(OFFERED)])
+    mixed = mixed_monitor(Validation(as_sets(lists), weights), offered, np.ones(M))
+    chosen = Validation(as_sets([lists[n] for n in known]), weights[known])
+    swapped = swap_monitor(chosen, as_sets([OFFERED[n] for n in known]), M)
+    rest = conditional_monitor(Validation(as_sets([lists[n] for n in (1, 2, 4)]), weights[[1, 2, 4]]), np.ones(M))
     assert mixed(state) == pytest.approx((1.5 * swapped(state) + 4.0 * rest(state)) / 5.5, rel=1e-12)
 
 
@@ -117,8 +104,8 @@ def test_validation_of_choices_and_orders_together():
 
 def test_refused_negatives_are_drawn_by_the_model():
     """A swap by det L_{A∖i∪j} among i and what was refused, the refused set by its share beside the positive."""
-    state, positives = make_state(), sets_of([[0, 1], [2], [3, 4], []])
-    offered = sets_of([[0, 1, 5, 6], [2, 7], [], [8]])
+    state, positives = make_state(), as_sets([[0, 1], [2], [3, 4], []])
+    offered = as_sets([[0, 1, 5, 6], [2, 7], [], [8]])
     L, n = dense_kernel(state), 8000
 
     def det(items):
@@ -148,7 +135,7 @@ def test_refused_negatives_are_drawn_by_the_model():
 
 
 def test_without_offered_sets_nothing_changes():
-    state, positives = make_state(), sets_of([[0, 1], [2], [3, 4]])
+    state, positives = make_state(), as_sets([[0, 1], [2], [3, 4]])
     explicit = Explicit(np.full(M, 0.3), positives)
     one = explicit.draw(state, positives, 50, np.random.default_rng(1))
     other = Refused(explicit).draw(state, positives, 50, np.random.default_rng(1))
@@ -176,12 +163,9 @@ def choices(n: int = 3000, seed: int = 0) -> tuple[Baskets, np.ndarray]:
 def test_the_law_of_choices_is_found(make):
     baskets, L = choices()
     model = make(objective="choice", random_state=0).fit(baskets)
-    truth = [
-        reference_gradients.choice_log_likelihood(L, basket, [int(i) for i in offered])
-        for basket, offered in zip(
-            baskets, np.split(baskets.offered.indices, baskets.offered.indptr[1:-1]), strict=True
-        )
-    ]
+    offered = np.split(baskets.offered.indices, baskets.offered.indptr[1:-1])
+    pairs = zip(baskets, (part.tolist() for part in offered), strict=True)
+    truth = [reference_gradients.choice_log_likelihood(L, *pair) for pair in pairs]
     found = model.score_choices(baskets)
     assert np.mean(found) > np.mean(truth) - 0.005
     by_rate = NonsymmetricDPP(0, 0, objective="choice", random_state=0).fit(baskets)

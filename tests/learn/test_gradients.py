@@ -67,42 +67,22 @@ def odds() -> np.ndarray:
     return np.random.default_rng(5).normal(size=M)
 
 
-def contrastive_definition(contrast: float, labels=LABELS):
-    """Eq. (2): positives with their labels, negatives with −contrast/|A⁻|."""
-    y = np.concatenate([labels, np.full(len(NEGATIVES), -contrast / len(NEGATIVES))])
-    return lambda V: reference_gradients.weighted_objective(V, POSITIVES + NEGATIVES, y)
-
-
 @pytest.mark.parametrize("labels", [LABELS, CONTINUOUS], ids=["plain", "continuous"])
-@pytest.mark.parametrize(("contrast", "number"), [(1.0, 1.0), (0.3, 0.3), (None, 0.75), (0.0, 0.0)])
-def test_contrastive(V, contrast, number, labels):
-    """Contrast 1, a share, counted (|A⁻|/|A⁺| = 3/4 here), and none, which is maximum likelihood."""
-    gradient = gradient_of(Contrastive(contrast), State(V), batch_of(labels))
-    phi = contrastive_definition(number, labels)
-    assert gradient.objective == pytest.approx(phi(V), rel=1e-10)
-    assert_close(dense(V, gradient), central_differences(phi, V))
-
-
-@pytest.mark.parametrize("labels", [LABELS, CONTINUOUS], ids=["plain", "continuous"])
-def test_maximum_likelihood(V, labels):
-    gradient = gradient_of(Contrastive(1.0), State(V), batch_of(labels, negatives=[]))
-    assert gradient.objective == pytest.approx(
-        sum(y * reference.log_probability(V, A) for y, A in zip(labels, POSITIVES, strict=True))
-    )
+@pytest.mark.parametrize("contrast", [1.0, 0.3, None, 0.0])
+@pytest.mark.parametrize("weights", [[1 / 3] * 3, [0.6, 0.1, 0.3], []], ids=["alike", "weighed", "none"])
+def test_contrastive(V, contrast, labels, weights):
+    """Contrast 1, a share, counted (|A⁻|/|A⁺| = 3/4 here), and none or no negatives: maximum likelihood (Eq. 2)."""
+    n, number = len(weights), 0.75 if contrast is None else contrast
+    gradient = gradient_of(Contrastive(contrast), State(V), batch_of(labels, NEGATIVES[:n], weights))
+    sets, y = POSITIVES + NEGATIVES[:n], np.concatenate([labels, -number * np.array(weights)])
 
     def phi(V):
-        return reference_gradients.weighted_objective(V, POSITIVES, labels)
+        return reference_gradients.weighted_objective(V, sets, y)
 
+    assert gradient.objective == pytest.approx(phi(V), rel=1e-10)
     assert_close(dense(V, gradient), central_differences(phi, V))
-    by_sets = sum(y * reference_gradients.log_det_gradient(V, A) for y, A in zip(labels, POSITIVES, strict=True))
-    assert_close(dense(V, gradient), by_sets - labels.sum() * reference_gradients.log_normalizer_gradient(V), 1e-10)
-
-
-def test_weights_of_negatives(V):
-    weights = np.array([0.6, 0.1, 0.3])
-    gradient = gradient_of(Contrastive(1.0), State(V), batch_of(weights=weights))
-    y = np.concatenate([LABELS, -weights])
-    assert gradient.objective == pytest.approx(reference_gradients.weighted_objective(V, POSITIVES + NEGATIVES, y))
+    by_sets = sum(w * reference_gradients.log_det_gradient(V, A) for w, A in zip(y, sets, strict=True))
+    assert_close(dense(V, gradient), by_sets - y.sum() * reference_gradients.log_normalizer_gradient(V), 1e-10)
 
 
 @pytest.mark.parametrize("labels", [LABELS, CONTINUOUS], ids=["plain", "continuous"])
@@ -149,43 +129,22 @@ def test_noise_of_extreme_odds_stays_finite(V, spread):
 
 
 @pytest.mark.parametrize("labels", [LABELS, CONTINUOUS], ids=["plain", "continuous"])
-def test_exact(V, removal, labels):
-    gradient = gradient_of(ConditionalLikelihood(removal), State(V), batch_of(labels, negatives=[]))
-    shares = [y * removal[A] / removal[A].sum() for y, A in zip(labels, POSITIVES, strict=True)]
+@pytest.mark.parametrize(("contrast", "number"), [(1.0, 1.0), (0.5, 0.5), (None, 0.75), (1.0, 0.0)])
+def test_exact(V, removal, labels, contrast, number):
+    """With negatives of the user, and without any (number 0)."""
+    negatives = NEGATIVES if number else []
+    gradient = gradient_of(ConditionalLikelihood(removal, contrast), State(V), batch_of(labels, negatives))
+    sets, y = POSITIVES + negatives, np.concatenate([labels, np.full(len(negatives), -number / 3)])
+    shares = [w * removal[A] / removal[A].sum() for w, A in zip(y, sets, strict=True)]
 
     def phi(V):
-        logs = [reference_gradients.conditional_log_likelihood(V, A) for A in POSITIVES]
+        logs = [reference_gradients.conditional_log_likelihood(V, A) for A in sets]
         return float(sum(g @ log for g, log in zip(shares, logs, strict=True)))
 
     assert gradient.objective == pytest.approx(phi(V), rel=1e-9)
     assert_close(dense(V, gradient), central_differences(phi, V))
-    by_sets = sum(reference_gradients.conditional_gradient(V, A, g) for A, g in zip(POSITIVES, shares, strict=True))
+    by_sets = sum(reference_gradients.conditional_gradient(V, A, g) for A, g in zip(sets, shares, strict=True))
     assert_close(dense(V, gradient), by_sets, 1e-9)
-
-
-@pytest.mark.parametrize(("contrast", "number"), [(1.0, 1.0), (0.5, 0.5), (None, 0.75)])
-def test_exact_with_negatives_of_the_user(V, removal, contrast, number):
-    gradient = gradient_of(ConditionalLikelihood(removal, contrast), State(V), batch_of())
-    y = np.concatenate([LABELS, np.full(3, -number / 3)])
-
-    def phi(V):
-        logs = [reference_gradients.conditional_log_likelihood(V, A) for A in POSITIVES + NEGATIVES]
-        return float(
-            sum(
-                w * (removal[A] / removal[A].sum()) @ log
-                for w, A, log in zip(y, POSITIVES + NEGATIVES, logs, strict=True)
-            )
-        )
-
-    assert gradient.objective == pytest.approx(phi(V), rel=1e-9)
-    assert_close(dense(V, gradient), central_differences(phi, V))
-
-
-def test_contrast_one_touches_only_the_batch(V):
-    gradient = gradient_of(Contrastive(1.0), State(V), batch_of())
-    assert gradient.right is None
-    assert sorted(gradient.rows) == [0, 1, 2, 3, 4, 5, 6]
-    assert gradient_of(Contrastive(0.9), State(V), batch_of()).right is not None
 
 
 def test_expected_dynamic_gradient_is_that_of_the_conditional_likelihood(V, removal):
@@ -196,11 +155,8 @@ def test_expected_dynamic_gradient_is_that_of_the_conditional_likelihood(V, remo
             rest = [a for a in A if a != i]
             volumes = np.array([0.0 if j in rest else np.exp(reference.log_det(V, [*rest, j])) for j in range(M)])
             for j in np.flatnonzero(volumes):
-                gradient = gradient_of(
-                    Contrastive(1.0),
-                    State(V),
-                    Batch(as_sets([A]), np.ones(1), Negatives(as_sets([[*rest, int(j)]]), np.ones(1))),
-                )
+                own = Batch(as_sets([A]), np.ones(1), Negatives(as_sets([[*rest, int(j)]]), np.ones(1)))
+                gradient = gradient_of(Contrastive(1.0), State(V), own)
                 expected += 0.25 * share * volumes[j] / volumes.sum() * dense(V, gradient)
     exact = gradient_of(ConditionalLikelihood(removal), State(V), batch_of(negatives=[]))
     assert_close(expected, dense(V, exact), 1e-9)
@@ -210,9 +166,8 @@ def test_expected_dynamic_gradient_is_that_of_the_conditional_likelihood(V, remo
 
 def test_impossible_sets_leave_the_weights_of_the_others_whole(V):
     """A negative beyond the rank has no gradient; its weight goes to the others, so that the normaliser cancels."""
-    gradient = gradient_of(
-        Contrastive(1.0), State(V), batch_of(negatives=[*NEGATIVES, [0, 1, 2, 3, 4]], weights=np.full(4, 0.25))
-    )
+    batch = batch_of(negatives=[*NEGATIVES, [0, 1, 2, 3, 4]], weights=np.full(4, 0.25))
+    gradient = gradient_of(Contrastive(1.0), State(V), batch)
     same = gradient_of(Contrastive(1.0), State(V), batch_of())
     assert gradient.right is None
     np.testing.assert_allclose(dense(V, gradient), dense(V, same), atol=1e-12)
@@ -221,9 +176,8 @@ def test_impossible_sets_leave_the_weights_of_the_others_whole(V):
 def test_empty_sets_have_only_the_normaliser(V):
     batch = Batch(as_sets([[], [0, 1]]), np.array([0.5, 0.5]), Negatives(EMPTY, np.empty(0)))
     gradient = gradient_of(Contrastive(1.0), State(V), batch)
-    assert gradient.objective == pytest.approx(
-        0.5 * (reference.log_probability(V, []) + reference.log_probability(V, [0, 1]))
-    )
+    logs = [reference.log_probability(V, A) for A in ([], [0, 1])]
+    assert gradient.objective == pytest.approx(np.mean(logs))
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
@@ -242,11 +196,8 @@ def test_threads_and_many_sets(n_jobs):
     ours, one = (dense(V, gradient_of(exact, State(V, n_jobs=n), batch)) for n in (n_jobs, 1))
     np.testing.assert_array_equal(ours, one)
     shares = [w * np.full(len(A), 1 / len(A)) for w, A in zip(y, lists, strict=True)]
-    assert_close(
-        ours,
-        sum(reference_gradients.conditional_gradient(V, A, g) for A, g in zip(lists, shares, strict=True)),
-        1e-9,
-    )
+    by_sets = sum(reference_gradients.conditional_gradient(V, A, g) for A, g in zip(lists, shares, strict=True))
+    assert_close(ours, by_sets, 1e-9)
 
 
 def test_penalty_gradient():

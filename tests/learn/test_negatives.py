@@ -56,19 +56,15 @@ def dynamic_law(V, A, popularity, *, by_norm=False) -> dict[tuple[int, ...], flo
     return law
 
 
-@pytest.mark.parametrize("A", [[0, 1], [5, 2, 0], [3, 1, 2, 4]])
+@pytest.mark.parametrize("A", [[0, 1], [5, 2, 0], [3, 1, 2, 4], [3]])
 def test_dynamic(V, state, A):
+    """From one item A∖i is empty: j is drawn by its norm alone, itself included."""
     drawn = Dynamic(POPULARITY).draw(state, as_sets([A]), N, np.random.default_rng(0))
     assert p_value(drawn, dynamic_law(V, A, POPULARITY)) > 1e-3
-    assert p_value(drawn, dynamic_law(V, A, np.ones(M))) < 1e-6  # another removal
-    assert p_value(drawn, dynamic_law(V, A, POPULARITY, by_norm=True)) < 1e-6  # no rejection
-
-
-def test_dynamic_from_one_item(V, state):
-    """A∖i is empty: j is drawn by its norm alone, itself included."""
-    drawn = Dynamic(POPULARITY).draw(state, as_sets([[3]]), N, np.random.default_rng(1))
-    assert p_value(drawn, dynamic_law(V, [3], POPULARITY)) > 1e-3
-    assert p_value(drawn, {(j,): 1 / M for j in range(M)}) < 1e-6
+    assert p_value(drawn, dynamic_law(np.eye(M), A, POPULARITY)) < 1e-6  # all items alike
+    if len(A) > 1:
+        assert p_value(drawn, dynamic_law(V, A, np.ones(M))) < 1e-6  # another removal
+        assert p_value(drawn, dynamic_law(V, A, POPULARITY, by_norm=True)) < 1e-6  # no rejection
 
 
 def test_dynamic_follows_a_change_of_the_factors(V, state):

@@ -8,10 +8,11 @@ import pytest
 import contradpp as cd
 import reference_gradients
 from contradpp.data.sets import EMPTY
+from contradpp.data.vocabulary import Vocabulary
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, Contrastive, Gradient, Validation, with_normalizer
-from contradpp.learn.optimizers import Adam, Nesterov, Plateau, RelativeChange, RobbinsMonro, Steady, Verdict
-from contradpp.learn.params import TrainingData
+from contradpp.learn.optimizers import Adam, Nesterov, Plateau, RelativeChange, RobbinsMonro, Schedule, Verdict
+from contradpp.learn.params import Problem, TrainingData
 from contradpp.learn.state import State
 from contradpp.learn.training import make_plan
 from learn.test_forms import as_sets
@@ -45,14 +46,12 @@ def take_steps(optimizer, state: State, n: int, rate: float = 1.0) -> None:
     optimizer.settle(state)
 
 
-def nesterov_transcript(V, penalty, scale, n) -> np.ndarray:
+def nesterov_transcript(V, n, gradient) -> np.ndarray:
     """β = 0.95, ε = 5e-3 for 50 steps, then β = 0 and ε = 1e-5/(1 + t/50); δ ← βδ + (1−β)ε∇φ(V+βδ)."""
-    V, delta = V.copy(), np.zeros_like(V)
+    delta = np.zeros_like(V)
     for t in range(n):
         beta, epsilon = (0.95, 5e-3) if t < 50 else (0.0, 1e-5 / (1 + t / 50))
-        ahead = V + beta * delta
-        gradient = scale * likelihood_gradient(ahead) - 2 * penalty[:, None] * ahead
-        delta = beta * delta + (1 - beta) * epsilon * gradient
+        delta = beta * delta + (1 - beta) * epsilon * gradient(V + beta * delta)
         V = V + delta
     return V
 
@@ -62,7 +61,8 @@ def test_nesterov_is_the_rule_as_written(V, n):
     penalty = np.linspace(0.1, 0.7, M)
     state = State(V.copy())
     take_steps(Nesterov(penalty, batch_scale=3.0), state, n)
-    np.testing.assert_allclose(state.V, nesterov_transcript(V, penalty, 3.0, n), rtol=1e-10, atol=1e-12)
+    expected = nesterov_transcript(V, n, lambda W: 3.0 * likelihood_gradient(W) - 2 * penalty[:, None] * W)
+    np.testing.assert_allclose(state.V, expected, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(state.dual, state.V.T @ state.V, rtol=1e-12, atol=1e-12)
 
 
@@ -73,24 +73,12 @@ def test_alpha_is_set_against_the_sum_of_a_batch_as_in_the_paper(V):
     data = TrainingData(as_sets(lists), np.ones(2 * n), EMPTY, np.empty(0))
     params = cd.LowRankDPP(K, objective="mle", alpha=alpha, settings="paper").training_params()
     state = State(V.copy())
-    plan = make_plan(params, state, data, Validation(data.positives, data.weights), counts, 2.0 * n, 0)
+    validation = Validation(data.positives, data.weights)
+    plan = make_plan(Problem(Vocabulary(range(M)), data, validation, counts, 2.0 * n, seed=0), params, state)
     take_steps(plan.optimizer, state, 1)
     mean, pull = likelihood_gradient(V), -2 * V / counts[:, None]
     np.testing.assert_allclose(state.V - V, 0.05 * 5e-3 * (n * mean + alpha * pull), rtol=1e-9)
     np.testing.assert_allclose(state.V - V, n * 0.05 * 5e-3 * (mean + alpha / n * pull), rtol=1e-9)
-
-
-def test_nesterov_steps_shrink_after_fifty(V):
-    """The change of β and ε at step 50 is there: the next move is hundreds of times smaller."""
-    state = State(V.copy())
-    optimizer = Nesterov(np.zeros(M), batch_scale=3.0)
-    take_steps(optimizer, state, 49)
-    before = state.V.copy()
-    take_steps(optimizer, state, 1)
-    last_long = np.abs(state.V - before).max()
-    before = state.V.copy()
-    take_steps(optimizer, state, 1)
-    assert np.abs(state.V - before).max() < last_long / 100
 
 
 def test_robbins_monro_steps_meet_the_theorem(V):
@@ -156,6 +144,9 @@ def test_adam_settles_what_was_put_off(V):
                 optimizer.settle(state)
         before = state.V.copy()
         optimizer.settle(state)
+        once = state.V.copy()
+        optimizer.settle(state)  # twice is once
+        np.testing.assert_array_equal(state.V, once)
         if not settle_every_step:
             assert np.linalg.norm(state.V[5]) < np.linalg.norm(before[5])  # something had been put off
         np.testing.assert_allclose(state.squared_norms, np.square(state.V).sum(axis=1), rtol=1e-10)
@@ -166,17 +157,6 @@ def test_adam_settles_what_was_put_off(V):
     np.testing.assert_allclose(lazy[4:], eager[4:], rtol=1e-10)
     np.testing.assert_allclose(lazy, eager, rtol=2e-2)
     assert np.linalg.norm(lazy[5]) < np.linalg.norm(V[5])
-
-
-def test_settling_twice_is_settling_once(V):
-    state, rng = State(V.copy()), np.random.default_rng(1)
-    optimizer = Adam(np.full(M, 0.4), K)
-    for _ in range(5):
-        optimizer.step(state, sparse([0, 3], rng), 1.0)
-    optimizer.settle(state)
-    once = state.V.copy()
-    optimizer.settle(state)
-    np.testing.assert_array_equal(state.V, once)
 
 
 def test_adam_moves_log_norm_and_direction_by_their_own_steps(V):
@@ -287,7 +267,7 @@ ON, SLOW, END = Verdict.GO_ON, Verdict.SLOW_DOWN, Verdict.CONVERGED
         ),
         (Plateau(0.1, reductions=0), (-10.0, -9.5, -9.2), [ON, ON, END], 1.0),  # no rise beyond the tolerance
         (Plateau(0.1, reductions=0), (-10.0, -9.5, -8.9, -8.5, -8.2), [ON, ON, ON, ON, END], 1.0),
-        *((Steady(), (score,) * 50, [ON] * 50, 1.0) for score in (-1e9, 0.0, 5.0)),
+        *((Schedule(), (score,) * 50, [ON] * 50, 1.0) for score in (-1e9, 0.0, 5.0)),
     ],
 )
 def test_schedules_slow_down_and_end_by_the_score(rule, scores, verdicts, rate):
@@ -303,4 +283,4 @@ def test_the_rounds_left_are_those_until_the_score_has_stopped_rising():
         told.append(plateau.rounds_left())
     assert verdict is Verdict.CONVERGED
     assert told == [8, 8, 7, 5, 5, 4, 2, 1, 0]
-    assert Steady().rounds_left() == RelativeChange(1e-3).rounds_left() == float("inf")
+    assert Schedule().rounds_left() == RelativeChange(1e-3).rounds_left() == float("inf")

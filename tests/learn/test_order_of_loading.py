@@ -7,10 +7,10 @@ run, where other processes, which needed other kernels, have put them. How it co
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -46,44 +46,33 @@ print(hashlib.sha256(model.item_factors_.tobytes()).hexdigest())
 """
 
 
-class Runs:
-    """Processes that share the compiled kernels of this test run."""
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Run steps in a process, each list of them once: the digest of the factors that the last of them learned."""
+    folder = tmp_path_factory.mktemp("runs")
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.known: dict[tuple[str, ...], str] = {}
-
-    def run(self, *steps: str, code: int = 0, cold: bool = False) -> str:
-        """The digest of the factors that the last of these steps learned."""
-        environment = os.environ | ({"NUMBA_CACHE_DIR": str(self.folder / "kernels")} if cold else {})
-        words = [sys.executable, "-c", RUN, str(self.folder / "checkpoint"), *steps]
+    @functools.cache
+    def run(*steps: str, code: int = 0, cold: bool = False) -> str:
+        environment = os.environ | ({"NUMBA_CACHE_DIR": str(folder / "kernels")} if cold else {})
+        words = [sys.executable, "-c", RUN, str(folder / "checkpoint"), *steps]
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=280, check=False)
         assert done.returncode == code, done.stderr
         return done.stdout
 
-    def of(self, *steps: str) -> str:
-        """As `run`, but once only."""
-        if steps not in self.known:
-            self.known[steps] = self.run(*steps)
-        return self.known[steps]
+    return run
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Runs:
-    return Runs(tmp_path_factory.mktemp("runs"))
+def test_cold_and_warm_caches_give_the_same_bytes(run):
+    assert run("dynamic") == run("dynamic", cold=True)
 
 
-def test_cold_and_warm_caches_give_the_same_bytes(runs):
-    assert runs.of("dynamic") == runs.run("dynamic", cold=True)
+def test_an_earlier_fit_of_another_objective_leaves_no_trace(run):
+    assert run("exact", "dynamic") == run("dynamic")
+    assert run("dynamic", "exact") == run("exact")
+    assert run("exact") != run("dynamic")
 
 
-def test_an_earlier_fit_of_another_objective_leaves_no_trace(runs):
-    assert runs.of("exact", "dynamic") == runs.of("dynamic")
-    assert runs.of("dynamic", "exact") == runs.of("exact")
-    assert runs.of("exact") != runs.of("dynamic")
-
-
-def test_a_resume_between_a_rounds_last_batch_and_its_check_leaves_no_trace(runs):
+def test_a_resume_between_a_rounds_last_batch_and_its_check_leaves_no_trace(run):
     """Such a process scores before it learns, so it loads kernels in another order."""
-    assert runs.run("break", code=7) == ""
-    assert runs.run("resume") == runs.of("dynamic")
+    assert run("break", code=7) == ""
+    assert run("resume") == run("dynamic")

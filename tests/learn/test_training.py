@@ -11,9 +11,8 @@ import pytest
 import contradpp as cd
 from contradpp.data.sets import EMPTY, Sets, distinct_sets
 from contradpp.errors import ConvergenceError
-from contradpp.learn.callbacks import Callback
 from contradpp.learn.objectives import Contrastive, Gradient
-from contradpp.learn.optimizers import Adam, FullBatch, Plateau, Steady, climb
+from contradpp.learn.optimizers import Adam, FullBatch, Plateau, Schedule, climb
 from contradpp.learn.params import Given, TrainingData, problem_of
 from contradpp.learn.state import Partners, State, first_state
 from contradpp.learn.training import (
@@ -29,6 +28,7 @@ from contradpp.learn.training import (
     restart,
     train,
 )
+from learn.test_checkpoint import Break, BreakAt
 from learn.test_forms import as_sets
 
 M, K = 8, 3
@@ -54,7 +54,7 @@ class Source:
 def plan_of(source=None, **changes) -> Plan:
     return Plan(
         **{
-            "objective": Contrastive(1.0), "optimizer": Adam(np.zeros(M), K), "schedule": Steady(),
+            "objective": Contrastive(1.0), "optimizer": Adam(np.zeros(M), K), "schedule": Schedule(),
             "monitor": lambda state: 0.0, "source": source, "negative_ratio": 0.5, "batch_size": 4, "max_iter": 3,
             "seed": 0,
         } | changes
@@ -64,12 +64,8 @@ def plan_of(source=None, **changes) -> Plan:
 def data_of(n=10, weights=None, negatives=(), negative_weights=()) -> TrainingData:
     lists = [[i % M, (i + 1) % M] for i in range(n)]
     own = as_sets(list(negatives)) if len(negatives) else EMPTY
-    return TrainingData(
-        as_sets(lists),
-        np.ones(n) if weights is None else np.array(weights),
-        own,
-        np.array(negative_weights, dtype=float),
-    )
+    labels = np.ones(n) if weights is None else np.array(weights)
+    return TrainingData(as_sets(lists), labels, own, np.array(negative_weights, dtype=float))
 
 
 def state_of() -> State:
@@ -298,8 +294,8 @@ def after_450_steps(nudge: float) -> State:
     state.V *= 1 + nudge * np.random.default_rng(0).choice([-1.0, 1.0], size=state.V.shape)
     state.log_d *= 1 + nudge
     state.changed()
-    plan = make_plan(params, state, problem.data, problem.validation, problem.counts, problem.n_baskets, 0)
-    train(state, problem.data, replace(plan, schedule=Steady()), [], Outcome.start(state))
+    plan = make_plan(problem, params, state)
+    train(state, problem.data, replace(plan, schedule=Schedule()), [], Outcome.start(state))
     assert (problem.data.positives.sizes > 6).mean() > 0.2
     return state
 
@@ -363,16 +359,10 @@ def test_a_few_parameters_are_polished_in_float64_and_then_rounded():
 
 def test_a_broken_run_in_float32_goes_on_to_the_same_bytes(tmp_path):
     whole = LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP)
-
-    class Break(Callback):
-        def on_step(self, step: int, n_sets: int) -> None:
-            if step == 4:
-                raise KeyboardInterrupt
-
-    path = tmp_path / "run.ckpt"
-    with pytest.raises(KeyboardInterrupt):
-        LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, checkpoint=path, checkpoint_every=1, callbacks=[Break()])
-    resumed = LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, checkpoint=path, resume=True)
+    given = {"checkpoint": tmp_path / "run.ckpt", "checkpoint_every": 1}
+    with pytest.raises(Break):
+        LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, callbacks=[BreakAt(4)], **given)
+    resumed = LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, resume=True, **given)
     assert resumed.item_factors_.tobytes() == whole.item_factors_.tobytes()
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import root_seed
-from contradpp.data.sets import EMPTY, Sets, drawn_entries, first_entries, take_sets
+from contradpp.data.sets import EMPTY, Sets, drawn_entries, first_entries, pointers, take_sets
 from contradpp.distributed.shards import Columns, Exchange, FileOf, Positions, Read, Shard, read_file, refuse_divided
 from contradpp.errors import CheckpointError, ClusterError, DataError, ParameterError
 from contradpp.learn.callbacks import Callback
@@ -104,10 +104,6 @@ class Worker:
         self._progress = Progress()
         self._baskets: tuple[Positions, Sets] = (np.empty(0, np.int64), EMPTY)
 
-    def pid(self) -> int:
-        """Return the number of the process."""
-        return os.getpid()
-
     def load(self, files: Sequence[FileOf], columns: Columns) -> None:
         """Read these files."""
         self._read = {file.number: read_file(file.path, columns) for file in files}
@@ -126,7 +122,7 @@ class Worker:
             refuse_divided(self._read, task.paths, exchange)
             shard = Shard.build({number: read.baskets for number, read in self._read.items()}, exchange)
             learn(model, shard, task, [self._progress])
-            shard = without_excess(shard)
+            shard = shard.cut(MOST_LEARNED, drawn_entries)
             self._baskets = shard.numbers, shard.own
         except BaseException as error:
             exchange.leave(f"failed: {error}")
@@ -180,7 +176,7 @@ def learn(model: Model, shard: Shard, task: Task, callbacks: list[Callback]) -> 
         shard = shard.cut(params.n_components, first_entries)
     usable = np.flatnonzero(usable_sizes(shard.sizes, params))
     if note_excess(shard.sizes[usable], quiet=exchange.rank > 0):
-        shard = without_excess(shard)
+        shard = shard.cut(MOST_LEARNED, drawn_entries)
     if not len(usable):
         raise DataError("there is no basket to learn from")
     aside: Positions | None
@@ -239,11 +235,6 @@ class ShardedData(TrainingData):
         return self.shard.take(self.numbers[chosen]), np.ones(len(chosen))
 
 
-def without_excess(shard: Shard) -> Shard:
-    """Draw items of baskets that have more than can be learned from at once."""
-    return shard.cut(MOST_LEARNED, drawn_entries)
-
-
 def counted_together(own: Sets, n_items: int, exchange: Exchange) -> Any:
     """Count how often any two items are in a basket together, over all workers (sparse, M × M)."""
     from scipy.sparse import coo_array
@@ -270,31 +261,30 @@ def regress_items(items: range, n_neighbours: int, system: Any) -> Any:
 
 def share_of(sets: Sets, exchange: Exchange) -> Positions:
     """Return the positions of this worker's sets: a run with about as many entries as any other's."""
-    marks = sets.indptr[-1] * np.arange(exchange.size + 1) // exchange.size
-    ends = np.searchsorted(sets.indptr, marks, side="left")
-    ends[0], ends[-1] = 0, sets.count
-    return np.arange(ends[exchange.rank], ends[exchange.rank + 1])
+    inner = sets.indptr[-1] * np.arange(1, exchange.size) // exchange.size
+    return np.split(np.arange(sets.count), np.searchsorted(sets.indptr, inner))[exchange.rank]
 
 
 def own_share(exchange: Exchange, batch: Batch) -> Batch:
     """Return the part of a batch whose gradient this worker computes."""
     liked, others = share_of(batch.positives, exchange), share_of(batch.negatives.sets, exchange)
     sets, weights = take_sets(batch.negatives.sets, others), batch.negatives.weights[others]
-    return Batch(
-        take_sets(batch.positives, liked), batch.weights[liked], replace(batch.negatives, sets=sets, weights=weights)
-    )
+    negatives = replace(batch.negatives, sets=sets, weights=weights)
+    return Batch(take_sets(batch.positives, liked), batch.weights[liked], negatives)
 
 
 def summed(exchange: Exchange, own: Gradient) -> Gradient:
     """Sum the gradients of all shares of a batch, in order of rank."""
     gathered = exchange.gather((own.rows, own.values, own.right, own.objective, own.total, own.pairs, own.log_d))
     all_rows, all_values, rights, objectives, totals, pairs, log_d = zip(*gathered, strict=True)
-    rows, values = sum_rows(all_rows, all_values)
-    total, size = float(sum(totals)), float(sum(map(abs, totals)))
-    total = 0.0 if abs(total) <= 1e-12 * size else total
-    return Gradient(
-        rows, values, sum_of_some(rights), float(sum(objectives)), total, sum_of_some(pairs), sum_of_some(log_d)
-    )
+    rows, places = np.unique(np.concatenate(all_rows), return_inverse=True)
+    values = np.zeros((len(rows), own.values.shape[1]))
+    for part, at in zip(all_values, np.split(places, pointers(list(map(len, all_rows)))[1:-1]), strict=True):
+        values[at] += part
+    total = float(sum(totals))
+    total = 0.0 if abs(total) <= 1e-12 * sum(map(abs, totals)) else total
+    rest = (float(sum(objectives)), total, sum_of_some(pairs), sum_of_some(log_d))
+    return Gradient(rows, values, sum_of_some(rights), *rest)
 
 
 def sum_of_some(parts: tuple[Array | None, ...]) -> Array | None:
@@ -302,17 +292,6 @@ def sum_of_some(parts: tuple[Array | None, ...]) -> Array | None:
     found = [part for part in parts if part is not None]
     total: Array | None = np.sum(found, axis=0) if found else None
     return total
-
-
-def sum_rows(all_rows: tuple[NDArray[np.int32], ...], all_values: tuple[Array, ...]) -> tuple[NDArray[np.int32], Array]:
-    """Return the rows of all shares, each once, and the sums of their values."""
-    rows, places = np.unique(np.concatenate(all_rows), return_inverse=True)
-    sums = np.zeros((len(rows), all_values[0].shape[1]))
-    first = 0
-    for values in all_values:
-        sums[places[first : first + len(values)]] += values
-        first += len(values)
-    return rows, sums
 
 
 class SameEverywhere(Callback):
@@ -336,7 +315,7 @@ class SameEverywhere(Callback):
 class Reader(Keeper):
     """A keeper that goes on from a checkpoint, and leaves the writing to the first worker."""
 
-    def _write(self, parts: Any) -> None:
+    def _write(self) -> None:
         pass
 
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from operator import add
@@ -100,20 +100,7 @@ def fit(
     timeout: float = 120.0,
     restarts: int = 3,
 ) -> None:
-    """Learn from Parquet files on a Ray cluster; `LowRankDPP.fit(engine="ray")` documents the arguments.
-
-    Parameters
-    ----------
-    source : path
-        A Parquet file, or a folder of them, on any file system that fsspec knows and all machines reach. A basket must
-        not go on in another file.
-    checkpoint : path, optional
-        On storage that all machines reach. Without one, a temporary file, if there is only this machine.
-    timeout : float
-        Seconds that a worker is waited for before it counts as lost.
-    restarts : int
-        How many times lost workers are replaced.
-    """
+    """Learn from Parquet files on a Ray cluster; `LowRankDPP.fit` documents the arguments."""
     kernel = model.new_kernel() if isinstance(model, ConditionalDPP) else model
     held_out = model.held_out(validation) if isinstance(model, ConditionalDPP) else validation
     refuse_unsupported(kernel)
@@ -126,15 +113,17 @@ def fit(
         raise ParameterError("with engine='ray', validation is a share of the baskets")
     parameters = parameters_for_all(kernel, checkpoint, resume, checkpoint_every)
     files = list_files(os.fspath(source))
-    with tempfile.TemporaryDirectory() as folder, session(address, workers) as ray, shown(model.verbose) as show:
-        path = checkpoint_path(ray, checkpoint, folder)
-        paths = tuple(file.path for file in files)
+    bar = RemoteProgressBar() if model.verbose else None
+    with tempfile.TemporaryDirectory() as folder, session(address, workers) as ray, ExitStack() as ends:
+        if bar is not None:
+            ends.callback(bar.on_end)
+        path, paths = checkpoint_path(ray, checkpoint, folder), tuple(file.path for file in files)
         task = Task(type(kernel), parameters, paths, held_out, path, checkpoint_every, resume)
         for attempt in range(restarts + 1):
             try:
                 with WorkerGroup(ray, workers, float(timeout)) as group:
                     group.load(files, columns or NO_COLUMNS)
-                    kernel.take(group.train(task, show).learned())
+                    kernel.take(group.train(task, bar).learned())
                     kernel.n_updates_ = 0
                     if isinstance(model, ConditionalDPP):
                         learn_experts(model, kernel, group, held_out)
@@ -156,26 +145,21 @@ def checkpoint_path(ray: Any, checkpoint: str | os.PathLike[str] | None, folder:
     return None
 
 
-@contextmanager
-def shown(verbose: Any) -> Iterator[Callable[[Progress], None]]:
-    """Give a function that moves a progress bar to the progress of a worker."""
-    bar, before = ProgressBar(), Progress()
+class RemoteProgressBar(ProgressBar):
+    """A progress bar of the first worker."""
 
-    def show(now: Progress) -> None:
-        nonlocal before
-        if not verbose or not now.max_iter:
+    _before = Progress()
+
+    def show(self, now: Progress) -> None:
+        """Move the bar to the progress of a worker."""
+        if not now.max_iter:
             return
-        if not before.max_iter:
-            bar.on_start(now.n_sets, now.max_iter, lambda _: None)  # type: ignore[arg-type, return-value]
-        bar.on_step(0, now.seen - before.seen)
-        for record in now.records[len(before.records) :]:
-            bar.on_iteration(record, np.empty(0))
-        before = now
-
-    try:
-        yield show
-    finally:
-        bar.on_end()
+        if not self._before.max_iter:
+            self.on_start(now.n_sets, now.max_iter, lambda _: None)
+        self.on_step(0, now.seen - self._before.seen)
+        for record in now.records[len(self._before.records) :]:
+            self.on_iteration(record, np.empty(0))
+        self._before = now
 
 
 class WorkerGroup:
@@ -201,7 +185,7 @@ class WorkerGroup:
 
     def load(self, files: Sequence[FileOf], columns: Columns) -> None:
         """Wait for the workers, go on without those that the cluster has no room for, and let each read its files."""
-        asked = [worker.pid.remote() for worker in self._workers]
+        asked = [worker.execute.remote(os.getpid) for worker in self._workers]
         room = min(int(self._ray.cluster_resources().get("CPU", 0)), self.size)
         seconds = max(self._timeout, SECONDS_TO_START)
         self._ray.wait(asked, num_returns=max(room, 1), timeout=seconds)
@@ -220,7 +204,7 @@ class WorkerGroup:
         self._workers = started
         self.call("load", assign(files, self.size), [columns] * self.size)
 
-    def train(self, task: Task, show: Callable[[Progress], None]) -> Model:
+    def train(self, task: Task, bar: RemoteProgressBar | None = None) -> Model:
         """Train on all workers together, and return the model of the first."""
         barrier = self._ray.remote(num_cpus=0, max_concurrency=self.size + 2)(Barrier).remote(self.size, self._timeout)
         self._actors.append(barrier)
@@ -238,8 +222,8 @@ class WorkerGroup:
                 for warning in progress.warnings[n_warnings[rank] :]:
                     log.warning("worker %s: %s", rank, warning)
                 n_warnings[rank] = len(progress.warnings)
-                if rank == 0:
-                    show(progress)
+                if rank == 0 and bar is not None:
+                    bar.show(progress)
         model: Model = self._results(runs[:1], self._timeout)[0]
         return model
 

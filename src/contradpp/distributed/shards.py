@@ -69,7 +69,6 @@ class RemoteBarrier:
         self._actor, self._timeout = actor, 2 * timeout  # the barrier knows who is missing: let it say so first
 
     def wait(self, number: int, rank: int, value: Any) -> list[Any] | str:
-        """See `Barrier`."""
         import ray
 
         try:
@@ -85,7 +84,6 @@ class RemoteBarrier:
             return f"the workers can no longer reach each other: {error}"
 
     def leave(self, why: str) -> None:
-        """See `Barrier`."""
         self._actor.leave.remote(why)
 
 

@@ -37,7 +37,16 @@ MOST_FOR_GUESS = 1000  # items whose determinant, a fiftieth of the work, says w
 def calibrated_by(problem: Problem, params: Params, kernel: Kernel) -> Kernel:
     """Set the scale of a kernel that was learned with these parameters."""
     how = None if params.by_choice else params.calibrate  # choices say what the scale is
-    plain = params.diagonal and not params.n_skew and problem.only_baskets
+    known = problem.known
+    if known is not None and problem.rate is not None:
+        # Where all is rejected, no news says how large sets are.
+        if params.by_choice or not problem.data.count:
+            return kernel
+        by_size = known.counts is not None and how == "likelihood"
+        mean_size = float(problem.counts.sum() / problem.n_baskets) if by_size else None
+        return at_old_scale(kernel, known.kernel, mean_size)
+    only_baskets = problem.set_aside and known is None and not problem.data.negatives.count
+    plain = params.diagonal and not params.n_skew and only_baskets
     if plain and how == "likelihood" and params.by_likelihood:
         return weighed_by_all(better_than_popularity(kernel, problem), problem)
     return calibrated(kernel, how, problem.validation, stream(problem.seed, UNIFORM))
@@ -77,7 +86,9 @@ def weighed_by_all(kernel: Kernel, problem: Problem) -> Kernel:
     news = np.bincount(sets.indices, weights=np.repeat(weights, sets.sizes), minlength=len(problem.counts))
     counts, n_baskets = problem.counts + news, problem.n_baskets + float(weights.sum())
     before, after = popularity(problem.counts, problem.n_baskets), popularity(counts, n_baskets)
-    weighed = reweighed(kernel, after / (1 - after) * (1 - before) / before)
+    ratio = after / (1 - after) * (1 - before) / before
+    factors = kernel.factors * np.sqrt(ratio)[:, None]  # what is alike stays alike
+    weighed = Kernel.trusted(factors, diagonal=kernel.diagonal * ratio, n_jobs=kernel.n_jobs)
     return at_mean_size(weighed, float(counts.sum()) / n_baskets)
 
 
@@ -100,13 +111,6 @@ def at_mean_size(kernel: Kernel, mean: float) -> Kernel:
     if kernel.n_items <= MOST_FOR_GUESS:
         return kernel.scaled(guess)
     return kernel.scaled(better_scale(of_heaviest(MOST_TO_FACTORISE), mean, guess))
-
-
-def reweighed(kernel: Kernel, ratio: Array) -> Kernel:
-    """diag(√r) L diag(√r) of an L = D + V Vᵀ: item i weighs r_i times as much, and what is alike stays alike."""
-    return Kernel.trusted(
-        kernel.factors * np.sqrt(ratio)[:, None], diagonal=kernel.diagonal * ratio, n_jobs=kernel.n_jobs
-    )
 
 
 def _for_choices(kernel: Kernel, validation: Validation) -> Kernel:
@@ -225,17 +229,12 @@ def discrimination_scale(log_dets: Array, sizes: Array, other_log_dets: Array, o
     A set scores log det L_A + 2|A| log c; the normaliser is the same for all. The AUC is a step function of
     log c: a wide grid, then a finer one around its best point.
     """
-    finite = np.concatenate([log_dets, other_log_dets])
-    if not np.isfinite(finite).any():
+    if not np.isfinite([*log_dets, *other_log_dets]).any():
         raise ParameterError("calibrate='discrimination' needs validation sets of positive probability")
-
-    def area(log_c: float) -> float:
-        return auc(log_dets + 2 * log_c * sizes, other_log_dets + 2 * log_c * other_sizes)
-
     center, width = 0.0, 12.0
     for _ in range(3):
         grid = center + np.linspace(-width, width, 49)
-        areas = [area(point) for point in grid]
+        areas = [auc(log_dets + 2 * c * sizes, other_log_dets + 2 * c * other_sizes) for c in grid]
         best = np.flatnonzero(np.array(areas) >= max(areas) - 1e-12)
         center = float(grid[best[np.argmin(np.abs(grid[best]))]])
         width /= 12

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +18,13 @@ Array = NDArray[np.float64]
 FIRST_GUESS = 15  # rounds until training stops, before anything is known of it
 
 
-class Saveable(Protocol):
-    """A model that can write itself to a file."""
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model."""
-
-
 class Callback:
     """The base of all callbacks; every method may be left as it is.
 
     An object of a subclass can be passed to `fit(callbacks=[...])`.
     """
 
-    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Saveable]) -> None:
+    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Any]) -> None:
         """Training begins: sets per iteration, the most iterations, and how to make a model of factors."""
 
     def on_resume(self, step: int, n_sets: int) -> None:
@@ -54,7 +47,6 @@ class JsonLog(Callback):
         self.path = Path(path)
 
     def on_iteration(self, record: Record, best: Array) -> None:  # noqa: ARG002
-        """See `Callback`."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
@@ -66,12 +58,10 @@ class Checkpoint(Callback):
         self.path = Path(path)
         self.every = every
 
-    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Saveable]) -> None:  # noqa: ARG002
-        """See `Callback`."""
+    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Any]) -> None:  # noqa: ARG002
         self._model_of = model_of
 
     def on_iteration(self, record: Record, best: Array) -> None:
-        """See `Callback`."""
         if record["iteration"] % self.every == 0:
             self._model_of(best).save(self.path)
 
@@ -94,8 +84,7 @@ class ProgressBar(Callback):
         self._bar: Any = None
         self._in_notebook = False
 
-    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Saveable]) -> None:  # noqa: ARG002
-        """See `Callback`."""
+    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Any]) -> None:  # noqa: ARG002
         self._in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
         if self._in_notebook or not (self.force or sys.stderr.isatty()):
             return
@@ -110,17 +99,13 @@ class ProgressBar(Callback):
         self._n_sets = n_sets
         self._bar.start()
 
-    def on_resume(self, step: int, n_sets: int) -> None:
-        """See `Callback`."""
-        self.on_step(step, n_sets)
-
     def on_step(self, step: int, n_sets: int) -> None:  # noqa: ARG002
-        """See `Callback`."""
         if self._bar:
             self._bar.advance(self._task, n_sets)
 
+    on_resume = on_step
+
     def on_iteration(self, record: Record, best: Array) -> None:  # noqa: ARG002
-        """See `Callback`."""
         end = max(record["likely_end"], record["iteration"])
         told = {
             "objective": f"objective {record['objective']:.4f}",
@@ -136,7 +121,6 @@ class ProgressBar(Callback):
             sys.stderr.flush()
 
     def on_end(self) -> None:
-        """See `Callback`."""
         if self._bar:
             self._bar.stop()
             self._bar = None

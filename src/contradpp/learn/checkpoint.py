@@ -85,13 +85,8 @@ def array_of(found: Snapshot, name: str, shape: tuple[int, ...], dtype: Any = np
 def _sets_of(found: Snapshot, name: str, n_items: int) -> Sets:
     indptr, indices = (np.array(found[f"{name}.{part}"]) for part in Sets._fields)
     good = indptr.dtype == np.int64 and indices.dtype == np.int32 and indptr.ndim == indices.ndim == 1
-    good = (
-        good
-        and len(indptr) > 0
-        and indptr[0] == 0
-        and indptr[-1] == len(indices)
-        and bool((np.diff(indptr) >= 0).all())
-    )
+    good = good and len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == len(indices)
+    good = good and bool((np.diff(indptr) >= 0).all())
     if not good or (len(indices) and not 0 <= indices.min() <= indices.max() < n_items):
         raise ValueError(f"{name} holds no sets of items")
     return Sets(indptr, indices)
@@ -150,11 +145,12 @@ class Keeper:
 
     def begin(self, parts: Mapping[str, Any]) -> bool:
         """Set the parts as the checkpoint has them, if there is one to go on from; else write the first of them."""
-        remove_leftovers(self.path)
+        for leftover in self.path.parent.glob(f".{glob.escape(self.path.name)}.*.tmp"):
+            leftover.unlink(missing_ok=True)  # of a process that died while writing
         self._parts = parts
         if self._kept is None:
             try:
-                self._write(parts)
+                self._write()
             except ModelFileError as error:
                 raise CheckpointError(f"{error}. Choose a checkpoint file that can be written") from error
             return False
@@ -177,15 +173,15 @@ class Keeper:
     def write(self, n_steps: int) -> None:
         """Write a checkpoint; where that fails, the last one stays and training goes on."""
         try:
-            self._write(self._parts)
+            self._write()
         except ModelFileError as error:
             log.warning("no checkpoint at step %s: %s. The previous one stays; training goes on", n_steps, error)
         self._written_at, self._written_step = time.monotonic(), n_steps
 
-    def _write(self, parts: Mapping[str, Any]) -> None:
+    def _write(self) -> None:
         tensors: persist.Tensors = {}
         values: dict[str, dict[str, Any]] = {}
-        for name, part in parts.items():
+        for name, part in self._parts.items():
             found = snapshot(part)
             tensors |= {f"{name}.{key}": value for key, value in found.items() if isinstance(value, np.ndarray)}
             values[name] = {key: value for key, value in found.items() if not isinstance(value, np.ndarray)}
@@ -221,11 +217,9 @@ def check_same(path: Path, kept: Mapping[str, Any], present: Mapping[str, Any]) 
     """Refuse a checkpoint of other settings or data, and name the difference."""
     before, now = kept.get("settings"), present["settings"]
     before = before if isinstance(before, dict) else {}
-    changed = [
-        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
-        for name in sorted(before.keys() | now.keys())
-        if name not in before or name not in now or before[name] != now[name]
-    ]
+    names = sorted(before.keys() | now.keys())
+    other = [name for name in names if name not in before or before[name] != now.get(name, ...)]
+    changed = [f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in other]
     if kept.get("seed") != present["seed"]:
         changed.append(f"the seed was {kept.get('seed')} and is {present['seed']}")
     if not changed and kept.get("data") != present["data"]:
@@ -261,9 +255,3 @@ def parse_every(every: int | str) -> tuple[int | None, float | None]:
         if 0 <= seconds < np.inf:
             return None, seconds
     raise ParameterError(f"checkpoint_every must be a number of steps, or seconds such as '30s', got {every!r}")
-
-
-def remove_leftovers(path: Path) -> None:
-    """Delete what processes that died while writing this file have left beside it."""
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-        leftover.unlink(missing_ok=True)

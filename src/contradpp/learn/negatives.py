@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._threads import run_blocks
 from contradpp.data.sets import EMPTY, Sets, concatenate, difference, joined, pointers, take_sets
 from contradpp.dpp import compiled
-from contradpp.learn.state import State
+from contradpp.learn.state import State, over_parts
 
 Array = NDArray[np.float64]
 SETS_PER_BLOCK = 128
@@ -63,25 +62,15 @@ class Dynamic:
     def draw(
         self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
     ) -> Sets:
-        """See `NegativeSource`."""
         parents, indptr = parents_of(positives, n, rng, weights)
         if not state.symmetric:
             return Sets(indptr, self._by_scores(state, take_sets(positives, parents), rng))
-        indices = np.empty(indptr[-1], dtype=np.int32)
         d, weights, blocks = state.diagonal, state.squared_norms, state.norm_blocks
         if len(d):
             weights = weights + d
             blocks = compiled.draws.norm_blocks(weights, state.block)
-        cumulative = np.cumsum(blocks)
-
-        def work(first: int, last: int, own: np.random.Generator) -> None:
-            compiled.draws.dynamic_negatives(
-                state.V, d, weights, cumulative, state.block, self.popularity, positives.indptr, positives.indices,
-                parents[first:last], indptr[first : last + 1], own, indices,
-            )  # fmt: skip
-
-        _in_blocks(work, n, rng, state.n_jobs)
-        return Sets(indptr, indices)
+        given = (state.V, d, weights, np.cumsum(blocks), state.block, self.popularity, *positives)
+        return _children(compiled.draws.dynamic_negatives, given, parents, indptr, rng, state.n_jobs)
 
     def _by_scores(self, state: State, chosen: Sets, rng: np.random.Generator) -> NDArray[np.int32]:
         owner = np.repeat(np.arange(chosen.count), chosen.sizes)
@@ -124,18 +113,9 @@ class Explicit:
     def draw(
         self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
     ) -> Sets:
-        """See `NegativeSource`."""
         parents, indptr = parents_of(positives, n, rng, weights)
-        indices = np.empty(indptr[-1], dtype=np.int32)
-
-        def work(first: int, last: int, own: np.random.Generator) -> None:
-            compiled.draws.explicit_negatives(
-                self.popularity, self.training.count, *self._postings, positives.indptr, positives.indices,
-                parents[first:last], indptr[first : last + 1], own, indices,
-            )  # fmt: skip
-
-        _in_blocks(work, n, rng, state.n_jobs)
-        return Sets(indptr, indices)
+        given = (self.popularity, self.training.count, *self._postings, *positives)
+        return _children(compiled.draws.explicit_negatives, given, parents, indptr, rng, state.n_jobs)
 
 
 @dataclass(frozen=True)
@@ -168,10 +148,9 @@ class Refused:
         refused = difference(offered, positives, state.n_items)
         known = refused.sizes[parents] > 0
         as_whole = known & ((rng.random(n) < self.whole) | (positives.sizes[parents] == 0))
-        swapped = parents[known & ~as_whole]
         drawn = [
-            _swapped(state, take_sets(positives, swapped), take_sets(refused, swapped), rng),
-            _either(state, take_sets(positives, parents[as_whole]), take_sets(refused, parents[as_whole]), rng),
+            draw(state, take_sets(positives, some), take_sets(refused, some), rng)
+            for draw, some in ((_swapped, parents[known & ~as_whole]), (_either, parents[as_whole]))
         ]
         if not known.all():
             others = take_sets(positives, parents[~known])
@@ -264,7 +243,6 @@ class NotInTraining:
     def draw(
         self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
     ) -> Sets:
-        """See `NegativeSource`."""
         drawn = self._true(self.source.draw(state, positives, n, rng, weights))
         for _ in range(self.tries):
             if drawn.count >= n:
@@ -278,14 +256,24 @@ class NotInTraining:
         return take_sets(sets, np.flatnonzero(~np.array(found, dtype=bool)))
 
 
-def _in_blocks(
-    work: Callable[[int, int, np.random.Generator], None], n_sets: int, rng: np.random.Generator, n_jobs: int
-) -> None:
-    """Call `work(first, last, stream)` for blocks of the sets to be drawn, each with a stream of its own."""
-    n_blocks = -(-n_sets // SETS_PER_BLOCK)
-    streams = rng.spawn(n_blocks)
-    starts = np.minimum(np.arange(n_blocks + 1) * SETS_PER_BLOCK, n_sets)
-    run_blocks(lambda block: work(starts[block], starts[block + 1], streams[block]), n_blocks, n_jobs)
+def _children(
+    kernel: Callable[..., object],
+    given: tuple[Any, ...],
+    parents: NDArray[np.int64],
+    indptr: NDArray[np.int64],
+    rng: np.random.Generator,
+    n_jobs: int,
+) -> Sets:
+    """Draw a child of every parent by a Numba kernel, in blocks with a stream each."""
+    indices = np.empty(indptr[-1], dtype=np.int32)
+    streams = rng.spawn(-(-len(parents) // SETS_PER_BLOCK))
+
+    def work(part: slice) -> None:
+        own = (parents[part], indptr[part.start : part.stop + 1], streams[part.start // SETS_PER_BLOCK])
+        kernel(*given, *own, indices)
+
+    over_parts(work, len(parents), SETS_PER_BLOCK, n_jobs)
+    return Sets(indptr, indices)
 
 
 def parents_of(

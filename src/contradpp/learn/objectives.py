@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
-from contradpp._threads import run_blocks
 from contradpp.data.sets import Sets, concatenate, difference, pointers, sums_over_sets, swaps, take_sets
 from contradpp.dpp import compiled
 from contradpp.dpp.linalg import gram, inverse_and_log_det, take_rows, times
 from contradpp.errors import ParameterError
 from contradpp.learn.negatives import Dynamic, Explicit, Negatives, NegativeSource, NotInTraining, Product, Refused
-from contradpp.learn.state import ROWS_PER_BLOCK, State
+from contradpp.learn.state import ROWS_PER_BLOCK, State, over_parts
 
 if TYPE_CHECKING:
     from contradpp.learn.params import Params, TrainingData
@@ -85,7 +84,6 @@ class Contrastive:
     contrast: float | None
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
-        """See `Objective`."""
         sets, n = batch.together(), batch.positives.count
         parts = set_gradients(state, sets)
         possible = np.isfinite(parts.log_dets)
@@ -113,7 +111,6 @@ class NoiseContrastive:
     log_empty: float
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
-        """See `Objective`."""
         sets = batch.together()
         parts = set_gradients(state, sets)
         positive = np.arange(sets.count) < batch.positives.count
@@ -148,7 +145,6 @@ class ConditionalLikelihood:
     contrast: float | None = 1.0
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
-        """See `Objective`."""
         sets, K = batch.together(), state.V.shape[1]
         y = np.concatenate([batch.weights, -contrast_of(self.contrast, batch) * batch.negatives.weights])
         owner = np.repeat(np.arange(sets.count), sets.sizes)
@@ -193,7 +189,6 @@ class ChoiceLikelihood:
     """
 
     def gradient(self, state: State, batch: Batch) -> Gradient:
-        """See `Objective`."""
         if batch.offered is None:
             raise ParameterError("objective='choice' needs to know what was offered")
         whole, parts = state.plus_identity(), set_gradients(state, batch.positives)
@@ -208,14 +203,13 @@ def through_square(state: State, rows: NDArray[np.int32], products: Array, value
     V, C, K = state.V, state.dual, state.V.shape[1]
     parts = np.empty((-(-len(rows) // ROWS_PER_BLOCK), K, K))
 
-    def work(block: int) -> None:
-        part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+    def work(part: slice) -> None:
         own = products[part]
         room = state.scratch("square", len(own), K)
         values[part] += np.matmul(own, C, out=room)
-        np.matmul(take_rows(V, rows[part], room).T, own, out=parts[block])
+        np.matmul(take_rows(V, rows[part], room).T, own, out=parts[part.start // ROWS_PER_BLOCK])
 
-    run_blocks(work, len(parts), state.n_jobs)
+    over_parts(work, len(rows), ROWS_PER_BLOCK, state.n_jobs)
     adjoint: Array = parts.sum(axis=0)
     return adjoint
 
@@ -408,16 +402,11 @@ def make_closed(params: Params, removal: Array) -> Objective | None:
     """Make the objective of the same aim without chance; None if there is none, or none is wanted."""
     if params.paper:
         return None
-    match params.objective:
-        case "mle":
-            return Contrastive(params.contrast_value)
-        case "choice":
-            return ChoiceLikelihood()
-        case "exact":
-            return ConditionalLikelihood(removal, params.contrast_value)
-        case "dynamic" if params.contrast == 1.0:  # only then is its mean the gradient of the conditional likelihood
-            return ConditionalLikelihood(removal, params.contrast_value)
-    return None
+    if params.objective in ("mle", "choice", "exact"):
+        return make_objective(params, removal, removal)
+    # Only with contrast 1 is the mean of dynamic negatives its gradient.
+    closed = params.objective == "dynamic" and params.contrast == 1.0
+    return ConditionalLikelihood(removal) if closed else None
 
 
 def make_source(params: Params, share: Array, removal: Array, data: TrainingData) -> NegativeSource | None:
@@ -445,7 +434,8 @@ def make_monitor(params: Params, validation: Validation, removal: Array) -> Call
         return likelihood_monitor(validation)
     if params.objective == "explicit" and validation.offered is not None:
         return mixed_monitor(validation, validation.offered, np.ones_like(removal))
-    return conditional_monitor(validation, removal if params.removes else np.ones_like(removal))
+    removes = params.objective in ("dynamic", "exact")
+    return conditional_monitor(validation, removal if removes else np.ones_like(removal))
 
 
 def likelihood_monitor(validation: Validation) -> Callable[[State], float]:
@@ -467,24 +457,19 @@ def conditional_monitor(validation: Validation, removal: Array) -> Callable[[Sta
     share = removal[sets.indices]
     total = np.abs(validation.weights[sets.sizes > 0]).sum()
     weight = validation.weights[owner] * share / sums_over_sets(share, sets)[owner] / max(total, 1e-300)
+    return lambda state: mean_log(weight, state.conditional_log_likelihood(sets))
 
-    def score(state: State) -> float:
-        logs = state.conditional_log_likelihood(sets)
-        return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
 
-    return score
+def mean_log(weight: Array, logs: Array) -> float:
+    """The weighted mean of logarithms; what is impossible counts for IMPOSSIBLE."""
+    return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
 
 
 def choice_monitor(validation: Validation) -> Callable[[State], float]:
     """The weighted mean of log P(A | offered)."""
     sets, weights, offered = validation
     weight = weights / np.abs(weights).sum()
-
-    def score(state: State) -> float:
-        logs = state.log_choice(sets, offered if offered is not None else sets)
-        return float(weight @ np.where(np.isfinite(logs), logs, IMPOSSIBLE))
-
-    return score
+    return lambda state: mean_log(weight, state.log_choice(sets, sets if offered is None else offered))
 
 
 def mixed_monitor(validation: Validation, offered: Sets, removal: Array) -> Callable[[State], float]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._threads import blas_threads, run_blocks
+from contradpp._threads import blas_threads
 from contradpp.dpp import compiled
 from contradpp.dpp.linalg import change_of, take_rows, times
 from contradpp.errors import NumericalError
 from contradpp.learn.checkpoint import kept
 from contradpp.learn.objectives import Batch, Gradient, Objective, with_normalizer
-from contradpp.learn.state import NUMBERS_PER_BLOCK, ROWS_PER_BLOCK, State
+from contradpp.learn.state import NUMBERS_PER_BLOCK, ROWS_PER_BLOCK, State, over_parts
 
 if TYPE_CHECKING:
     from contradpp.learn.params import Params, TrainingData
@@ -69,31 +69,18 @@ class Adam(Optimizer):
     The part of a gradient that all rows share is computed for all rows (dense), or put off: a row that is touched
     again after n steps gets n times its present value. Then no step touches a row outside the batch, at the price of
     a gradient that is up to date only to first order.
-
-    Parameters
-    ----------
-    penalty : array (M,)
-        α/μ_i.
-    n_components, n_diagonal, n_pairs : int
-        The sizes of the parameters.
-    dtype : dtype
-        Of V, and so of its momentum.
-    dense : bool
-        Whether the shared part is computed for all rows.
-    norm_step, direction_step, diagonal_step, pair_step : float
-        Step sizes: of log ‖v_i‖, of the direction in radians, of log d_i and of log |s_ij|.
     """
 
-    penalty: Array
+    penalty: Array  # (M,): α/μ_i
     n_components: int
     n_diagonal: int = 0
     n_pairs: int = 0
-    dtype: Any = np.float64
-    dense: bool = True
-    norm_step: float = 0.005
-    direction_step: float = 0.1
-    diagonal_step: float = 0.02
-    pair_step: float = 0.02
+    dtype: Any = np.float64  # of V, and so of its momentum
+    dense: bool = True  # whether the shared part is computed for all rows
+    norm_step: float = 0.005  # of log ‖v_i‖
+    direction_step: float = 0.1  # in radians
+    diagonal_step: float = 0.02  # of log d_i
+    pair_step: float = 0.02  # of log |s_ij|
     beta1: float = 0.9
     clock: float = kept(default=0.0)
     t: int = kept(default=0)
@@ -130,7 +117,6 @@ class Adam(Optimizer):
         self.beta1 = 0.0  # a momentum would keep most of a single step back
 
     def step(self, state: State, gradient: Gradient, rate: float) -> None:
-        """See `Optimizer`."""
         self.clock += rate
         self.t += 1
         n_jobs = state.n_jobs
@@ -156,11 +142,10 @@ class Adam(Optimizer):
     ) -> None:
         """Move rows along values + times × V right, and tell the state, in one pass over blocks that fit a cache."""
         V, K, dual = state.V, self.n_components, state.dual_before(rows)
-        memory, pace, squared_norms = self._memory(), self._pace(rate), np.empty(len(rows))
+        (memory, pace), squared_norms = self._rules(rate), np.empty(len(rows))
         parts = np.empty((-(-len(rows) // ROWS_PER_BLOCK), K, K))
 
-        def work(block: int) -> None:
-            part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+        def work(part: slice) -> None:
             own = rows[part]
             old, shared = state.scratch("rows", 2, len(own), K)
             take_rows(V, own, old)
@@ -170,18 +155,17 @@ class Adam(Optimizer):
                 V, own, old, values[part], times[part], shared, memory, pace, squared_norms[part], dual is not None
             )
             if dual is not None:
-                np.matmul(shared.T, old, out=parts[block])  # the difference of new and old rows, and their sum
+                np.matmul(
+                    shared.T, old, out=parts[part.start // ROWS_PER_BLOCK]
+                )  # the difference of new and old rows, and their sum
 
-        run_blocks(work, len(parts), state.n_jobs)
+        over_parts(work, len(rows), ROWS_PER_BLOCK, state.n_jobs)
         state.rows_changed(rows, squared_norms, None if dual is None else dual + change_of(parts))
 
-    def _memory(self) -> Any:
-        return compiled.steps.Memory(self.momentum, self.rows, self.penalty)
-
-    def _pace(self, rate: float) -> Any:
-        return compiled.steps.Pace(
-            self.clock, rate * self.norm_step, rate * self.direction_step, self.norm_step, self.beta1, BETA2
-        )
+    def _rules(self, rate: float) -> tuple[Any, Any]:
+        norm, direction = rate * self.norm_step, rate * self.direction_step
+        pace = compiled.steps.Pace(self.clock, norm, direction, self.norm_step, self.beta1, BETA2)
+        return compiled.steps.Memory(self.momentum, self.rows, self.penalty), pace
 
     def _move_vector(self, values: Array, gradient: Array | None, moments: Array, size: float, n_jobs: int) -> None:
         """One step of plain Adam."""
@@ -189,8 +173,7 @@ class Adam(Optimizer):
             return
         scale = size / (1 - self.beta1**self.t)
 
-        def work(block: int) -> None:
-            part = slice(block * NUMBERS_PER_BLOCK, (block + 1) * NUMBERS_PER_BLOCK)
+        def work(part: slice) -> None:
             first, second = moments[:, part]
             slope = gradient[part]
             first *= self.beta1
@@ -199,18 +182,17 @@ class Adam(Optimizer):
             second += (1 - BETA2) * slope**2
             values[part] += scale * first / (np.sqrt(second / (1 - BETA2**self.t)) + 1e-12)
 
-        run_blocks(work, -(-len(values) // NUMBERS_PER_BLOCK), n_jobs)
+        over_parts(work, len(values), NUMBERS_PER_BLOCK, n_jobs)
 
     def settle(self, state: State) -> None:
         """Apply the penalty that untouched rows still owe, so that V is what a dense computation would give."""
         rows = np.flatnonzero(self.seen).astype(np.int32)
-        memory, pace, squared_norms = self._memory(), self._pace(1.0), np.empty(len(rows))
+        (memory, pace), squared_norms = self._rules(1.0), np.empty(len(rows))
 
-        def work(block: int) -> None:
-            part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
+        def work(part: slice) -> None:
             compiled.steps.settle_rows(state.V, rows[part], memory, pace, squared_norms[part])
 
-        run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), state.n_jobs)
+        over_parts(work, len(rows), ROWS_PER_BLOCK, state.n_jobs)
         state.rows_changed(rows, squared_norms)
 
 
@@ -249,33 +231,35 @@ class Verdict(Enum):
     CONVERGED = "converged"
 
 
-class Schedule(Protocol):
-    """Turns scores into step sizes and an end."""
+@dataclass
+class Schedule:
+    """A rule that turns scores into step sizes and an end; by itself, the same steps to the last round."""
 
-    rate: float
+    _: KW_ONLY
+    rate: float = kept(default=1.0)
 
-    def judge(self, score: float) -> Verdict:
+    def judge(self, score: float) -> Verdict:  # noqa: ARG002
         """Take note of the newest score (higher is better)."""
+        return Verdict.GO_ON
 
     def rounds_left(self) -> float:
         """How many more rounds are likely, infinite if the score has no say."""
+        return np.inf
 
 
 @dataclass
-class Plateau:
+class Plateau(Schedule):
     """Lower the step size when the score stops rising, and end when that has happened often enough."""
 
     tol: float  # a score counts as a rise if it is above the best one by more than tol × |best|
     patience: int = 2  # scores without a rise
     reductions: int = 3  # of the step size, before the end
     factor: float = 0.3  # by which it is reduced
-    rate: float = kept(default=1.0)
     best: float = kept(default=-np.inf, init=False)
     waited: int = kept(default=0, init=False)
     reduced: int = kept(default=0, init=False)
 
     def judge(self, score: float) -> Verdict:
-        """See `Schedule`."""
         if self.best == -np.inf or score > self.best + self.tol * abs(self.best):
             self.best = max(score, self.best)
             self.waited = 0
@@ -293,21 +277,6 @@ class Plateau:
     def rounds_left(self) -> float:
         """As if the score rose in one more round at every size of steps still to come."""
         return self.patience - self.waited + (self.reductions - self.reduced) * (self.patience + 1)
-
-
-@dataclass
-class Steady:
-    """The same steps until the rounds are used up: continued learning has no plateau to wait for."""
-
-    rate: float = kept(default=1.0)
-
-    def judge(self, score: float) -> Verdict:  # noqa: ARG002
-        """See `Schedule`."""
-        return Verdict.GO_ON
-
-    def rounds_left(self) -> float:
-        """See `Schedule`."""
-        return np.inf
 
 
 # -- All baskets at once --------------------------------------------------------------------------
@@ -355,8 +324,7 @@ class FullBatch:
     def put(self, x: Array) -> None:
         """Set the parameters."""
         state = self.state
-        ends = np.cumsum([state.V.size, len(state.log_d)])
-        V, log_d, pairs = np.split(x, ends)
+        V, log_d, pairs = np.split(x, np.cumsum([state.V.size, len(state.log_d)]))
         state.V[:] = V.reshape(state.V.shape)
         state.log_d[:], state.pairs[:] = log_d, pairs
         state.changed()
@@ -423,7 +391,6 @@ class Nesterov(Optimizer):
         return self.momentum if self.t < self.fixed_steps else 0.0
 
     def step(self, state: State, gradient: Gradient, rate: float) -> None:
-        """See `Optimizer`."""
         size = self.step_size if self.t < self.fixed_steps else self.later_step_size / (1 + self.t / self.fixed_steps)
         ahead = self.look(state)
         delta = (1 - self._beta) * rate * size * dense_gradient(ahead, gradient, self.penalty, self.batch_scale)
@@ -449,7 +416,6 @@ class RobbinsMonro(Optimizer):
     t: int = kept(default=0)
 
     def step(self, state: State, gradient: Gradient, rate: float) -> None:
-        """See `Optimizer`."""
         size = rate * self.step_size / (1 + self.t / self.decay)
         state.V += size * dense_gradient(state, gradient, self.penalty)
         lengths = np.linalg.norm(state.V, axis=1)
@@ -460,20 +426,14 @@ class RobbinsMonro(Optimizer):
 
 
 @dataclass
-class RelativeChange:
+class RelativeChange(Schedule):
     """End when the score changes by at most `tol` of itself: the rule of LowRankDPP.jl and the paper."""
 
     tol: float
     unchecked_steps: int = 0  # at the start, where a contrast need not raise the likelihood that the rule looks at
-    rate: float = kept(default=1.0)
     last: float = kept(default=np.nan, init=False)
 
     def judge(self, score: float) -> Verdict:
-        """See `Schedule`."""
         change = abs(score - self.last)
         self.last = score
         return Verdict.CONVERGED if change <= self.tol * abs(score) else Verdict.GO_ON
-
-    def rounds_left(self) -> float:
-        """See `Schedule`: how soon the score settles is not known."""
-        return np.inf

@@ -33,6 +33,8 @@ OBJECTIVES = ("mle", "dynamic", "explicit", "product", "nce", "exact", "choice")
 VALIDATION_SHARE = 0.05
 MOST_VALIDATION = 5000
 FEWEST_TO_SPLIT = 40
+LEAST_RATE = 0.2  # where there are only rejected sets: who rejects something expects to see it
+NEWS = 10.0  # steps of `partial_fit` are of full length if one set in so many is new
 MOST_LEARNED = 500  # items of one basket: what a set costs grows with the cube of its size
 
 
@@ -181,21 +183,6 @@ class Params:
         return bool(self.objective == "choice")
 
     @property
-    def removes(self) -> bool:
-        """Whether the objective, and so the validation score, leaves out items as `removal` says."""
-        return self.objective in ("dynamic", "exact")
-
-    @property
-    def needs_items(self) -> bool:
-        """Whether an empty basket says nothing to the objective."""
-        return self.objective not in ("mle", "nce", "product", "choice")
-
-    @property
-    def takes_two_kernels(self) -> bool:
-        """Whether it learns from sets, and validates by next items: both have a kernel to compile."""
-        return self.objective in ("dynamic", "explicit", "product")
-
-    @property
     def contrast_value(self) -> float | None:
         """The weight of the negatives; None for the counted form of the paper's appendix, |A⁻|/|A⁺|."""
         return None if self.contrast == "counted" else float(self.contrast)
@@ -270,23 +257,18 @@ class Problem:
     n_baskets: float
     seed: int
     known: Known | None = None
+    rate: float | None = None  # of steps in continued training: all rounds are made, the last counts
     set_aside: bool = False  # whether the validation sets are some of the user's baskets
     together: Any = None  # how often any two items are in a basket (sparse), where the data here are not all
     digests: tuple[NDArray[Any] | str, ...] | None = None  # of the data, where they are not all here
 
-    @property
-    def only_baskets(self) -> bool:
-        """Whether there is nothing but baskets to learn from, some of which were set aside for validation."""
-        return self.set_aside and self.known is None and not self.data.negatives.count
-
     def contents(self, state: State) -> Iterator[NDArray[Any] | str]:
         """All that training is given, for a fingerprint."""
-        data, given = self.data, [self.validation]
-        if self.digests is None:
-            given += [Validation(data.positives, data.weights), Validation(data.negatives, data.negative_weights)]
+        data = self.data
         yield from self.digests or ()
-        for sets, weights, _ in given:
-            yield from (sets.indptr, sets.indices, weights)
+        yield from (*self.validation.sets, self.validation.weights)
+        if self.digests is None:
+            yield from (*data.positives, data.weights, *data.negatives, data.negative_weights)
         for offered in (data.offered, self.validation.offered):
             yield from offered or ()
         yield from (state.V, state.log_d, state.pairs)
@@ -305,13 +287,14 @@ def problem_of(given: Given, params: Params, seed: int, known: Known | None = No
         if params.n_components != K:
             raise ParameterError(f"warm_start: the factors have {K} components, not n_components")
         items = known.items.merge(items)
+    positives = positives.recode(items)
     aside, chosen = set_aside(given.validation, np.flatnonzero(weights > 0), positives.n_baskets, params, seed)
     if aside is None:
         validation = usable_validation(given.validation, items, params)
     else:
-        held = positives.subset(aside).recode(items)
+        held = positives.subset(aside)
         validation = Validation(held.sets, weights[aside], held.offered)
-    positives, weights = positives.subset(chosen).recode(items), weights[chosen]
+    positives, weights = positives.subset(chosen), weights[chosen]
     counts, n_baskets = weighted_counts(positives, weights)
     data = TrainingData(
         positives.sets, weights, negatives.recode(items).sets, negative_weights, offered=positives.offered
@@ -323,6 +306,7 @@ def problem_of(given: Given, params: Params, seed: int, known: Known | None = No
 
 def problem_of_news(given: Given, params: Params, seed: int, known: Known) -> Problem:
     """As `problem_of` for what comes after what is known: nothing is set aside, and there may be only negatives."""
+    params = replace(params, diagonal=known.kernel.has_diagonal)
     positives, weights = Baskets.from_lists([], items=known.items), np.empty(0)
     if given.baskets is not None and (baskets := as_baskets(given.baskets)).n_baskets:
         positives, weights = usable_positives(baskets, given.sample_weight, params)
@@ -337,7 +321,11 @@ def problem_of_news(given: Given, params: Params, seed: int, known: Known) -> Pr
     data = TrainingData(
         positives.sets, weights, negatives.recode(items).sets, negative_weights, offered=positives.offered
     )
-    return Problem(items, data, what_to_validate(data), counts, n_baskets + known.n_baskets, seed, known)
+    # A step is as long whether it rests on ten sets or a thousand: little news must not shake much data.
+    news = float(np.abs(weights).sum() + np.abs(negative_weights).sum())
+    rate = min(1.0, NEWS * news / max(known.n_baskets + news, 1e-300))
+    rate = rate if data.count else max(rate, LEAST_RATE)
+    return Problem(items, data, what_to_validate(data), counts, n_baskets + known.n_baskets, seed, known, rate)
 
 
 def usable_positives(given: Baskets, sample_weight: Any, params: Params) -> tuple[Baskets, Array]:
@@ -350,9 +338,7 @@ def usable_positives(given: Baskets, sample_weight: Any, params: Params) -> tupl
     if refuse_or_note_oversize(given.sizes, params) and params.oversize == "clip":
         given = given.clip(params.n_components)
     usable = usable_sizes(given.sizes, params) & (weights != 0) & usable_choices(given, params)
-    disliked = usable & (given.sizes > MOST_LEARNED) & (weights < 0)
-    note_disliked(int(disliked.sum()))
-    usable &= ~disliked
+    usable = without_large(usable, (given.sizes > MOST_LEARNED) & (weights < 0))
     if params.objective == "explicit" and given.offered is not None:
         usable |= (given.sizes == 0) & (given.offered.sizes > 0) & (weights != 0)  # all was refused
     if not usable.any():
@@ -376,10 +362,11 @@ def note_excess(sizes: NDArray[np.integer[Any]], *, quiet: bool = False) -> bool
     return count > 0
 
 
-def note_disliked(count: int) -> None:
-    """Log that so many large sets with negative labels are not learned from: a part of one may well be liked."""
-    if count:
+def without_large(usable: NDArray[np.bool_], disliked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which of the usable sets are not large and disliked: a part of one may well be liked."""
+    if count := int((usable & disliked).sum()):
         log.warning("%s sets that should become unlikely have more than %s items: left out", f"{count:,}", MOST_LEARNED)
+    return usable & ~disliked
 
 
 def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params, *, quiet: bool = False) -> bool:
@@ -401,17 +388,15 @@ def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params, *, 
 
 def usable_sizes(sizes: NDArray[np.integer[Any]], params: Params) -> NDArray[np.bool_]:
     """Which baskets can be learned from, by their size."""
-    least = 1 if params.needs_items else 0
+    least = 0 if params.objective in ("mle", "nce", "product", "choice") else 1  # others need items
     usable: NDArray[np.bool_] = (sizes >= least) & (sizes <= params.largest)
     return usable
 
 
 def usable_choices(given: Baskets, params: Params) -> NDArray[np.bool_]:
     """Which baskets can be learned from, by whether it is known what they were chosen from."""
-    if not params.by_choice and params.calibrate != "choices":
-        return np.ones(given.n_baskets, dtype=bool)
     known = np.zeros(given.n_baskets, dtype=bool) if given.offered is None else given.offered.sizes > 0
-    if not known.any():
+    if not known.any() and (params.by_choice or params.calibrate == "choices"):
         raise DataError(
             "objective='choice' and calibrate='choices' need to know what baskets were chosen from: Baskets with "
             "`offered` sets"
@@ -435,9 +420,8 @@ def usable_negatives(given: Given, params: Params) -> tuple[Baskets, Array]:
     weights = checked_weights(given.negative_weight, negatives.n_baskets, "negative_weight")
     if np.abs(weights).max(initial=0.0) > np.finfo(np.float64).max / max(len(weights), 1):
         raise ParameterError("negative_weight holds numbers too large for a sum of them")
-    usable, excess = (negatives.sizes > 0) & (negatives.sizes <= params.largest), negatives.sizes > MOST_LEARNED
-    note_disliked(int((usable & excess).sum()))
-    usable &= ~excess
+    usable = (negatives.sizes > 0) & (negatives.sizes <= params.largest)
+    usable = without_large(usable, negatives.sizes > MOST_LEARNED)
     return negatives.subset(usable), weights[usable]
 
 
@@ -474,11 +458,9 @@ def usable_validation(validation: Any, items: Vocabulary, params: Params) -> Val
 
 def what_to_validate(data: TrainingData) -> Validation:
     """Without validation data: the liked sets, else those that should become unlikely."""
-    liked = np.flatnonzero(data.weights > 0)
-    if len(liked):
-        return Validation(take_sets(data.positives, liked), data.weights[liked], data.offered_at(liked))
-    if data.positives.count:
-        return Validation(data.positives, data.weights, data.offered)
+    chosen = np.flatnonzero(data.weights > 0) if (data.weights > 0).any() else np.arange(data.count)
+    if len(chosen):
+        return Validation(*data.take(chosen), data.offered_at(chosen))
     return Validation(data.negatives, -np.ones(data.negatives.count))
 
 
@@ -495,10 +477,11 @@ def checked_weights(weights: Any, n: int, name: str) -> Array:
     """A finite number per set; ones if none were given."""
     if weights is None:
         return np.ones(n)
+    wanted = f"{name} must hold {n} finite numbers, one for each set, got"
     try:
         values = np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ParameterError(f"{name} must hold {n} finite numbers, one for each set, got {weights!r:.60}") from None
+        raise ParameterError(f"{wanted} {weights!r:.60}") from None
     if values.shape != (n,) or not np.isfinite(values).all():
-        raise ParameterError(f"{name} must hold {n} finite numbers, one for each set, got shape {values.shape}")
+        raise ParameterError(f"{wanted} shape {values.shape}")
     return values

@@ -58,7 +58,7 @@ class Partners:
     def with_partners(self, rows: NDArray[np.int32]) -> Sets:
         """One set: the items, then the partners of each in turn."""
         sizes = np.diff(self.indptr)[rows]
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        offsets = pointers(sizes)
         entries = np.repeat(self.indptr[rows] - offsets[:-1], sizes) + np.arange(offsets[-1])
         codes = np.concatenate([rows, self.columns[entries]])
         return Sets(np.array([0, len(codes)], dtype=np.int64), codes)
@@ -76,10 +76,8 @@ class Partners:
         from scipy.sparse import triu
 
         upper = triu(matrix, k=1).tocoo()
-        values = upper.data
-        return cls._of(
-            upper.row.astype(np.int64), upper.col.astype(np.int64), np.sign(values), np.log(np.abs(values)), n_items
-        )
+        i, j = upper.row.astype(np.int64), upper.col.astype(np.int64)
+        return cls._of(i, j, np.sign(upper.data), np.log(np.abs(upper.data)), n_items)
 
     @classmethod
     def from_pairs(
@@ -94,7 +92,7 @@ class Partners:
         row, column = np.concatenate([i, j]), np.concatenate([j, i])
         pair, sign = np.tile(np.arange(len(i)), 2), np.concatenate([signs, -signs])
         order = np.lexsort((column, row))
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n_items))]).astype(np.int64)
+        indptr = pointers(np.bincount(row, minlength=n_items))
         return cls(indptr, column[order].astype(np.int32), pair[order].astype(np.int32), sign[order], start)
 
 
@@ -172,38 +170,26 @@ class State:
     def parameters(self) -> Any:
         """The parameters as kernels take them; looked up again after every change."""
         if self._parameters is None:
-            pattern = self.partners
-            skew = self._skew()
-            where = (pattern.indptr, pattern.columns)
-            self._parameters = compiled.gradients.Parameters(self.V, self.diagonal, *where, skew)
+            where = (self.partners.indptr, self.partners.columns)
+            self._parameters = compiled.gradients.Parameters(self.V, self.diagonal, *where, self._skew())
         return self._parameters
 
     def _skew(self) -> Array:
         """s_ij of every entry of S."""
-        sizes, pattern = np.empty(len(self.pairs)), self.partners
+        pattern, sizes = self.partners, np.empty(len(self.pairs))
         skew = np.empty(len(pattern.pair))
 
-        def write_sizes(block: int) -> None:
-            part = slice(block * NUMBERS_PER_BLOCK, (block + 1) * NUMBERS_PER_BLOCK)
-            np.exp(self.pairs[part], out=sizes[part])
-
-        def write_skew(block: int) -> None:
-            part = slice(block * NUMBERS_PER_BLOCK, (block + 1) * NUMBERS_PER_BLOCK)
+        def write_skew(part: slice) -> None:
             np.multiply(pattern.signs[part], sizes[pattern.pair[part]], out=skew[part])
 
-        for work, n in ((write_sizes, len(sizes)), (write_skew, len(skew))):
-            run_blocks(work, -(-n // NUMBERS_PER_BLOCK), self.n_jobs)
+        over_parts(lambda part: np.exp(self.pairs[part], out=sizes[part]), len(sizes), NUMBERS_PER_BLOCK, self.n_jobs)
+        over_parts(write_skew, len(skew), NUMBERS_PER_BLOCK, self.n_jobs)
         return skew
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of the present parameters, ready for questions."""
+        """The kernel of the present parameters."""
         return kernel_of(self.V, self.log_d, self.pairs, self.partners, n_jobs=self.n_jobs)
-
-    @property
-    def trace(self) -> float:
-        """tr L."""
-        return float(np.trace(self.dual) + self.diagonal.sum())
 
     @property
     def dual(self) -> Array:
@@ -273,11 +259,10 @@ class State:
         """
         parameters, size = self.parameters, SETS_PER_BLOCK if self.n_jobs > 1 else max(sets.count, 1)
 
-        def work(block: int) -> None:
-            first, last = block * size, min((block + 1) * size, sets.count)
-            kernel(parameters, *before, sets.indptr, sets.indices, first, last, *after)
+        def work(part: slice) -> None:
+            kernel(parameters, *before, sets.indptr, sets.indices, part.start, part.stop, *after)
 
-        run_blocks(work, -(-sets.count // size), self.n_jobs, first_alone=not _loaded(kernel, self.symmetric))
+        over_parts(work, sets.count, size, self.n_jobs, first_alone=not _loaded(kernel, self.symmetric))
 
     def at_once(self, kernels: Sequence[Any], *tasks: Callable[[], Any]) -> list[Any]:
         """What the tasks give, each on one thread; in turn as long as one of these kernels is still to be compiled."""
@@ -306,15 +291,13 @@ class State:
         VC = times(self.V, self.dual, self.n_jobs, rows, out=self.scratch("VC", len(rows), K))
         VS = self.scratch("VS", 0 if self.symmetric else len(rows), K)
         if not self.symmetric:
-            parameters = self.parameters
+            parameters, kernel = self.parameters, compiled.gradients.partner_sums
 
-            def work(block: int) -> None:
-                part = slice(block * ROWS_PER_BLOCK, (block + 1) * ROWS_PER_BLOCK)
-                compiled.gradients.partner_sums(parameters, rows[part], VS[part])
+            def work(part: slice) -> None:
+                kernel(parameters, rows[part], VS[part])
 
-            alone = not _loaded(compiled.gradients.partner_sums)
-            run_blocks(work, -(-len(rows) // ROWS_PER_BLOCK), self.n_jobs, first_alone=alone)
-        return compiled.gradients.Terms(VC, VS, self.trace)
+            over_parts(work, len(rows), ROWS_PER_BLOCK, self.n_jobs, first_alone=not _loaded(kernel))
+        return compiled.gradients.Terms(VC, VS, float(np.trace(self.dual) + self.diagonal.sum()))
 
     def log_det(self, sets: Sets) -> Array:
         """log det L_A of every set."""
@@ -335,6 +318,12 @@ class State:
         after = (out, numbers, none, none, none, numbers, numbers, numbers)
         self.over_sets(kernel, sets, (self.terms(rows), slots, links), after)
         return out
+
+
+def over_parts(work: Callable[[slice], Any], n: int, size: int, n_jobs: int, *, first_alone: bool = False) -> None:
+    """Call `work(part)` for every part of so much `size` of a range of n, as `run_blocks`."""
+    parts = [slice(first, min(first + size, n)) for first in range(0, n, size)]
+    run_blocks(lambda block: work(parts[block]), len(parts), n_jobs, first_alone=first_alone)
 
 
 def kernel_of(V: Array, log_d: Array, pairs: Array, partners: Partners, *, n_jobs: int = 1) -> Kernel:
@@ -393,14 +382,13 @@ def first_partners(problem: Problem, params: Params) -> Partners:
     """The pattern of S, from the liked baskets."""
     if not params.n_skew:
         return NO_PARTNERS
-    data, M = problem.data, len(problem.counts)
-    liked = data.weights[data.weights > 0]
-    together = problem.together
+    data, together, n_sets = problem.data, problem.together, problem.n_baskets
     if together is None:
-        together = co_occurrences(data.liked, liked, M, params.n_jobs)
+        liked = data.weights[data.weights > 0]
+        n_sets = float(liked.sum())
+        together = co_occurrences(data.liked, liked, len(problem.counts), params.n_jobs)
     share = popularity(problem.counts, problem.n_baskets)
     seed = root_seed(stream(problem.seed, PARTNERS))
-    n_sets = float(liked.sum()) if problem.together is None else problem.n_baskets
     return find_partners(together, n_sets, share / (1 - share), params.n_skew, seed, n_jobs=params.n_jobs)
 
 
@@ -475,14 +463,16 @@ def co_occurrences(sets: Sets, weights: Array, n_items: int, n_jobs: int = 1) ->
     places = sets.indices.astype(short, copy=False), sets.indptr.astype(short)
     X = sparse.csr_array((np.sqrt(weights)[owner], *places), shape=(sets.count, n_items))
     by_item = X.T.tocsr()
-    edges = _even_parts(np.bincount(sets.indices, sets.sizes[owner], n_items), N_PARTS)
-    parts: list[Any] = [None] * (len(edges) - 1)
+    done = np.cumsum(np.bincount(sets.indices, sets.sizes[owner], n_items))  # the work up to every item
+    shares = np.arange(1, N_PARTS) / N_PARTS * done[-1] if n_items else []
+    edges = [0, *np.searchsorted(done, shares).tolist(), n_items]
 
-    def work(part: int) -> None:
-        parts[part] = by_item[edges[part] : edges[part + 1]] @ X
-        parts[part].sort_indices()
+    def work(part: int) -> Any:
+        product = by_item[edges[part] : edges[part + 1]] @ X
+        product.sort_indices()
+        return product
 
-    run_blocks(work, len(parts), n_jobs)
+    parts = results_of_blocks(work, len(edges) - 1, n_jobs)
     ends = pointers(np.array([part.nnz for part in parts]))
     indptr = pointers(np.concatenate([np.diff(part.indptr) for part in parts]))
     columns, values = np.empty(ends[-1], dtype=np.int32), np.empty(ends[-1])
@@ -493,13 +483,6 @@ def co_occurrences(sets: Sets, weights: Array, n_items: int, n_jobs: int = 1) ->
 
     run_blocks(join, len(parts), n_jobs)
     return sparse.csr_array((values, columns, indptr), shape=(n_items, n_items))
-
-
-def _even_parts(work: Counts, n: int) -> list[int]:
-    """The edges of n runs of items that take about the same work each; some may be empty."""
-    done = np.cumsum(work)
-    inner = np.searchsorted(done, np.arange(1, n) / n * done[-1]) if len(done) else []
-    return [0, *map(int, inner), len(work)]
 
 
 def find_partners(
@@ -575,14 +558,13 @@ def regress_on_neighbours(
     size = len(asked)
     codes, weights, sizes = np.empty((size, n), dtype=np.int32), np.empty((size, n)), np.zeros(size, dtype=np.int64)
 
-    def work(block: int) -> None:
-        part = slice(block * ITEMS_PER_BLOCK, min((block + 1) * ITEMS_PER_BLOCK, size))
+    def work(part: slice) -> None:
         compiled.neighbours.ridge_columns(
             indptr, columns, together, counts, diagonal, asked.start + part.start, asked.start + part.stop,
             codes[part], weights[part], sizes[part],
         )  # fmt: skip
 
-    run_blocks(work, -(-size // ITEMS_PER_BLOCK), n_jobs)
+    over_parts(work, size, ITEMS_PER_BLOCK, n_jobs)
     there = np.arange(n) < sizes[:, None]
     return csc_array((weights[there], codes[there], pointers(sizes)), shape=(M, size))
 
@@ -594,7 +576,7 @@ def strongest(i: Positions, j: Positions, value: Array, n_items: int, n: int) ->
     """
     ends, which = np.concatenate([i, j]), np.tile(np.arange(len(i)), 2)
     order = np.lexsort((-value[which], ends))
-    first = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=n_items))])[:-1]
+    first = pointers(np.bincount(ends, minlength=n_items))
     rank = np.empty(len(ends), dtype=np.int64)
     rank[order] = np.arange(len(ends)) - first[ends[order]]
     of_i, of_j = rank[: len(i)], rank[len(i) :]

@@ -1,7 +1,7 @@
 """Training: a problem is solved by a plan, which is run from a first state and leaves an outcome.
 
-`learn` solves a `Problem`; a cluster poses the same problem from files that are spread over workers, and calls the same
-`learn`. Read it from top to bottom: what is done, the plan, the loop with its batches, and the end of small problems.
+`learn` solves a `Problem`, as `fit`, `partial_fit` and each worker of a cluster pose it. Read it from top to bottom:
+what is done, the plan, the loop with its batches, and the end of small problems.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,9 @@ from contradpp._threads import blas_threads
 from contradpp.data.sets import EMPTY, Sets, concatenate, distinct_sets, kept_entries, places_by, take_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.linalg import copy_rows, gram_change
-from contradpp.errors import ConvergenceError, NumericalError, ParameterError
-from contradpp.learn.calibrate import at_old_scale, calibrated_by
-from contradpp.learn.callbacks import Callback
+from contradpp.errors import ConvergenceError, NumericalError
+from contradpp.learn.calibrate import calibrated_by
+from contradpp.learn.callbacks import Callback, Record
 from contradpp.learn.checkpoint import Keeper, kept
 from contradpp.learn.negatives import Negatives, NegativeSource, Refused
 from contradpp.learn.objectives import (
@@ -31,7 +31,6 @@ from contradpp.learn.objectives import (
     Contrastive,
     Gradient,
     Objective,
-    Validation,
     make_closed,
     make_monitor,
     make_objective,
@@ -45,18 +44,15 @@ from contradpp.learn.optimizers import (
     Optimizer,
     RelativeChange,
     Schedule,
-    Steady,
     Verdict,
     climb,
     make_optimizer,
     make_schedule,
 )
-from contradpp.learn.params import Given, Known, Params, Problem, TrainingData, problem_of_news
+from contradpp.learn.params import Params, Problem, TrainingData
 from contradpp.learn.state import MOST_PARAMETERS, TRAIN, State, first_state, kernel_of, popularity
 
 Array = NDArray[np.float64]
-LEAST_RATE = 0.2  # where there are only rejected sets: who rejects something expects to see it
-NEWS = 10.0  # steps of `partial_fit` are of full length if one set in so many is new
 DROPOUT = 1  # the last key of a batch's second stream
 LARGEST = 1e200  # of a row's squared norm, and the square of an entry of S or D: beyond it L soon overflows
 
@@ -84,7 +80,7 @@ class Learned:
     items: Vocabulary
     counts: Array
     n_baskets: float
-    history: list[dict[str, Any]] = field(default_factory=list)
+    history: list[Record] = field(default_factory=list)
     n_iter: int = 0
 
 
@@ -100,90 +96,23 @@ class Sharing:
 def learn(
     problem: Problem,
     params: Params,
-    hand_over: Callable[[Learned], None],
+    take: Callable[[Learned], None],
     *,
     callbacks: Sequence[Callback] = (),
     model_of: Callable[[Learned], Any] = lambda learned: learned,
     keeper: Keeper | None = None,
     sharing: Sharing = Sharing(),  # noqa: B008  (frozen)
 ) -> None:
-    """Solve a problem: train, then set the scale on the validation sets."""
-
-    def begin() -> tuple[State, Plan]:
-        state, seed = first_state(problem, params), root_seed(stream(problem.seed, TRAIN))
-        plan = make_plan(params, state, problem.data, problem.validation, problem.counts, problem.n_baskets, seed)
-        if keeper is not None:
-            keeper.identify(problem.seed, params.identity, problem.contents(state))
-        return state, plan
-
-    def finish(learned: Learned) -> None:
-        """An interrupted model is as ready for use as a finished one."""
-        try:
-            kernel = calibrated_by(problem, params, learned.kernel)
-        except NumericalError as error:
-            hand_over(learned)
-            raise ConvergenceError(
-                f"the scale of the kernel cannot be set, and stays as it was learned: {error}"
-            ) from error
-        hand_over(replace(learned, kernel=kernel))
-
-    run(problem, begin, finish, callbacks, model_of, keeper, sharing, params.dtype)
-
-
-def learn_more(
-    given: Given,
-    params: Params,
-    seed: int,
-    known: Known,
-    hand_over: Callable[[Learned], None],
-    *,
-    callbacks: Sequence[Callback] = (),
-    model_of: Callable[[Learned], Any] = lambda learned: learned,
-) -> None:
-    """Go on from what is known with new baskets and negatives: all rounds are made, and the last one counts."""
-    params = replace(params, diagonal=known.kernel.has_diagonal)
-    problem = problem_of_news(given, params, seed, known)
-    data, counts = problem.data, problem.counts
-    # A step is as long whether it rests on ten sets or a thousand: little news must not shake what much data have said.
-    news = float(np.abs(data.weights).sum() + np.abs(data.negative_weights).sum())
-    rate = min(1.0, NEWS * news / max(known.n_baskets + news, 1e-300))
-    rate = rate if data.positives.count else max(rate, LEAST_RATE)
-
-    def begin() -> tuple[State, Plan]:
-        state = first_state(problem, params)
-        plan = make_plan(params, state, data, problem.validation, counts, problem.n_baskets, seed)
-        if isinstance(plan.optimizer, Adam) and data.positives.count and known.counts is not None:
-            plan.optimizer.expect(popularity(counts, problem.n_baskets), min(params.batch_size, data.count))
-        return state, replace(plan, schedule=Steady(rate), keep_best=False)
-
-    def finish(learned: Learned) -> None:
-        # What is taken of what is offered says how large sets are; where all is rejected, no news does.
-        if params.by_choice or not data.positives.count:
-            hand_over(learned)
-            return
-        by_size = known.counts is not None and params.calibrate == "likelihood"
-        mean_size = float(counts.sum() / problem.n_baskets) if by_size else None
-        hand_over(replace(learned, kernel=at_old_scale(learned.kernel, known.kernel, mean_size)))
-
-    run(problem, begin, finish, callbacks, model_of, dtype=params.dtype)
-
-
-def run(
-    problem: Problem,
-    begin: Callable[[], tuple[State, Plan]],
-    hand_over: Callable[[Learned], None],
-    callbacks: Sequence[Callback],
-    model_of: Callable[[Learned], Any],
-    keeper: Keeper | None = None,
-    sharing: Sharing = Sharing(),  # noqa: B008  (frozen)
-    dtype: str = "float64",
-) -> None:
-    """Train, and hand over the best parameters however the training ends."""
-    state, plan = begin()  # not arguments: the caller would keep them
-    outcome, partners, n_jobs = Outcome.start(state), state.partners, state.n_jobs
+    """Train, set the scale of the kernel, and let `take` have the best, however training ends."""
+    state = first_state(problem, params)
+    plan = make_plan(problem, params, state)
+    if keeper is not None:
+        keeper.identify(problem.seed, params.identity, problem.contents(state))
+    outcome, partners = Outcome.start(state), state.partners
 
     def learned(V: Array) -> Learned:
-        kernel = kernel_of(V.astype(dtype, copy=False), outcome.log_d, outcome.pairs, partners, n_jobs=n_jobs)
+        V = V.astype(params.dtype, copy=False)
+        kernel = kernel_of(V, outcome.log_d, outcome.pairs, partners, n_jobs=params.n_jobs)
         return Learned(kernel, problem.items, problem.counts, problem.n_baskets, outcome.history, outcome.n_iter)
 
     try:
@@ -199,8 +128,16 @@ def run(
             if everything is not None and outcome.converged:
                 polish(state, everything, problem.data.count, plan, outcome, callbacks)
     finally:
-        del state, plan  # with the optimiser's memory they are most of what training takes
-        hand_over(learned(outcome.V))
+        del state, plan  # with the optimizer's memory they are most of what training takes
+        best = learned(outcome.V)
+        try:
+            kernel = calibrated_by(problem, params, best.kernel)
+        except NumericalError as error:
+            take(best)
+            raise ConvergenceError(
+                f"the scale of the kernel cannot be set, and stays as it was learned: {error}"
+            ) from error
+        take(replace(best, kernel=kernel))
 
 
 # -- The plan --------------------------------------------------------------------------------------
@@ -227,31 +164,29 @@ class Plan:
     stages: tuple[float, ...] = ()  # what is added to the diagonal in the first rounds, one after the other
     restarts: bool = False  # whether small problems are learned from other starts, too
 
-    @property
-    def full_objective(self) -> Objective:
-        """The closed form, where there must be one."""
-        if self.closed is None:
-            raise ParameterError("this objective has no closed form")
-        return self.closed
 
-
-def make_plan(
-    params: Params, state: State, data: TrainingData, validation: Validation, counts: Array, n_baskets: float, seed: int
-) -> Plan:
-    """The plan for these parameters and data."""
+def make_plan(problem: Problem, params: Params, state: State) -> Plan:
+    """Make the plan for these parameters and data."""
+    data, counts, n_baskets = problem.data, problem.counts, problem.n_baskets
+    rate, known = problem.rate, problem.known
     share = popularity(counts, n_baskets)
     removal = share if params.removal == "popularity" else np.ones_like(share)
     # Of choices the odds of an item are about one, whatever its popularity: a prior of as many choices as alpha says.
     penalty = params.alpha / (np.full_like(counts, max(n_baskets, 1)) if params.by_choice else np.maximum(counts, 1))
+    optimizer = make_optimizer(params, state, penalty, data)
+    gradual = rate is not None and data.count and known is not None and known.counts is not None
+    if gradual and isinstance(optimizer, Adam):
+        optimizer.expect(share, min(params.batch_size, data.count))
     return Plan(
         objective=make_objective(params, share, removal),
-        optimizer=make_optimizer(params, state, penalty, data),
-        schedule=make_schedule(params),
-        monitor=make_monitor(params, validation, removal),
+        optimizer=optimizer,
+        schedule=make_schedule(params) if rate is None else Schedule(rate=rate),
+        monitor=make_monitor(params, problem.validation, removal),
         source=make_source(params, share, removal, data), negative_ratio=params.negative_ratio,
-        batch_size=params.batch_size, max_iter=params.max_iter, seed=seed,
+        batch_size=params.batch_size, max_iter=params.max_iter,
+        seed=root_seed(stream(problem.seed, TRAIN)) if rate is None else problem.seed,
         dropout=params.dropout if params.objective == "exact" else 0.0,  # others care about sizes
-        refresh=params.refresh, penalty=penalty, closed=make_closed(params, removal),
+        refresh=params.refresh, keep_best=rate is None, penalty=penalty, closed=make_closed(params, removal),
         stages=make_stages(params, data), restarts=params.anneal and params.max_iter >= FEWEST_ROUNDS,
     )  # fmt: skip
 
@@ -283,7 +218,7 @@ class Outcome:
     V: Array = kept()
     log_d: Array = kept(default_factory=lambda: np.empty(0))
     pairs: Array = kept(default_factory=lambda: np.empty(0))
-    history: list[dict[str, Any]] = kept(default_factory=list)
+    history: list[Record] = kept(default_factory=list)
     n_iter: int = kept(default=0)
     converged: bool = kept(default=False)
     best_score: float = kept(default=-np.inf)
@@ -310,6 +245,13 @@ class Outcome:
         state.rows_changed(rows, np.einsum("ik,ik->i", self.V[rows], self.V[rows], dtype=np.float64), self.dual)
         state.moved[:] = False
 
+    def note(self, record: Record, callbacks: Sequence[Callback]) -> None:
+        """Add a round to the history."""
+        self.history.append(record)
+        self.n_iter = record["iteration"]
+        for callback in callbacks:
+            callback.on_iteration(record, self.V)
+
     def remind(self, state: State) -> None:
         """Tell the state its VᵀV where few rows have moved since it was known: summing over all costs more."""
         rows = state.moved_rows()
@@ -329,11 +271,25 @@ class Position:
     score: float = kept(default=np.nan)  # of the last step, where every step is checked
     objectives: list[float] = kept(default_factory=list)
 
-    def next_round(self) -> None:
-        """A round is done."""
-        self.round, self.batch, self.objectives = self.round + 1, 0, []
+    def end_round(self, plan: Plan) -> Record:
+        """Go on to the next round, and describe the one that ends."""
+        objective = float(np.mean(self.objectives))
+        self.round += 1
+        self.batch = 0
+        self.objectives = []
+        return {
+            "iteration": self.round,
+            "step": self.n_steps,
+            "objective": objective,
+            "validation": self.score,
+            "rate": plan.schedule.rate,
+            "seconds": self.seconds,
+            "sets_per_second": self.n_sets / self.seconds,
+            "likely_end": int(min(self.round + plan.schedule.rounds_left(), plan.max_iter)),
+        }
 
 
+@blas_threads(1)  # the threads are ours, so that results do not depend on their number
 def train(
     state: State,
     data: TrainingData,
@@ -347,35 +303,14 @@ def train(
 
     A keeper writes checkpoints along the way, and sets everything back to the last one first.
     """
-    with blas_threads(1):  # the threads are ours, so that results do not depend on their number
-        supply, position = Supply(plan, state.n_items), Position()
-        parts: dict[str, Any] = {
-            "state": state, "outcome": outcome, "optimizer": plan.optimizer, "schedule": plan.schedule,
-            "supply": supply, "position": position,
-        }  # fmt: skip
-        if keeper is not None and keeper.begin(parts):
-            state.refresh()
-            done = position.round * data.count + position.batch * plan.batch_size
-            for callback in callbacks:
-                callback.on_resume(position.n_steps, done)
-        _rounds(state, data, plan, callbacks, outcome, supply, position, keeper, sharing)
-        if keeper is not None:
-            keeper.write(position.n_steps)
-
-
-def _rounds(
-    state: State,
-    data: TrainingData,
-    plan: Plan,
-    callbacks: Sequence[Callback],
-    outcome: Outcome,
-    supply: Supply,
-    at: Position,
-    keeper: Keeper | None,
-    sharing: Sharing,
-) -> None:
+    supply, at, schedule = Supply(plan, state.n_items), Position(), plan.schedule
+    parts = {"state": state, "outcome": outcome, "optimizer": plan.optimizer, "schedule": schedule}
+    if keeper is not None and keeper.begin(parts | {"supply": supply, "position": at}):
+        state.refresh()
+        for callback in callbacks:
+            callback.on_resume(at.n_steps, at.round * data.count + at.batch * plan.batch_size)
     started = time.perf_counter() - at.seconds
-    rule = plan.schedule if isinstance(plan.schedule, RelativeChange) else None  # it looks at every step
+    rule = schedule if isinstance(schedule, RelativeChange) else None  # it looks at every step
     unchecked = 0 if rule is None else rule.unchecked_steps
     while at.round < plan.max_iter and not outcome.converged:
         verdict, annealing = Verdict.GO_ON, at.round < len(plan.stages)
@@ -400,22 +335,10 @@ def _rounds(
         elif rule is None:
             verdict, at.score = check(state, plan, outcome, at.n_steps)
         at.seconds = time.perf_counter() - started
-        record = {
-            "iteration": at.round + 1,
-            "step": at.n_steps,
-            "objective": float(np.mean(at.objectives)),
-            "validation": at.score,
-            "rate": plan.schedule.rate,
-            "seconds": at.seconds,
-            "sets_per_second": at.n_sets / at.seconds,
-            "likely_end": int(min(at.round + 1 + plan.schedule.rounds_left(), plan.max_iter)),
-        }
-        outcome.history.append(record)
-        outcome.n_iter = at.round + 1
         outcome.converged = verdict is Verdict.CONVERGED
-        at.next_round()
-        for callback in callbacks:
-            callback.on_iteration(record, outcome.V)
+        outcome.note(at.end_round(plan), callbacks)
+    if keeper is not None:
+        keeper.write(at.n_steps)
 
 
 def one_step(state: State, batch: Batch, plan: Plan, step: int, sharing: Sharing) -> float:
@@ -518,11 +441,10 @@ class Supply:
         self.drawn = EMPTY
         if plan.source is not None and plan.negative_ratio > 0 and len(liked):
             n = max(int(plan.negative_ratio * len(liked) + rng.random()), 1)
-            asked = (state, take_sets(positives, liked), n, rng, labels[liked])
+            asked: list[Any] = [state, take_sets(positives, liked), n, rng, labels[liked]]
             if offered is not None and isinstance(plan.source, Refused):
-                self.drawn = plan.source.draw(*asked, take_sets(offered, liked))
-            else:
-                self.drawn = plan.source.draw(*asked)
+                asked.append(take_sets(offered, liked))
+            self.drawn = plan.source.draw(*asked)
         return self.drawn
 
 
@@ -544,7 +466,7 @@ def small_problem(state: State, data: TrainingData, plan: Plan) -> Batch | None:
 def climb_a_little(state: State, batch: Batch, plan: Plan, epsilon: float) -> float:
     """Climb with epsilon on the diagonal, and return the value."""
     state.refresh(epsilon)
-    problem = FullBatch(state, plan.full_objective, batch, plan.penalty, 4 * STAGE_ITERATIONS)
+    problem = FullBatch(state, cast(Objective, plan.closed), batch, plan.penalty, 4 * STAGE_ITERATIONS)
     return climb(problem, STAGE_ITERATIONS)
 
 
@@ -577,9 +499,15 @@ def restart(state: State, batch: Batch, plan: Plan, outcome: Outcome, *, trusted
     lengths = np.sqrt(state.squared_norms)[:, None]
     weight = float(state.squared_norms.mean()) if state.symmetric else 0.0
     best, value = start, -np.inf
+
+    def put(values: Sequence[Array]) -> None:
+        for part, new in zip(parameters, values, strict=True):
+            part[:] = new
+        state.changed()
+
     try:
         for number in range(N_INIT if state.symmetric else SIGNS_INIT):
-            set_parts(state, parameters, start)
+            put(start)
             if number and state.symmetric:
                 V = rng.standard_normal(state.V.shape)
                 state.V[:] = V * (lengths / np.linalg.norm(V, axis=1, keepdims=True))
@@ -592,18 +520,11 @@ def restart(state: State, batch: Batch, plan: Plan, outcome: Outcome, *, trusted
     except BaseException:  # an interrupt: the best parameters so far have the signs of the start
         signs[:] = start[-1]
         raise
-    set_parts(state, parameters, best)
+    put(best)
     for share in LOWERED if state.symmetric else ():
         climb_a_little(state, batch, plan, share * weight)
     state.refresh(0.0)
     outcome.take(state, plan.monitor(state), anyway=trusted or not state.symmetric)
-
-
-def set_parts(state: State, parts: Sequence[Array], values: Sequence[Array]) -> None:
-    """Write values into parameters of a state."""
-    for part, value in zip(parts, values, strict=True):
-        part[:] = value
-    state.changed()
 
 
 def polish(
@@ -622,7 +543,7 @@ def polish(
         restart(state, batch, plan, outcome, trusted=trusted)
     outcome.give_back(state)
     passes = 2 * plan.max_iter if trusted or plan.stages else plan.max_iter - outcome.n_iter
-    problem, waited = FullBatch(state, plan.full_objective, batch, plan.penalty, passes), 0
+    problem, waited = FullBatch(state, cast(Objective, plan.closed), batch, plan.penalty, passes), 0
 
     def look(x: Array) -> None:
         nonlocal waited
@@ -637,16 +558,12 @@ def polish(
     if trusted:
         outcome.take(state, plan.monitor(state), anyway=True)
     outcome.give_back(state)
-    outcome.n_iter += 1
-    done, seconds = passes - problem.passes, time.perf_counter() - began
-    record = {
-        "iteration": outcome.n_iter, "step": done, "objective": problem.value, "validation": outcome.best_score,
-        "rate": 0.0, "seconds": seconds, "sets_per_second": batch.positives.count * done / max(seconds, 1e-9),
-        "likely_end": outcome.n_iter,
+    done, seconds, end = passes - problem.passes, time.perf_counter() - began, outcome.n_iter + 1
+    record: Record = {
+        "iteration": end, "step": done, "objective": problem.value, "validation": outcome.best_score, "rate": 0.0,
+        "seconds": seconds, "sets_per_second": batch.positives.count * done / max(seconds, 1e-9), "likely_end": end,
     }  # fmt: skip
-    outcome.history.append(record)
-    for callback in callbacks:
-        callback.on_iteration(record, outcome.V)
+    outcome.note(record, callbacks)
 
 
 def n_free(state: State) -> int:

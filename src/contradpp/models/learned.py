@@ -23,7 +23,7 @@ from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.learn import training as learning
 from contradpp.learn.callbacks import Callback, ProgressBar
 from contradpp.learn.checkpoint import DEFAULT_EVERY, Keeper
-from contradpp.learn.params import TABLE, Given, Known, Parameter, Params, problem_of
+from contradpp.learn.params import TABLE, Given, Known, Parameter, Params, problem_of, problem_of_news
 from contradpp.learn.state import UPDATE
 from contradpp.models.base import BaseDPP
 from contradpp.models.cold_start import Arrivals, Kin, arriving, enlarged_kernel
@@ -93,10 +93,11 @@ class LearnedDPP(BaseDPP):
             baskets' items if it is an array. Items without a row, and rows of items that are in no basket, are allowed.
         engine : {None, "ray"}
             "ray" trains on a Ray cluster (extra `ray`); `baskets` is then the path of a Parquet file or of a folder of
-            them, on any file system that fsspec knows.
+            them, on any file system that fsspec knows and all machines reach, and each basket is in one of them.
         **cluster
             With engine="ray": `workers` (2), `address` of the cluster (its own, on this machine), `timeout` in seconds
-            after which a silent worker counts as lost (120), `restarts` (3), and `columns` of the files.
+            after which a silent worker counts as lost (120), how many `restarts` replace lost workers (3),
+            and `columns` of the files.
         """
         del y
         given = Given(baskets, sample_weight, negatives, negative_weight, validation)
@@ -120,7 +121,8 @@ class LearnedDPP(BaseDPP):
             if features is not None and items is not None:
                 self.kin_ = Kin.learn(features.recode(items, learned.items), learned.counts)
 
-        if params.n_skew is None and params.dtype == "float64" and params.takes_two_kernels:
+        two_kernels = params.objective in ("dynamic", "explicit", "product")  # for sets and for next items
+        if params.n_skew is None and params.dtype == "float64" and two_kernels:
             compile_ahead(NEGATIVES, n_jobs=self.n_jobs)
         problem = problem_of(given, params, seed, known)
         learning.learn(
@@ -158,10 +160,8 @@ class LearnedDPP(BaseDPP):
         n_updates = self.n_updates_ + 1  # each call has random streams of its own; one that is refused does not count
         seed = root_seed(stream(root_seed(self.random_state), UPDATE, n_updates))
         given = Given(baskets, sample_weight, negatives, negative_weight)
-        take = partial(self.take, n_updates=n_updates)
-        learning.learn_more(
-            given, params, seed, known, take, callbacks=self._watchers(callbacks), model_of=self._model_of
-        )
+        problem, take = problem_of_news(given, params, seed, known), partial(self.take, n_updates=n_updates)
+        learning.learn(problem, params, take, callbacks=self._watchers(callbacks), model_of=self._model_of)
         return self
 
     def add_items(
