@@ -290,7 +290,7 @@ def test_a_run_that_is_stopped_keeps_its_best_model(call, orders, tmp_path, monk
 
 
 def test_stopping_while_measuring_says_that_the_model_is_there(call, orders, tmp_path, monkeypatch):
-    def stop(run):
+    def stop(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "judge", stop)

@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,11 +31,13 @@ from contradpp.cli.inputs import (
     LAYOUT,
     OLD_FILE,
     SHARE,
+    Decorator,
     Parsed,
     baskets_from,
     hold_out,
     layout_options,
     option,
+    random_state_option,
     together,
 )
 from contradpp.cli.output import (
@@ -108,33 +111,31 @@ def steps_or_seconds(text: str) -> int | str:
     return every
 
 
+def knob_option(row: Parameter) -> Decorator:
+    """Make the option of a parameter of training, from its row of the table."""
+    words = f"{written(row.name, True)}/{written(row.name, False)}" if row.flag else flag(row.name)
+    kind: Any = row.choices or None
+    more: dict[str, Any] = {}
+    if row.flag or row.name in OWN_DEFAULTS:
+        more["default"] = OWN_DEFAULTS.get(row.name)
+    if row.low is not None:
+        most = {} if row.high == math.inf else {"max": row.high, "max_open": True}
+        kind = (click.IntRange if row.whole else click.FloatRange)(row.low, min_open=row.above, **most)
+    if row.low is not None and row.choices:
+        more["metavar"] = "|".join(["NUMBER", *row.choices])
+        kind = Parsed(
+            partial(_word_or_number, row.choices, kind), f"neither a number nor {' or '.join(map(repr, row.choices))}"
+        )
+    return option(words, type=kind, help=_help_of(row), **more)
+
+
+def _word_or_number(words: tuple[str, ...], number: click.ParamType, text: str) -> Any:
+    return text if text in words else number.convert(text, None, None)
+
+
 # Where the command line does not take the model's default: it has one of its own, or looks at the data (`choose`).
 OWN_DEFAULTS = {"oversize": "drop"}
 CHOSEN = {"n_components": "basket sizes", "objective": "the catalogue's size", "batch_size": "the amount of data"}
-
-
-def _knobs(*names: str) -> dict[str, dict[str, Any]]:
-    """Return the arguments of `option` for parameters of training, from their rows of the table."""
-    return {name: _of_row(TABLE[name]) for name in names}
-
-
-def _of_row(row: Parameter) -> dict[str, Any]:
-    spec: dict[str, Any] = {"help": _help_of(row), "type": row.choices or None}
-    if row.flag or row.name in OWN_DEFAULTS:
-        spec["default"] = OWN_DEFAULTS.get(row.name)
-    if row.low is None:
-        return spec
-    most = {} if row.high == math.inf else {"max": row.high, "max_open": True}
-    kind: Any = click.IntRange if row.whole else click.FloatRange
-    number = kind(row.low, min_open=row.above, **most)
-    if not row.choices:
-        return spec | {"type": number}
-
-    def read(text: str) -> Any:
-        return text if text in row.choices else number.convert(text, None, None)
-
-    wrong = f"neither a number nor {' or '.join(map(repr, row.choices))}"
-    return spec | {"metavar": "|".join(["NUMBER", *row.choices]), "type": Parsed(read, wrong)}
 
 
 def _help_of(row: Parameter) -> str:
@@ -152,60 +153,64 @@ def _help_of(row: Parameter) -> str:
     return f"{row.help}{only}.  [default: {shown}]"
 
 
-def _option(kind: Any, help: str, **more: Any) -> dict[str, Any]:
-    return {"type": kind, "help": help, **more}
-
-
-_COUNT = click.IntRange(min=1)
-OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
-    "The model": {
-        "model": _option(
-            (CONDITIONAL, *MODELS),
-            "conditional: a nonsymmetric kernel, and next items judged by neighbours as well; the others: a kernel "
-            f"alone. {CONDITIONAL}, unless an option asks for lowrank.",
-        ),
-        **_knobs("n_components", "n_skew", "objective", "contrast", "alpha", "oversize", "calibrate"),
-    },
-    "The run": {
-        **_knobs("max_iter"),
-        "validation": _option(
-            Parsed(share_or_file, "neither a share between 0 and 1 nor a file"),
-            "Baskets that decide when to stop: a share, or a file; 0.05 if left out, 0.1 for conditional, which learns "
-            "the weights of its voices from them.",
-            metavar="SHARE|FILE",
-        ),
-        "test_size": _option(SHARE, "Share held out to measure the model; 0 for none.", default=0.1),
-        "min_item_count": _option(_COUNT, "Leave out items that are in fewer baskets than this.", default=1),
-        "feedback": _option(
-            OLD_FILE, "Log of accepted and rejected suggestions, as `serve` writes it, to learn from too."
-        ),
-        "features": _option(
-            OLD_FILE,
-            "CSV or Parquet file with a row per item: names, categories, numbers, vectors. New items can then be "
-            "added, and those that seldom sell are judged better. --name and --category may be columns of it.",
-        ),
-        "new_items": _option(None, "Also take in the items of --features that never sold.", is_flag=True),
-        "random_state": _option(int, "Seed of split, start and training.", default=0),
-        "n_jobs": _option(_COUNT, "Threads; all cores if left out. Results do not depend on it."),
-    },
-    "Long runs": {
-        "checkpoint": _option(FILE, "Keep all of the training's state in this file as it goes."),
-        "resume": _option(None, "Go on from the checkpoint, if there is one, to the same result.", is_flag=True),
-        "checkpoint_every": _option(
-            Parsed(steps_or_seconds, "neither a number of steps nor a time such as 30s"),
-            "How often: 100 for steps, 30s for seconds.",
-            default=DEFAULT_EVERY,
-            metavar="STEPS|SECONDSs",
-        ),
-    },
-    "A cluster": {
-        "engine": _option(("ray",), "Train on a Ray cluster, from Parquet files."),
-        "address": _option(None, "The cluster, such as auto or HOST:6379; one on this machine if left out."),
-        "workers": _option(_COUNT, "Processes to train with.", default=2),
-    },
+fit_options = together(
+    option(
+        "--model",
+        type=(CONDITIONAL, *MODELS),
+        help="conditional: a nonsymmetric kernel, and next items judged by neighbours as well; the others: a kernel "
+        f"alone. {CONDITIONAL}, unless an option asks for lowrank.",
+    ),
+    option(
+        "--validation",
+        type=Parsed(share_or_file, "neither a share between 0 and 1 nor a file"),
+        metavar="SHARE|FILE",
+        help="Baskets that decide when to stop: a share, or a file; 0.05 if left out, 0.1 for conditional, which "
+        "learns the weights of its voices from them.",
+    ),
+    option("--test-size", type=SHARE, default=0.1, help="Share held out to measure the model; 0 for none."),
+    option(
+        "--min-item-count",
+        type=click.IntRange(1),
+        default=1,
+        help="Leave out items that are in fewer baskets than this.",
+    ),
+    option(
+        "--feedback",
+        type=OLD_FILE,
+        help="Log of accepted and rejected suggestions, as `serve` writes it, to learn from too.",
+    ),
+    option(
+        "--features",
+        type=OLD_FILE,
+        help="CSV or Parquet file with a row per item: names, categories, numbers, vectors. New items can then be "
+        "added, and those that seldom sell are judged better. --name and --category may be columns of it.",
+    ),
+    option("--new-items", is_flag=True, help="Also take in the items of --features that never sold."),
+    random_state_option("Seed of split, start and training."),
+    option("--n-jobs", type=click.IntRange(1), help="Threads; all cores if left out. Results do not depend on it."),
+    option("--checkpoint", type=FILE, help="Keep all of the training's state in this file as it goes."),
+    option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one, to the same result."),
+    option(
+        "--checkpoint-every",
+        type=Parsed(steps_or_seconds, "neither a number of steps nor a time such as 30s"),
+        default=DEFAULT_EVERY,
+        metavar="STEPS|SECONDSs",
+        help="How often: 100 for steps, 30s for seconds.",
+    ),
+    option("--engine", type=("ray",), help="Train on a Ray cluster, from Parquet files."),
+    option("--address", help="The cluster, such as auto or HOST:6379; one on this machine if left out."),
+    option("--workers", type=click.IntRange(1), default=2, help="Processes to train with."),
+    *map(knob_option, TABLE.values()),
+)
+_GROUPS = {
+    "The file": " ".join(LAYOUT),
+    "The model": "model n_components n_skew objective contrast alpha oversize calibrate",
+    "The run": "max_iter validation test_size min_item_count feedback features new_items random_state n_jobs",
+    "Long runs": "checkpoint resume checkpoint_every",
+    "A cluster": "engine address workers",
 }
-_named = {name for group in OPTIONS.values() for name in group}
-OPTIONS["Every other knob of the model"] = _knobs(*(name for name in TABLE if name not in _named))
+GROUPS = {title: names.split() for title, names in _GROUPS.items()}
+GROUPS["Every other knob of the model"] = [name for name in TABLE if name not in chain(*GROUPS.values())]
 
 
 class FitCommand(click.Command):
@@ -214,20 +219,10 @@ class FitCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See `click.Command`."""
         left = {str(p.name): p.get_help_record(ctx) for p in self.get_params(ctx) if isinstance(p, click.Option)}
-        sections = {"The file": LAYOUT} | {title: tuple(group) for title, group in OPTIONS.items()}
-        grouped = {name for group in sections.values() for name in group}
-        sections = {"Options": tuple(name for name in left if name not in grouped)} | sections
-        for title, names in sections.items():
+        others = [name for name in left if name not in chain(*GROUPS.values())]
+        for title, names in {"Options": others, **GROUPS}.items():
             with formatter.section(title):
                 formatter.write_dl([record for name in names if (record := left.get(name))])
-
-
-def _decorator(name: str, spec: dict[str, Any]) -> Any:
-    is_flag = name in TABLE and TABLE[name].flag
-    return option(f"{written(name, True)}/{written(name, False)}" if is_flag else flag(name), **spec)
-
-
-fit_options = together(*(_decorator(name, spec) for group in OPTIONS.values() for name, spec in group.items()))
 
 
 def _take_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:  # noqa: ARG001
@@ -400,20 +395,10 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
     if isinstance(validation, str):
         validation = baskets_from(validation, **layout)
     kind = settings["model"]
-    return Run(
-        data,
-        given,
-        choices,
-        baskets,
-        learned,
-        test,
-        feedback,
-        features,
-        validation,
-        model=build(kind, {knob: settings[knob] for knob in KNOBS} | {"verbose": 1}),
-        name=kind if kind == CONDITIONAL else f"{kind} ({settings['objective']})",
-        label=Path(source).name,
-    )
+    model = build(kind, {knob: settings[knob] for knob in KNOBS} | {"verbose": 1})
+    name = kind if kind == CONDITIONAL else f"{kind} ({settings['objective']})"
+    label = Path(source).name
+    return Run(data, given, choices, baskets, learned, test, feedback, features, validation, model, name, label)
 
 
 def labels_of(features: Given, given: dict[str, Any]) -> tuple[dict[Any, str], dict[Any, str]]:
@@ -541,9 +526,9 @@ def train(run: Run) -> None:
     given = run.given
     how: dict[str, Any] = {"validation": run.validation}
     if given["checkpoint"] is not None:
-        how |= {name: given[name] for name in OPTIONS["Long runs"]}
+        how |= {name: given[name] for name in GROUPS["Long runs"]}
     if given["engine"]:
-        how |= {name: given[name] for name in OPTIONS["A cluster"]}
+        how |= {name: given[name] for name in GROUPS["A cluster"]}
         run.model.fit(run.data, columns={name: given[name] for name in COLUMNS}, **how)
         return
     baskets = run.learned
@@ -702,7 +687,7 @@ def repeatable(run: Run, files: Files) -> dict[str, Any]:
     kernel = getattr(run.model, "kernel", run.model)
     used = {knob: getattr(kernel, knob, None) for knob in KNOBS}
     chosen = {choice.option: choice.value for choice in run.choices}
-    settings = run.given | chosen | used | dict.fromkeys(OPTIONS["Long runs"])  # of this run only
+    settings = run.given | chosen | used | dict.fromkeys(GROUPS["Long runs"])  # of this run only
     data = Path(run.data) if Path(run.data).exists() else run.data
     settings |= {"data": data, "output": files.model, "report": files.report}
     if isinstance(settings["validation"], str):
