@@ -273,7 +273,7 @@ def fit(
     run = prepare(data, given)
     if not as_json:
         introduce(run)
-    settings = as_toml(repeatable(run, files), ctx.command, name=f"{output.stem}.toml")
+    settings = repeatable(run, files, ctx.command)
     started = time.perf_counter()
     try:
         train(run)
@@ -682,17 +682,26 @@ def show_files(model: Path, config: Path | None, report: Path | None) -> None:
 _NOT_IN_FILES = ("config", "as_json", "force", "help")  # the file itself, and what concerns one call only
 
 
-def repeatable(run: Run, files: Files) -> dict[str, Any]:
-    """Collect the options of the run, with absolute paths and nothing left open."""
+def repeatable(run: Run, files: Files, command: click.Command) -> str:
+    """Write the options of the run as TOML, with absolute paths and nothing left open; None is left out."""
     kernel = getattr(run.model, "kernel", run.model)
     used = {knob: getattr(kernel, knob, None) for knob in KNOBS}
     chosen = {choice.option: choice.value for choice in run.choices}
     settings = run.given | chosen | used | dict.fromkeys(GROUPS["Long runs"])  # of this run only
-    data = Path(run.data) if Path(run.data).exists() else run.data
-    settings |= {"data": data, "output": files.model, "report": files.report}
-    if isinstance(settings["validation"], str):
-        settings["validation"] = Path(settings["validation"])
-    return {name: value.absolute() if isinstance(value, Path) else value for name, value in settings.items()}
+    settings |= {"data": run.data, "output": files.model, "report": files.report}
+    for name in ("data", "validation"):
+        if isinstance(settings[name], str) and Path(settings[name]).exists():
+            settings[name] = Path(settings[name])
+    lines = [f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {files.model.stem}.toml"]
+    for parameter, word in _words(command).items():
+        value = settings.get(parameter)
+        if isinstance(value, (bool, int, float)):
+            lines.append(f"{word} = {str(value).lower()}")
+        elif value is not None:  # a text of JSON is one of TOML, but for one character
+            text = str(value.absolute() if isinstance(value, Path) else value)
+            quoted = json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+            lines.append(f"{word} = {quoted}")
+    return "\n".join(lines) + "\n"
 
 
 def read_config(path: Path, command: click.Command) -> dict[str, Any]:
@@ -710,23 +719,10 @@ def read_config(path: Path, command: click.Command) -> dict[str, Any]:
             hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(known)}."
             raise click.BadParameter(f"{path}: there is no option {key!r}. {hint}", param_hint="--config")
         if not isinstance(value, (str, int, float)):
-            kind = "a table" if isinstance(value, dict) else "a list" if isinstance(value, list) else "a date"
-            raise click.BadParameter(f"{path}: {key!r} is {kind}, not a plain value", param_hint="--config")
+            kind = type(value).__name__
+            raise click.BadParameter(f"{path}: {key!r} is a {kind}, not a plain value", param_hint="--config")
         values[known[word]] = value
     return values
-
-
-def as_toml(values: Mapping[str, Any], command: click.Command, *, name: str) -> str:
-    """Write the values, by the names of the command's parameters, as a TOML file; None is left out."""
-    lines = [f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {name}"]
-    for parameter, word in _words(command).items():
-        value = values.get(parameter)
-        if isinstance(value, (bool, int, float)):
-            lines.append(f"{word} = {str(value).lower()}")
-        elif value is not None:  # a text of JSON is one of TOML, but for one character
-            text = json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-            lines.append(f"{word} = {text}")
-    return "\n".join(lines) + "\n"
 
 
 def _words(command: click.Command) -> dict[str, str]:

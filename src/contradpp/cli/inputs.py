@@ -147,10 +147,10 @@ def hold_out(baskets: Baskets, share: float, seed: int) -> tuple[Baskets, Basket
 def free_memory(meminfo: Path = Path("/proc/meminfo")) -> float | None:
     """Return the bytes of memory that a program can still have, None if the system does not say."""
     try:
-        lines = dict(line.split(":", 1) for line in meminfo.read_text(encoding="ascii").splitlines())
-        return float(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
+        found = re.search(r"^MemAvailable:\s*(\d+)", meminfo.read_text(encoding="ascii"), re.MULTILINE)
+    except OSError:
         return None
+    return None if found is None else float(found[1]) * 1024
 
 
 def queries(source: str, words: Words) -> Iterator[list[Any]]:

@@ -58,8 +58,7 @@ class Commands(click.Group):
         """The command of this name."""
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"contradpp.cli.{MODULES.get(name, name)}")
-        command: click.Command = getattr(module, name)
+        command: click.Command = getattr(importlib.import_module(f"contradpp.cli.{MODULES.get(name, name)}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
