@@ -80,7 +80,8 @@ def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
 
 def ranking(text: str) -> str | float:
     """Read a word, or a number from 0 to 1."""
-    return text if text in ("probability", "lift") else float(click.FloatRange(0, 1).convert(text, None, None))
+    number: Any = click.FloatRange(0, 1)
+    return text if text in ("probability", "lift") else float(number.convert(text, None, None))
 
 
 @click.command()

@@ -41,7 +41,7 @@ def list_datasets(as_json: bool) -> None:
     for name in datasets.names():
         known, place = datasets.info(name), datasets.location(name)
         where = str(place) if place else f"not here yet: contradpp data fetch {name}"
-        entry = {"name": name, "n_baskets": known.n_baskets, "n_items": known.n_items}
+        entry: dict[str, Any] = {"name": name, "n_baskets": known.n_baskets, "n_items": known.n_items}
         entry |= {"where": where if known.files else "built in", "description": known.description}
         found.append(entry | {"source": known.source})
     if as_json:

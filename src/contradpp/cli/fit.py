@@ -119,17 +119,17 @@ def knob_option(row: Parameter) -> Decorator:
     if row.flag or row.name in OWN_DEFAULTS:
         more["default"] = OWN_DEFAULTS.get(row.name)
     if row.low is not None:
-        most = {} if row.high == math.inf else {"max": row.high, "max_open": True}
-        kind = (click.IntRange if row.whole else click.FloatRange)(row.low, min_open=row.above, **most)
+        most: dict[str, Any] = {} if row.high == math.inf else {"max": row.high, "max_open": True}
+        number: Any = click.IntRange if row.whole else click.FloatRange
+        kind = number(row.low, min_open=row.above, **most)
     if row.low is not None and row.choices:
         more["metavar"] = "|".join(["NUMBER", *row.choices])
-        kind = Parsed(
-            partial(_word_or_number, row.choices, kind), f"neither a number nor {' or '.join(map(repr, row.choices))}"
-        )
+        wrong = f"neither a number nor {' or '.join(map(repr, row.choices))}"
+        kind = Parsed(partial(_word_or_number, row.choices, kind), wrong)
     return option(words, type=kind, help=_help_of(row), **more)
 
 
-def _word_or_number(words: tuple[str, ...], number: click.ParamType, text: str) -> Any:
+def _word_or_number(words: tuple[str, ...], number: Any, text: str) -> Any:
     return text if text in words else number.convert(text, None, None)
 
 

@@ -232,5 +232,6 @@ def quality(report: Report | None, data: str | None) -> str:
 
 def plain(text: str) -> str:
     """Return a text that cannot break out of its line, its cell or its code."""
-    escapes = {character: f"\\{character}" for character in "\\`*_[]|"} | {"<": "&lt;", ">": "&gt;"}
+    escapes: dict[str, Any] = {"<": "&lt;", ">": "&gt;"}
+    escapes |= {character: f"\\{character}" for character in "\\`*_[]|"}
     return visible(" ".join(text.split())).translate(str.maketrans(escapes))

@@ -66,7 +66,7 @@ layout_options = together(
 )
 
 
-class Parsed(click.ParamType):
+class Parsed(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """A type of option whose values a function reads; a `ValueError` of it is wrong usage.
 
     The message says what the value "is": `wrong`.
