@@ -110,6 +110,12 @@ def memory() -> str:
     return found
 
 
+def data_folder() -> str:
+    """Find where data sets are kept."""
+    given = os.environ.get("CONTRADPP_DATA")
+    return (f"CONTRADPP_DATA={given}, " if given else "") + f"cache {datasets.cache_folder()}"
+
+
 def extras() -> str:
     """Find which optional parts are installed."""
     missing = [extra for extra, modules in EXTRAS.items() if not all(map(find_spec, modules))]
@@ -149,7 +155,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "BLAS": blas,
     "compile cache": compile_cache,
     "memory": memory,
-    "data folder": lambda: f"CONTRADPP_DATA={os.environ.get('CONTRADPP_DATA', '')}, cache {datasets.cache_folder()}",
+    "data folder": data_folder,
     "extras": extras,
     "self-test": self_test,
 }
