@@ -25,11 +25,12 @@ from contradpp import __version__
 from contradpp._random import stream
 from contradpp._threads import blas_threads
 from contradpp.cli.inputs import OLD_FILE, names, option
-from contradpp.cli.output import Column, busy, check_writable, say, show_table, write_text
+from contradpp.cli.output import Column, busy, check_writable, say, show_table
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp import compiled
 from contradpp.dpp.kernel import Kernel
+from contradpp.dpp.persist import write_atomically
 from contradpp.dpp.sampling import Sampler
 from contradpp.errors import DataError, ParameterError
 from contradpp.learn.objectives import Places, set_gradients
@@ -441,7 +442,7 @@ def bench(quick: bool, only: tuple[str, ...], file: Path | None, earlier: Path |
         click.echo(text)
         return
     if file is not None:
-        write_text(file, text + "\n")
+        write_atomically(file, f"{text}\n".encode())
     heads = ["what", "measured", "goal", "", "others", *(["before", "change"] if before is not None else []), "from"]
     columns = [Column(name, right=name in ("measured", "goal", "others", "before")) for name in heads]
     show_table(columns, [_row(figure, before) for figure in figures], title="python -m experiments bench")

@@ -24,13 +24,15 @@ Call = Callable[..., Shown]
 
 @pytest.fixture
 def call(capsys) -> Call:
-    """Run a command; the words may be anything that has a text."""
+    """Run a command, which must end with `code` if that is given; the words may be anything that has a text."""
 
-    def run(*words: object) -> Shown:
+    def run(*words: object, code: int | None = None) -> Shown:
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:
             main([str(word) for word in words])
-        return Shown(int(stop.value.code or 0), *capsys.readouterr())
+        shown = Shown(int(stop.value.code or 0), *capsys.readouterr())
+        assert code in (None, shown.code), shown
+        return shown
 
     return run
 

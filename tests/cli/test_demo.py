@@ -16,8 +16,7 @@ def folder(tmp_path_factory):
 
 
 def test_it_compares_suggests_and_writes(call, folder):
-    shown = call("demo", "--baskets", 2000, "-o", folder)
-    assert shown.code == 0, shown.err
+    shown = call("demo", "--baskets", 2000, "-o", folder, code=0)
     assert shown.err == ""
     assert "spaghetti, tomato sauce" in shown.out
     for name in (*command.MODELS, "popularity", "What does a product call for"):
@@ -32,8 +31,7 @@ def test_it_compares_suggests_and_writes(call, folder):
 
 def test_json(call, folder, monkeypatch):
     monkeypatch.setattr(command, "write_page", lambda *_: None)
-    shown = call("demo", "--baskets", 500, "-o", folder, "--json")
-    found = json.loads(shown.out)
+    found = json.loads(call("demo", "--baskets", 500, "-o", folder, "--json").out)
     assert found["held_out"].keys() == {"popularity", "item neighbours", command.KERNEL, *command.MODELS}
     assert found["suggestions"][0]["suggests"].keys() == {command.KERNEL, *command.MODELS}
 

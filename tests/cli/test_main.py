@@ -39,8 +39,7 @@ def test_overview_lists_every_command_and_each_exists():
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "completion"])
 def test_every_command_explains_itself_and_has_json(call, name):
-    shown = call(name, "--help")
-    assert shown.code == 0
+    shown = call(name, "--help", code=0)
     if name not in ("data", "serve", "rerank"):
         assert "--json" in shown.out
     assert "Usage: contradpp" in shown.out
@@ -65,8 +64,7 @@ def test_warnings_become_notes(call, monkeypatch):
 
 
 def test_wrong_usage_exits_with_two_and_two_lines(call):
-    shown = call("no-such-command")
-    assert shown.code == 2
+    shown = call("no-such-command", code=2)
     assert "no-such-command" in shown.err
     assert "`contradpp --help`" in shown.err
     assert len(shown.err.splitlines()) == 2
@@ -80,8 +78,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(call):
 
 def test_an_unexpected_error_asks_for_a_report(call, monkeypatch):
     monkeypatch.setattr("contradpp.data.datasets.names", lambda: 1 / 0)
-    shown = call("data", "list")
-    assert shown.code == 1
+    shown = call("data", "list", code=1)
     assert "--debug" in shown.err
     assert "Traceback" not in shown.err
 
@@ -105,9 +102,7 @@ def test_a_reader_that_leaves_is_no_error():
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(call, shell):
-    shown = call("completion", shell)
-    assert shown.code == 0
-    assert "_CONTRADPP_COMPLETE" in shown.out
+    assert "_CONTRADPP_COMPLETE" in call("completion", shell, code=0).out
 
 
 def test_completion_completes():

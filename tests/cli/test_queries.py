@@ -19,8 +19,7 @@ def lines(text: str) -> list:
 
 
 def test_suggestions_by_id_by_name_and_between_commas(call, model):
-    first = call("recommend", model, "T1", "M1", "--json")
-    assert first.code == 0, first.err
+    first = call("recommend", model, "T1", "M1", "--json", code=0)
     assert first.out == call("recommend", model, "green TEA", "milk", "--json").out
     assert first.out == call("recommend", model, "Green tea, Milk", "--json").out
     found = json.loads(first.out)
@@ -59,8 +58,7 @@ def test_candidates_and_an_unknown_item_to_exclude(call, model, command):
 
 def test_a_word_without_end_is_an_unknown_item(call, model):
     for word in ("9" * 5000, "tea" * 5000, "²"):
-        shown = call("recommend", model, word)
-        assert shown.code == 1
+        shown = call("recommend", model, word, code=1)
         assert "does not know" in shown.err
         assert len(shown.err) < 500
 
@@ -85,8 +83,7 @@ def test_running_text_is_wrapped_only_on_a_terminal(capsys, monkeypatch):
 
 def test_baskets_of_a_file(call, model, tmp_path):
     (tmp_path / "baskets.jsonl").write_text('["T1"]\n["M1", "S1"]\n')
-    shown = call("recommend", model, "--input", tmp_path / "baskets.jsonl", "-n", 2)
-    assert shown.code == 0, shown.err
+    shown = call("recommend", model, "--input", tmp_path / "baskets.jsonl", "-n", 2, code=0)
     assert [len(answer["items"]) for answer in lines(shown.out)] == [2, 2]
     assert lines(shown.out)[1]["basket"] == ["M1", "S1"]
 
@@ -94,15 +91,13 @@ def test_baskets_of_a_file(call, model, tmp_path):
 def test_baskets_of_standard_input(call, model, monkeypatch):
     given = '["T1"]\n{"basket": ["milk"]}\ngreen tea, milk\nT1 M1\nSugar, white\n\n'
     monkeypatch.setattr("sys.stdin", io.StringIO(given))
-    shown = call("recommend", model, "-i", "-", "-n", 1)
-    assert shown.code == 0, shown.err
+    shown = call("recommend", model, "-i", "-", "-n", 1, code=0)
     assert [a["basket"] for a in lines(shown.out)] == [["T1"], ["M1"], ["T1", "M1"], ["T1", "M1"], ["S1"], []]
 
 
 def test_one_bad_basket_does_not_stop_the_others(call, model, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO('["T1"]\n["wine"]\n["T1", "M1", "C1", "S1"]\n'))
-    shown = call("recommend", model, "-i", "-")
-    assert shown.code == 1
+    shown = call("recommend", model, "-i", "-", code=1)
     good, unknown, full = lines(shown.out)
     assert good["items"]
     assert "wine" in unknown["error"]
@@ -113,16 +108,12 @@ def test_one_bad_basket_does_not_stop_the_others(call, model, monkeypatch):
 @pytest.mark.parametrize("given", ["[1,", '{"a": 1}', '[["T1"]]'])
 def test_lines_that_are_no_baskets(call, model, monkeypatch, given):
     monkeypatch.setattr("sys.stdin", io.StringIO(given + "\n"))
-    shown = call("recommend", model, "-i", "-")
-    assert shown.code == 1
-    assert "line 1" in shown.err
+    assert "line 1" in call("recommend", model, "-i", "-", code=1).err
 
 
 @pytest.mark.parametrize("command", ["recommend", "complete"])
 def test_unknown_items(call, model, command):
-    shown = call(command, model, "gren tea")
-    assert shown.code == 1
-    assert "Did you mean 'Green tea'?" in shown.err
+    assert "Did you mean 'Green tea'?" in call(command, model, "gren tea", code=1).err
     assert "contradpp info MODEL --items" in call(command, model, "xyzzy").err
     size = ["--size", 2] if command == "complete" else []
     assert call(command, model, "gren tea", "--unknown", "ignore", *size).code == 0
@@ -141,9 +132,7 @@ def test_completion_of_a_basket(call, model, monkeypatch):
     assert len(answer["added"]) == 2
     monkeypatch.setattr("sys.stdin", io.StringIO("T1\nM1\n"))
     assert len(lines(call("complete", model, "-i", "-", "--size", 2).out)) == 2
-    refused = call("complete", model, "T1", "--size", 9)
-    assert refused.code == 1
-    assert "--size" in refused.err
+    assert "--size" in call("complete", model, "T1", "--size", 9, code=1).err
 
 
 def test_samples(call, model):
@@ -183,8 +172,7 @@ def test_info_of_a_model_that_was_not_trained(call, tmp_path):
 def test_info_of_every_model(call, tmp_path, name):
     fitted(name).save(tmp_path / "m")
     for words in ([], ["--json"], ["--items"]):
-        shown = call("info", tmp_path / "m", *words)
-        assert shown.code == 0, shown.err
+        call("info", tmp_path / "m", *words, code=0)
     assert call("card", tmp_path / "m").code == 0
 
 
@@ -203,9 +191,7 @@ def test_evaluation(call, model, orders):
 @pytest.mark.parametrize("word", ["²", "٣x", "9" * 5000, "-" + "9" * 5000, "--5"])
 def test_words_that_look_like_numbers_are_unknown_items(call, model, word, monkeypatch):
     for words in (["recommend", model, "--", word], ["complete", model, "--", word]):
-        shown = call(*words)
-        assert shown.code == 1
-        assert "does not know" in shown.err
+        assert "does not know" in call(*words, code=1).err
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps([word]) + "\n"))
     assert "does not know" in lines(call("recommend", model, "-i", "-").out)[0]["error"]
 
@@ -229,8 +215,7 @@ def test_answers_for_a_file_carry_names(call, model, monkeypatch, tmp_path):
 
 
 def test_evaluation_on_foreign_data_is_an_error(call, model):
-    shown = call("evaluate", model, "toy")
-    assert shown.code == 1
+    shown = call("evaluate", model, "toy", code=1)
     assert "knows none of the" in shown.err
     assert shown.out == ""
 
@@ -248,9 +233,7 @@ def test_control_characters_do_not_reach_a_terminal(call, tmp_path, on_a_termina
         ["info", tmp_path / "m"],
         ["info", tmp_path / "m", "--items"],
     ):
-        shown = call(*words)
-        assert shown.code == 0, shown.err
-        said = shown.out.replace("\x1b[1m", "").replace("\x1b[0m", "")  # our own bold
+        said = call(*words, code=0).out.replace("\x1b[1m", "").replace("\x1b[0m", "")  # our own bold
         assert not {"\x1b", "\x9b", "\x07", "\x7f"} & set(said), words
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps([evil[1]]) + "\n"))
     assert lines(call("recommend", tmp_path / "m", "-i", "-").out)[0]["basket"] == [evil[1]]
@@ -261,9 +244,7 @@ def test_info_of_a_large_catalogue_makes_no_dense_matrix(call, model, monkeypatc
     monkeypatch.setattr("contradpp.dpp.normalizer.MOST_DENSE", 1)
     for way in ("ByCholesky", "ByLU"):
         monkeypatch.setattr(f"contradpp.dpp.normalizer.{way}", lambda _: 1 / 0)
-    shown = call("info", model)
-    assert shown.code == 0, shown.err
-    assert "Sugar, white" in shown.out
+    assert "Sugar, white" in call("info", model, code=0).out
     found = json.loads(call("info", model, "--json").out)
     assert found["expected_basket_size"] > 1
     assert found["format_version"] == 2
@@ -289,11 +270,8 @@ def newer(model, tmp_path):
 
 @pytest.mark.parametrize("words", [["recommend"], ["complete"], ["sample"], ["info"]])
 def test_a_model_of_a_newer_version_or_none_at_all(call, newer, orders, words):
-    shown = call(*words, newer)
-    assert shown.code == 1
-    assert "upgrade contradpp" in shown.err
-    foreign = call(*words, orders)
-    assert foreign.code == 1
+    assert "upgrade contradpp" in call(*words, newer, code=1).err
+    foreign = call(*words, orders, code=1)
     assert "orders.csv" in foreign.err
     assert "contradpp fit" in foreign.err
     assert call(*words, "no-such-model").code == 2
@@ -304,8 +282,7 @@ def test_a_model_of_a_newer_version_or_none_at_all(call, newer, orders, words):
 
 def test_a_slate_is_that_of_the_model(call, model):
     loaded = cd.load(model)
-    shown = call("slate", model, "green tea", "-n", 2, "--diversity", 0.6, "--exclude", "milk", "--json")
-    assert shown.code == 0, shown.err
+    shown = call("slate", model, "green tea", "-n", 2, "--diversity", 0.6, "--exclude", "milk", "--json", code=0)
     items, shares = loaded.slate(["T1"], N=2, diversity=0.6, exclude=["M1"])
     assert [entry["item"] for entry in json.loads(shown.out)] == items.tolist()
     assert [entry["probability"] for entry in json.loads(shown.out)] == pytest.approx(shares.tolist())
@@ -314,9 +291,7 @@ def test_a_slate_is_that_of_the_model(call, model):
 
 def test_slates_of_a_file(call, model, tmp_path):
     (tmp_path / "baskets.jsonl").write_text('["T1"]\n["M1", "no such thing"]\n')
-    shown = call("slate", model, "--input", tmp_path / "baskets.jsonl", "-n", 2)
-    assert shown.code == 1
-    first, second = lines(shown.out)
+    first, second = lines(call("slate", model, "--input", tmp_path / "baskets.jsonl", "-n", 2, code=1).out)
     assert len(first["items"]) == 2
     assert "no such thing" in second["error"]
 
@@ -335,16 +310,13 @@ def test_at_most_goes_by_the_categories_that_fit_was_told(call, tmp_path):
     assert not {"t", "c"} <= set(found)
     found = json.loads(call("slate", path, "--at-most", "drink=0", "--at-most", "dairy=1", "--json").out)
     assert {entry["item"] for entry in found} == {"m", "s"}
-    shown = call("slate", path, "--at-most", "drinks=0")
-    assert shown.code == 1
+    shown = call("slate", path, "--at-most", "drinks=0", code=1)
     assert "no item is of the category 'drinks'; there are such as 'dairy', 'drink'" in shown.err
 
 
 def test_at_most_that_is_no_number(call, model):
     for word in ("many", "drink=", "=2", "drink=-1"):
-        shown = call("slate", model, "--at-most", word)
-        assert shown.code == 2
-        assert "CATEGORY=NUMBER" in shown.err
+        assert "CATEGORY=NUMBER" in call("slate", model, "--at-most", word, code=2).err
     assert "at_most needs categories" in call("slate", model, "--at-most", 1).err
 
 
@@ -356,9 +328,7 @@ LINE = {"candidates": ["a", "b", "c"], "scores": [0.9, 0.8, 0.5], "vectors": [[1
 def test_bytes_that_are_no_text_spoil_only_their_line(call, tmp_path):
     good = b'{"candidates": ["a", "b"], "scores": [2, 1], "vectors": [[1, 0], [0, 1]]}'
     (tmp_path / "lists").write_bytes(b"\xd6\x00\xff\n" + good)
-    shown = call("rerank", tmp_path / "lists", "-k", 1)
-    assert shown.code == 1
-    bad, fine = lines(shown.out)
+    bad, fine = lines(call("rerank", tmp_path / "lists", "-k", 1, code=1).out)
     assert "not JSON" in bad["error"]
     assert fine["items"] == ["a"]
 
@@ -368,8 +338,7 @@ def test_lists_are_reranked_line_by_line(call, tmp_path, monkeypatch):
     fixed = by_item | {"fixed": {"3": 0}, "given": [9], "categories": {"1": "x", "2": "x"}}
     text = "\n".join(json.dumps(line) for line in (LINE, by_item, fixed)) + "\n\n"
     (tmp_path / "lists.jsonl").write_text(text)
-    shown = call("rerank", tmp_path / "lists.jsonl", "-k", 2)
-    assert shown.code == 0, shown.err
+    shown = call("rerank", tmp_path / "lists.jsonl", "-k", 2, code=0)
     first, second, third = lines(shown.out)
     assert first == {"items": ["a", "c"], "scores": [0.9, 0.5], "positions": [0, 2]}
     assert second["items"] == [1, 3]
@@ -416,8 +385,7 @@ def test_a_list_of_a_models_items_needs_no_vectors(call, model, tmp_path):
 )
 def test_a_bad_line_has_its_reason_and_the_others_their_answer(call, tmp_path, line, said):
     (tmp_path / "lists.jsonl").write_text(f"{line}\n{json.dumps(LINE)}\n")
-    shown = call("rerank", tmp_path / "lists.jsonl")
-    assert shown.code == 1
+    shown = call("rerank", tmp_path / "lists.jsonl", code=1)
     assert "1 lists could not be answered" in shown.err
     bad, good = lines(shown.out)
     assert said in bad["error"]
@@ -425,8 +393,7 @@ def test_a_bad_line_has_its_reason_and_the_others_their_answer(call, tmp_path, l
 
 
 def test_suggestions_say_why(call, model):
-    shown = call("recommend", model, "T1", "--why")
-    assert "because of" in shown.out
+    assert "because of" in call("recommend", model, "T1", "--why").out
     found = json.loads(call("recommend", model, "T1", "--why", "--json").out)
     assert {"because", "voices", "popular"} <= found[0].keys()
     assert found[0]["because"][0]["item"] == "T1"

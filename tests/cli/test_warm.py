@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -68,20 +70,6 @@ class Stubborn(Process):
         self.asked.append("killed")
 
 
-class Exit:
-    """What stands for the end of this process."""
-
-    def __init__(self):
-        self.left = []
-
-    def register(self, function, *args):
-        self.left.append((function, args))
-
-    def __call__(self):
-        for function, args in self.left:
-            function(*args)
-
-
 @pytest.fixture
 def asked(monkeypatch):
     """What other processes are asked to do on a machine of two cores."""
@@ -89,7 +77,8 @@ def asked(monkeypatch):
     monkeypatch.setattr(Process, "asked", [])
     monkeypatch.setattr(ahead.subprocess, "Popen", Process)
     monkeypatch.setattr(ahead, "_begun", {})
-    monkeypatch.setattr(ahead, "atexit", Exit())
+    stack = ExitStack()  # stands for the end of this process
+    monkeypatch.setattr(ahead, "atexit", SimpleNamespace(register=stack.callback, end=stack.close))
     monkeypatch.setattr(ahead, "resolve_n_jobs", lambda n_jobs: n_jobs or 2)
     return Process.asked
 
@@ -105,7 +94,7 @@ def test_another_process_compiles_ahead_and_is_ended_with_ours(started):
     ahead.compile_ahead(ahead.DEMO)
     ahead.compile_ahead(ahead.FIT)  # the other one is at work
     assert started == ["demo"]
-    ahead.atexit()
+    ahead.atexit.end()
     assert started == ["demo", "ended"]
     ahead.compile_ahead(ahead.FIT)
     assert started == ["demo", "ended", "fit"]
@@ -114,14 +103,14 @@ def test_another_process_compiles_ahead_and_is_ended_with_ours(started):
 def test_one_that_does_not_end_is_killed(started, monkeypatch):
     monkeypatch.setattr(ahead.subprocess, "Popen", Stubborn)
     ahead.compile_ahead(ahead.DEMO)
-    ahead.atexit()
+    ahead.atexit.end()
     assert started == ["demo", "ended", "killed"]
 
 
 def test_a_fork_does_not_end_what_it_has_not_started(started, monkeypatch):
     ahead.compile_ahead(ahead.DEMO)
     monkeypatch.setattr(ahead.os, "getpid", lambda: -1)
-    ahead.atexit()
+    ahead.atexit.end()
     assert started == ["demo"]
 
 
@@ -129,6 +118,12 @@ def test_it_does_not_where_one_core_is_to_be_used_or_there_is_one(started, monke
     ahead.compile_ahead(ahead.FIT, n_jobs=1)
     monkeypatch.setattr(ahead, "resolve_n_jobs", lambda n_jobs: n_jobs or 1)
     ahead.compile_ahead(ahead.FIT, n_jobs=2)
+    assert started == []
+
+
+def test_nor_where_the_environment_forbids_it(started, monkeypatch):
+    monkeypatch.setenv("CONTRADPP_COMPILE_AHEAD", "0")
+    ahead.compile_ahead(ahead.FIT)
     assert started == []
 
 
@@ -141,27 +136,20 @@ def test_a_job_is_begun_once_where_nothing_can_be_kept(asked, monkeypatch):
     assert asked == ["fit"]
 
 
-def test_it_does_not_where_nothing_is_left_to_compile(started, monkeypatch):
-    monkeypatch.setattr(ahead, "at_hand", lambda _: True)
-    ahead.compile_ahead(ahead.FIT)
-    assert started == []
-
-
-@pytest.mark.parametrize("executable", ["", None, "/opt/shop/shop-server"])
-def test_an_application_that_holds_python_is_not_started_again(started, monkeypatch, executable):
-    monkeypatch.setattr(ahead.sys, "executable", executable)
-    ahead.compile_ahead(ahead.FIT)
-    assert started == []
-
-
-def test_nor_where_the_environment_forbids_it(started, monkeypatch):
-    monkeypatch.setenv("CONTRADPP_COMPILE_AHEAD", "0")
-    ahead.compile_ahead(ahead.FIT)
-    assert started == []
-
-
-def test_nor_does_one_of_many_processes(started, monkeypatch):
-    monkeypatch.setattr(ahead.multiprocessing, "parent_process", object)
+@pytest.mark.parametrize(
+    ("where", "name", "value"),
+    [
+        (ahead, "at_hand", lambda _: True),
+        (ahead.multiprocessing, "parent_process", object),
+        (ahead.sys, "executable", ""),
+        (ahead.sys, "executable", None),
+        (ahead.sys, "executable", "/opt/shop/shop-server"),
+    ],
+)
+def test_it_does_not_where_nothing_is_left_nor_in_a_pool_nor_in_an_application(
+    started, monkeypatch, where, name, value
+):
+    monkeypatch.setattr(where, name, value)
     ahead.compile_ahead(ahead.FIT)
     assert started == []
 
@@ -197,8 +185,7 @@ def test_a_system_without_processes_is_no_reason_to_fail(started, monkeypatch):
 def test_fit_lets_another_process_compile_where_there_is_enough_to_compile(call, started, tmp_path, words, jobs):
     """But not where one core is to be used."""
     (tmp_path / "shop.csv").write_text("tea,milk\npasta,sauce\n" * 30)
-    done = call("fit", tmp_path / "shop.csv", "-o", tmp_path / "model", "--max-iter", 1, *words)
-    assert done.code == 0, done.err
+    call("fit", tmp_path / "shop.csv", "-o", tmp_path / "model", "--max-iter", 1, *words, code=0)
     assert started == jobs
 
 

@@ -10,6 +10,7 @@ import click
 
 import contradpp as cd
 from contradpp.cli.inputs import (
+    Parsed,
     Words,
     at_most_option,
     counts_of,
@@ -19,6 +20,7 @@ from contradpp.cli.inputs import (
     queries,
     random_state_option,
     shortened,
+    together,
     unknown_option,
 )
 from contradpp.cli.output import Column, called, json_option, listed, say, show_answers, show_json, show_table
@@ -47,18 +49,14 @@ class Query(NamedTuple):
     among: dict[str, Any]
 
 
-def query_options(command: Any) -> Any:
-    """Give a command the arguments and options of a query."""
-    for decorate in (
-        unknown_option,
-        input_option,
-        option("--exclude", multiple=True, metavar="ITEM", help="Never suggest this item; may be repeated."),
-        option("--candidates", multiple=True, metavar="ITEM", help="Suggest only from these; may be repeated."),
-        click.argument("items", nargs=-1, metavar="[ITEM]..."),
-        model_argument,
-    ):
-        command = decorate(command)
-    return command
+query_options = together(
+    model_argument,
+    click.argument("items", nargs=-1, metavar="[ITEM]..."),
+    option("--candidates", multiple=True, metavar="ITEM", help="Suggest only from these; may be repeated."),
+    option("--exclude", multiple=True, metavar="ITEM", help="Never suggest this item; may be repeated."),
+    input_option,
+    unknown_option,
+)
 
 
 def queried(model: str, unknown: str, candidates: tuple[str, ...], exclude: tuple[str, ...], **asked: Any) -> Query:
@@ -66,8 +64,7 @@ def queried(model: str, unknown: str, candidates: tuple[str, ...], exclude: tupl
     if asked["source"] is not None and asked["items"]:
         raise click.UsageError("name items or --input, not both")
     loaded, words = opened(model, unknown)
-    lenient = Words(words.items, unknown="ignore", counts=words.counts)
-    banned = {word: lenient.basket([word]) for word in exclude}
+    banned = {word: words.basket([word], unknown="ignore") for word in exclude}
     if missing := [shortened(word) for word, found in banned.items() if not found]:
         say(f"Note: the model does not know {', '.join(missing)}, and would not suggest it anyway.")
     only = words.basket(candidates) if candidates else None
@@ -81,10 +78,10 @@ def opened(model: str, unknown: str) -> tuple[BaseDPP, Words]:
     return loaded, Words(loaded.items_, unknown=unknown, counts=loaded.item_shares())
 
 
-def ranked_by(ctx: click.Context, param: click.Parameter, value: str) -> str | float:
-    """Take a word, or a number from 0 to 1."""
+def ranking(text: str) -> str | float:
+    """Read a word, or a number from 0 to 1."""
     number: Any = click.FloatRange(0, 1)
-    return value if value in ("probability", "lift") else float(number.convert(value, param, ctx))
+    return text if text in ("probability", "lift") else float(number.convert(text, None, None))
 
 
 @click.command()
@@ -94,7 +91,7 @@ def ranked_by(ctx: click.Context, param: click.Parameter, value: str) -> str | f
     "--rank-by",
     default="probability",
     metavar="probability|lift|NUMBER",
-    callback=ranked_by,
+    type=Parsed(ranking, "neither probability nor lift nor a number from 0 to 1"),
     help="lift: what the basket makes likelier than it is anyway; 0 to 1: between the two.",
 )
 @query_options
@@ -123,9 +120,8 @@ def recommend(
     if why and (engine is not None or not isinstance(query.model, cd.ConditionalDPP)):
         raise click.UsageError("--why is for a conditional model, and not for --engine")
     if engine is None:
-        respond(
-            query, lambda baskets: query.model.recommend(baskets, N=n_items, rank_by=rank_by, **query.among), why=why
-        )
+        how = {"N": n_items, "rank_by": rank_by, **query.among}
+        respond(query, lambda baskets: query.model.recommend(baskets, **how), why=why)
         return
     if query.source is None or output is None:
         raise click.UsageError("--engine needs --input and --output, two folders, and takes no items")
@@ -184,11 +180,10 @@ def complete(size: int, **asked: Any) -> None:
 @option("--size", type=click.IntRange(0), help="Only baskets of this size; any size if left out.")
 @option("--given", multiple=True, metavar="ITEM", help="Every basket holds this item; may be repeated.")
 @random_state_option("Seed of the draw; another one each time if left out.", default=None)
-@click.option(
+@option(
     "--method",
-    type=click.Choice(["exact", "chain"]),
+    type=("exact", "chain"),
     default="exact",
-    show_default=True,
     help="chain: a Markov chain, for a model too large for exact samples.",
 )
 @unknown_option

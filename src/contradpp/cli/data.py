@@ -8,16 +8,16 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any, TextIO
 
 import click
 import numpy as np
+from rich.filesize import decimal
 
 from contradpp.cli.inputs import baskets_from, layout_options, reading_from
-from contradpp.cli.output import Column, busy, check_writable, in_bytes, json_option, say, show_json, show_table
+from contradpp.cli.output import Column, busy, check_writable, json_option, say, show_json, show_table
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.errors import DataError
@@ -37,7 +37,13 @@ def data(ctx: click.Context, /) -> None:
 @json_option
 def list_datasets(as_json: bool) -> None:
     """List the data sets that every command knows by name."""
-    found = [_entry(name) for name in datasets.names()]
+    found = []
+    for name in datasets.names():
+        known, place = datasets.info(name), datasets.location(name)
+        where = str(place) if place else f"not here yet: contradpp data fetch {name}"
+        entry: dict[str, Any] = {"name": name, "n_baskets": known.n_baskets, "n_items": known.n_items}
+        entry |= {"where": where if known.files else "built in", "description": known.description}
+        found.append(entry | {"source": known.source})
     if as_json:
         show_json(found)
         return
@@ -101,51 +107,32 @@ def convert(data: str, output: Path, as_json: bool, **layout: Any) -> None:
     if as_json:
         show_json({"output": str(output), "n_baskets": baskets.n_baskets, "n_items": baskets.n_items, "bytes": size})
     else:
-        click.echo(f"{output}: {baskets.n_baskets:,} baskets of {baskets.n_items:,} items, {in_bytes(size)}")
-
-
-def _entry(name: str) -> dict[str, Any]:
-    dataset = datasets.info(name)
-    place = datasets.location(name)
-    where = "built in" if not dataset.files else str(place) if place else f"not here yet: contradpp data fetch {name}"
-    return {
-        "name": name, "n_baskets": dataset.n_baskets, "n_items": dataset.n_items, "where": where,
-        "description": dataset.description, "source": dataset.source,
-    }  # fmt: skip
+        click.echo(f"{output}: {baskets.n_baskets:,} baskets of {baskets.n_items:,} items, {decimal(size)}")
 
 
 # -- Writing baskets ---------------------------------------------------------------------------------------
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path`, which takes its place if the block succeeds and is removed if it does not."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_baskets(baskets: Baskets, path: Path) -> None:
     """Write the baskets in the format that the suffix names, whole or not at all."""
     writers: dict[str, Callable[[Baskets, TextIO], None]]
     writers = {".jsonl": _write_jsonl, ".csv": _write_long, ".dat": _write_fimi}
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    packed = suffixes[-1:] == [".gz"]
-    suffix = (suffixes[:-1] if packed else suffixes)[-1:]
-    if not suffix or suffix[0] not in SUFFIXES or (packed and suffix[0] == ".parquet"):
+    packed = path.suffix.lower() == ".gz"
+    suffix = Path(path.stem if packed else path.name).suffix.lower()
+    if suffix not in SUFFIXES or (packed and suffix == ".parquet"):
         raise click.BadParameter(f"{path.name}: the suffix must be one of {', '.join(SUFFIXES)}", param_hint="OUTPUT")
-    with replacing(path) as temporary:
-        if suffix[0] == ".parquet":
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        if suffix == ".parquet":
             _write_parquet(baskets, temporary)
-            return
-        with temporary.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if packed else raw as stream:
-            file = io.TextIOWrapper(cast(BinaryIO, stream), encoding="utf-8", newline="")
-            writers[suffix[0]](baskets, file)
-            file.flush()
-            file.detach()
+        else:
+            with temporary.open("wb") as raw:
+                stream: Any = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if packed else raw
+                with io.TextIOWrapper(stream, encoding="utf-8", newline="") as file:
+                    writers[suffix](baskets, file)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _write_jsonl(baskets: Baskets, file: TextIO) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -25,12 +25,12 @@ from contradpp.cli.output import (
     say,
     show_json,
     show_table,
-    write_text,
 )
 from contradpp.cli.serve import serve
 from contradpp.dpp.ahead import DEMO, compile_ahead
+from contradpp.dpp.persist import write_atomically
 from contradpp.errors import MissingExtraError
-from contradpp.report.measured import Measured, examples, measure
+from contradpp.report.measured import examples, measure, verdict
 from contradpp.report.page import Subject, render
 
 BASKETS = (["spaghetti", "tomato sauce"], ["taco shells", "minced beef"], ["wet cat food (Felix & Co)"])
@@ -47,16 +47,6 @@ MODELS: dict[str, Callable[[int], Any]] = {
     "conditional": lambda seed: cd.ConditionalDPP(random_state=seed),
 }
 BEST, KERNEL = list(MODELS)[-1], "nonsymmetric (exact)"
-
-
-class Demo(NamedTuple):
-    """The models by name, how long each took, how they compare, and what was written."""
-
-    models: dict[str, Any]
-    seconds: dict[str, float]
-    measured: Measured
-    path: Path
-    page: Path | None
 
 
 @click.command()
@@ -80,26 +70,42 @@ def demo(ctx: click.Context, /, n_baskets: int, random_state: int, folder: Path,
     compile_ahead(DEMO)
     models, seconds = learn(train, random_state)
     with busy("Measuring on held-out baskets ..."):
-        measured = measure(models, train, test)
-    if measured is None:
+        found = measure(models, train, test)
+    if found is None:
         raise click.ClickException("there is no held-out basket of two items: generate more --baskets")
-    save_model(models[BEST], path)
-    shown = examples(models[BEST], test, seed=random_state)
-    subject = Subject(models[BEST], BEST, "grocer", train, measured, shown, seconds[BEST])
+    best = models[BEST]
+    save_model(best, path)
+    shown = examples(best, test, seed=random_state)
     with busy("Drawing the report ..."):
-        drawn = write_page(page, subject)
-    found = Demo(models, seconds, measured, path, page if drawn else None)
+        drawn = write_page(page, Subject(best, BEST, "grocer", train, found, shown, seconds[BEST]))
     total = time.perf_counter() - started
+    suggested = [{name: suggestions(model, basket) for name, model in models.items()} for basket in BASKETS]
     if as_json:
-        show_json(findings(found, total))
+        asked = zip(BASKETS, suggested, strict=True)
+        show_json(
+            {
+                "held_out": {name: report.as_dict() for name, report in found.reports.items()},
+                "seconds": {**seconds, "total": total},
+                "suggestions": [{"basket": basket, "suggests": items} for basket, items in asked],
+                "model": str(path),
+                "report": str(page) if drawn else None,
+            }
+        )
     else:
-        show(found, total)
+        show_metrics(found, seconds=seconds)
+        click.echo()
+        paragraph(verdict(found, BEST), label=f"{BEST}: ", bold=True)
+        show_suggestions(best, suggested)
+        heading(f"All of it took {total:.0f} s")
+        show_files(path, None, page if drawn else None)
+        click.echo(f"Web page  contradpp serve {path}")
+        click.echo(f"Try       contradpp recommend {path} spaghetti 'tomato sauce'")
     if serving:
         ctx.invoke(serve, model=str(path))
 
 
 def learn(train: cd.Baskets, seed: int) -> tuple[dict[str, Any], dict[str, float]]:
-    """The models, and how long each took."""
+    """Fit the models, and measure how long each takes."""
     models: dict[str, Any] = {}
     seconds: dict[str, float] = {}
     for name, make in MODELS.items():
@@ -115,60 +121,33 @@ def learn(train: cd.Baskets, seed: int) -> tuple[dict[str, Any], dict[str, float
 def write_page(path: Path, subject: Subject) -> bool:
     """Write the report; without the extra that it needs, say so and return False."""
     try:
-        write_text(path, render(subject))
+        write_atomically(path, render(subject).encode())
     except MissingExtraError as error:
         say(f"No report: {error}")
         return False
     return True
 
 
-def findings(found: Demo, total: float) -> dict[str, Any]:
-    """Everything for machines."""
-    return {
-        "held_out": {name: report.as_dict() for name, report in found.measured.reports.items()},
-        "seconds": {**found.seconds, "total": total},
-        "suggestions": [
-            {"basket": basket, "suggests": {name: suggested(model, basket) for name, model in found.models.items()}}
-            for basket in BASKETS
-        ],
-        "model": str(found.path),
-        "report": None if found.page is None else str(found.page),
-    }
+def suggestions(model: Any, basket: list[str]) -> list[Any]:
+    """Return the four items that a model would add next."""
+    return list(model.recommend(basket, N=4)[0].tolist())
 
 
-def show(found: Demo, total: float) -> None:
-    """Everything for people."""
-    show_metrics(found.measured, seconds=found.seconds)
-    click.echo()
-    paragraph(found.measured.verdict(BEST), label=f"{BEST}: ", bold=True)
-    for basket in BASKETS:
+def show_suggestions(best: cd.ConditionalDPP, suggested: list[dict[str, list[Any]]]) -> None:
+    """Print the suggestions of all models by basket; and by the best one, reasons, a slate and complements."""
+    items = best.items_
+    for basket, by_model in zip(BASKETS, suggested, strict=True):
         heading(f"What goes with {', '.join(basket)}?")
-        rows = [[name, listed(suggested(model, basket), model.items_)] for name, model in found.models.items()]
+        rows = [[name, listed(found, items)] for name, found in by_model.items()]
         show_table([Column("model"), Column("suggests")], rows)
     click.echo()
     paragraph(WHY)
-    best = found.models[BEST]
-    show_reasons(best)
-    heading("What does a product call for?")
-    rows = [[product, listed(best.complements(product, N=4)[0].tolist(), best.items_)] for product in PRODUCTS]
-    show_table([Column("product"), Column("complements")], rows)
-    heading(f"All of it took {total:.0f} s")
-    show_files(found.path, None, found.page)
-    click.echo(f"Web page  contradpp serve {found.path}")
-    click.echo(f"Try       contradpp recommend {found.path} spaghetti 'tomato sauce'")
-
-
-def show_reasons(model: cd.ConditionalDPP) -> None:
-    """The suggestions for the first basket with reasons, and a slate for it."""
     basket = BASKETS[0]
     heading(f"Why does it suggest these with {', '.join(basket)}?")
-    told = model.explain_each(basket, suggested(model, basket))
-    rows = [[str(one.item), in_words(one, model.items_)] for one in told]
-    show_table([Column("suggestion"), Column("because of")], rows)
+    told = best.explain_each(basket, suggested[0][BEST])
+    show_table([Column("suggestion"), Column("because of")], [[str(one.item), in_words(one, items)] for one in told])
     click.echo()
-    paragraph(listed(model.slate(basket, N=6, diversity=0.5)[0].tolist(), model.items_), label="A varied slate: ")
-
-
-def suggested(model: Any, basket: list[str]) -> list[Any]:
-    """The four items that a model would add next."""
-    return list(model.recommend(basket, N=4)[0].tolist())
+    paragraph(listed(best.slate(basket, N=6, diversity=0.5)[0].tolist(), items), label="A varied slate: ")
+    heading("What does a product call for?")
+    rows = [[product, listed(best.complements(product, N=4)[0].tolist(), items)] for product in PRODUCTS]
+    show_table([Column("product"), Column("complements")], rows)

@@ -15,11 +15,12 @@ from typing import Any
 
 import click
 import numpy as np
+from rich.filesize import decimal
 
 import contradpp as cd
 from contradpp._threads import resolve_n_jobs
 from contradpp.cli.inputs import free_memory
-from contradpp.cli.output import Column, busy, in_bytes, json_option, show_json, show_table
+from contradpp.cli.output import Column, busy, json_option, show_json, show_table
 from contradpp.data import datasets
 from contradpp.dpp import compiled
 
@@ -101,9 +102,12 @@ def compile_cache() -> str:
 def memory() -> str:
     """Find how much memory is free."""
     free = free_memory()
-    if free is not None and free < LEAST_MEMORY:
-        raise Note(f"{in_bytes(free)} free", "large catalogues may not fit")
-    return "unknown" if free is None else f"{in_bytes(free)} free"
+    if free is None:
+        return "unknown"
+    found = f"{decimal(int(free))} free"
+    if free < LEAST_MEMORY:
+        raise Note(found, "large catalogues may not fit")
+    return found
 
 
 def data_folder() -> str:

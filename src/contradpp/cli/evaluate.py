@@ -18,6 +18,7 @@ import contradpp as cd
 from contradpp._threads import blas_threads
 from contradpp.cli.inputs import (
     FILE,
+    Parsed,
     baskets_from,
     free_memory,
     hold_out,
@@ -28,17 +29,7 @@ from contradpp.cli.inputs import (
     option,
     random_state_option,
 )
-from contradpp.cli.output import (
-    Column,
-    busy,
-    heading,
-    json_option,
-    paragraph,
-    say,
-    show_json,
-    show_table,
-    written,
-)
+from contradpp.cli.output import Column, busy, heading, json_option, paragraph, say, show_json, show_table, written
 from contradpp.errors import ContradppError, DataError
 from contradpp.experts.baselines import DENSE_UP_TO, SHRINKAGES
 from contradpp.learn.params import OBJECTIVES
@@ -46,6 +37,7 @@ from contradpp.metrics.compare import Comparison
 from contradpp.metrics.tuning import METRICS, MODELS, SMALLEST, Trial, validated
 from contradpp.metrics.tuning import tune as search
 from contradpp.models.base import BaseDPP
+from contradpp.report.measured import rounded
 
 SHOWN = 10  # settings that `tune` prints
 
@@ -53,21 +45,23 @@ SHOWN = 10  # settings that `tune` prints
 # -- One model ---------------------------------------------------------------------------------------------
 
 
-def levels(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
-    """Whole numbers from 1, separated by commas."""
-    try:
-        found = tuple(int(k) for k in value.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is no list of whole numbers", ctx, param) from None
+def levels(text: str) -> tuple[int, ...]:
+    """Read whole numbers from 1, separated by commas."""
+    found = tuple(map(int, text.split(",")))
     if min(found) < 1:
-        raise click.BadParameter("every k must be at least 1", ctx, param)
+        raise ValueError
     return found
 
 
 @click.command()
 @model_argument
 @click.argument("data")
-@option("--ks", callback=levels, default="1,5,10,20", help="The k of p@k, between commas.")
+@option(
+    "--ks",
+    type=Parsed(levels, "no list of whole numbers from 1"),
+    default="1,5,10,20",
+    help="The k of p@k, between commas.",
+)
 @random_state_option("Seed of the held-out items and of the random sets.")
 @option("--min-size", type=int, default=1, help="Leave out test baskets with fewer items.")
 @option("--choices", is_flag=True, help="Measure what is taken of what is offered, where the file says so.")
@@ -113,24 +107,16 @@ def baskets_for(loaded: BaseDPP, model: str, data: str, **layout: Any) -> cd.Bas
 # -- Several models side by side -----------------------------------------------------------------------------
 
 COMPARED = ("popularity", "itemknn", "regression", "als", "kernel", "conditional")  # the simplest first
-GOES_BY = {
-    "Popularity": "what sells most",
-    "ItemKNN": "what was bought together",
-    "EASE": "a regression of each item on all others",
-    "RidgeNeighbours": "a regression of each item on the nearest",
-    "implicit ALS": "factors of items, and of baskets that hold them",
-    "NonsymmetricDPP": "a kernel: items that attract and repel",
-    "ConditionalDPP": "neighbours, regressions and a kernel, weighed: what `fit` learns",
-}
 OF_KERNEL = {"NonsymmetricDPP": {"model": "nonsymmetric"}, "ConditionalDPP": {}}  # options of `fit`
 FEWEST_BASKETS, FEWEST_HELD_OUT = 50, 10  # of two or more items
 FEWEST_TO_CHOOSE, MOST_TO_CHOOSE = 100, 30_000  # training baskets that settings are chosen by
 
 
 class Contender(NamedTuple):
-    """A model by its name in tables, and the settings of which validation baskets choose one."""
+    """A model by its name in tables, what it goes by, and the settings of which validation baskets choose one."""
 
     label: str
+    goes_by: str
     make: Callable[..., Any]
     grid: Sequence[dict[str, Any]] = ()
 
@@ -193,21 +179,27 @@ def compare(
                 left_out[name] = str(error)
     top = min(10, max(train.n_items // 5, 1))
     fitted = {label: one.model for label, one in learned.items()}
-    how: dict[str, Any] = {"random_state": random_state, "min_size": SMALLEST, "n_jobs": n_jobs}
     with busy("Measuring on held-out baskets ..."):
-        found = cd.compare(fitted, test, train=train, ks=(1, top), **how)
+        found = cd.compare(
+            fitted, test, train=train, ks=(1, top), random_state=random_state, min_size=SMALLEST, n_jobs=n_jobs
+        )
     said, leaders = verdict(found, top)
+    seconds = {label: one.seconds for label, one in learned.items()}
     if as_json:
-        content: dict[str, Any] = {
-            "baskets": {"learned": train.n_baskets, "held_out": found.reports[found.baseline].n_baskets}
-        }
-        content |= {"n_items": train.n_items, "models": found.as_dict(), "leaders": leaders, "verdict": said}
-        content |= {
-            name: {label: getattr(one, name) for label, one in learned.items()} for name in ("settings", "seconds")
-        }
-        show_json(content | {"left_out": left_out})
+        show_json(
+            {
+                "baskets": {"learned": train.n_baskets, "held_out": found.reports[found.baseline].n_baskets},
+                "n_items": train.n_items,
+                "models": found.as_dict(),
+                "leaders": leaders,
+                "verdict": said,
+                "settings": {label: one.settings for label, one in learned.items()},
+                "seconds": seconds,
+                "left_out": left_out,
+            }
+        )
         return
-    show_comparison(found, top, {label: one.seconds for label, one in learned.items()})
+    show_comparison(found, top, seconds, {one.label: one.goes_by for one in chosen.values()})
     for name, reason in left_out.items():
         paragraph(f"Left out: {name} ({reason}).")
     click.echo()
@@ -242,16 +234,24 @@ def contenders(n_items: int, seed: int, n_jobs: int | None) -> dict[str, Contend
     own: dict[str, Any] = {"random_state": seed, "n_jobs": n_jobs}
     nearest: list[dict[str, Any]] = [{"shrinkage": value} for value in SHRINKAGES]
     nearest += [{"weights": "bm25", "B": value} for value in (0.1, 0.25, 0.75)]
-    factors = ((64, 10.0, 1.0), (64, 100.0, 10.0), (128, 30.0, 10.0), (64, 300.0, 30.0))
+    tried = ((64, 10.0, 1.0), (64, 100.0, 10.0), (128, 30.0, 10.0), (64, 300.0, 30.0))
+    factors = [{"factors": k, "regularization": r, "alpha": a} for k, r, a in tried]
+    weighed = "neighbours, regressions and a kernel, weighed: what `fit` learns"
+
+    def als(**settings: Any) -> Any:
+        from implicit.als import AlternatingLeastSquares
+
+        return cd.baselines.Implicit(AlternatingLeastSquares(random_state=seed, **settings))
+
     found = {
-        "popularity": Contender("Popularity", cd.baselines.Popularity),
-        "itemknn": Contender("ItemKNN", cd.baselines.ItemKNN, nearest),
+        "popularity": Contender("Popularity", "what sells most", cd.baselines.Popularity),
+        "itemknn": Contender("ItemKNN", "what was bought together", cd.baselines.ItemKNN, nearest),
         "regression": regression(n_items, n_jobs),
-        "als": Contender(
-            "implicit ALS", _als(seed), [{"factors": k, "regularization": r, "alpha": a} for k, r, a in factors]
+        "als": Contender("implicit ALS", "factors of items, and of baskets that hold them", als, factors),
+        "kernel": Contender(
+            "NonsymmetricDPP", "a kernel: items that attract and repel", partial(cd.NonsymmetricDPP, **own)
         ),
-        "kernel": Contender("NonsymmetricDPP", lambda: cd.NonsymmetricDPP(**own)),
-        "conditional": Contender("ConditionalDPP", lambda: cd.ConditionalDPP(**own)),
+        "conditional": Contender("ConditionalDPP", weighed, partial(cd.ConditionalDPP, **own)),
     }
     if find_spec("implicit") is None:
         del found["als"]
@@ -263,18 +263,11 @@ def regression(n_items: int, n_jobs: int | None) -> Contender:
     needed = 3 * 8 * n_items**2  # bytes of the matrix, its inverse, and room to work
     free = free_memory()
     if n_items <= DENSE_UP_TO and (free is None or needed < free):
-        return Contender("EASE", cd.baselines.EASE, [{"regularization": value} for value in (50.0, 200.0, 500.0)])
+        penalties = [{"regularization": value} for value in (50.0, 200.0, 500.0)]
+        return Contender("EASE", "a regression of each item on all others", cd.baselines.EASE, penalties)
     near = partial(cd.baselines.RidgeNeighbours, n_jobs=n_jobs)
-    return Contender("RidgeNeighbours", near, [{"ridge": value} for value in (20.0, 50.0, 200.0)])
-
-
-def _als(seed: int) -> Callable[..., Any]:
-    def make(**settings: Any) -> Any:
-        from implicit.als import AlternatingLeastSquares
-
-        return cd.baselines.Implicit(AlternatingLeastSquares(random_state=seed, **settings))
-
-    return make
+    ridges = [{"ridge": value} for value in (20.0, 50.0, 200.0)]
+    return Contender("RidgeNeighbours", "a regression of each item on the nearest", near, ridges)
 
 
 def learn(one: Contender, train: cd.Baskets, seed: int, n_jobs: int | None) -> Learned:
@@ -303,15 +296,13 @@ def verdict(found: Comparison, top: int) -> tuple[str, list[str]]:
     if not others:
         return f"Nothing else was measured: {cases}.", leaders
     second = others[0]
-    cases += f", of {second} in {hits[second]:.1f} %"
-    if found.baseline not in (best, second):
-        cases += f", of {found.baseline} in {hits[found.baseline]:.1f} %"
-    points = f"{_rounded(gains[second].low):.1f} to {_rounded(gains[second].high):.1f} points"
+    for label in dict.fromkeys([second, found.baseline]):
+        if label != best:
+            cases += f", of {label} in {hits[label]:.1f} %"
+    points = f"{rounded(gains[second].low):.1f} to {rounded(gains[second].high):.1f} points"
     if leaders == [best]:
-        return (
-            f"{best} suggests best: {cases}. Its lead of {points} over {second} is more than chance explains.",
-            leaders,
-        )
+        lead = f"Its lead of {points} over {second} is more than chance explains."
+        return f"{best} suggests best: {cases}. {lead}", leaders
     if found.baseline in leaders:
         opening = f"Nothing is clearly better here than {found.baseline}, which suggests what sells most"
     else:
@@ -320,23 +311,18 @@ def verdict(found: Comparison, top: int) -> tuple[str, list[str]]:
     return f"{opening}: {cases}. {doubt}", leaders
 
 
-def _rounded(value: float) -> float:
-    return round(value, 1) + 0.0  # no −0.0
-
-
-def show_comparison(found: Comparison, top: int, seconds: dict[str, float]) -> None:
+def show_comparison(found: Comparison, top: int, seconds: dict[str, float], goes_by: dict[str, str]) -> None:
     """Print the table of models on held-out baskets, and how to read it."""
     base = found.baseline
     heading(f"{found.reports[base].n_baskets:,} held-out baskets of two or more items, every item left out in turn")
     tops = [f"top {k}" for k in found.reports[base].precision]
     rows = []
     for label, report in found.reports.items():
-        gain, low, high = map(_rounded, found.difference(label, f"precision@{top}")[:3])
+        gain, low, high = map(rounded, found.difference(label, f"precision@{top}")[:3])
         hits = [f"{share:.1f} %" for share in report.precision.values()]
         over = "" if label == base else f"{gain:+.1f} [{low:+.1f}, {high:+.1f}]"
-        rows.append(
-            [label, *hits, over, f"{report.ndcg:.3f}", f"{report.mpr:.1f}", f"{seconds[label]:.1f}", GOES_BY[label]]
-        )
+        others = [f"{report.ndcg:.3f}", f"{report.mpr:.1f}", f"{seconds[label]:.1f}"]
+        rows.append([label, *hits, over, *others, goes_by[label]])
     heads = [*tops, f"{tops[-1]} over {base}", "nDCG", "MPR", "seconds"]
     show_table([Column("model"), *(Column(head, right=True) for head in heads), Column("goes by")], rows)
     paragraph(
@@ -406,10 +392,10 @@ def tune(
         show_json({"metric": metric, "command": command, "trials": [trial._asdict() for trial in found]})
         return
     heading(f"The best of {len(found)} settings by {metric} on validation baskets")
-    rows = [
-        [f"{trial.value:.3f}" if trial.value is not None else trial.state, f"{trial.seconds:.1f}", _settings(trial)]
-        for trial in found[:SHOWN]
-    ]
+    rows = []
+    for trial in found[:SHOWN]:
+        value = trial.state if trial.value is None else f"{trial.value:.3f}"
+        rows.append([value, f"{trial.seconds:.1f}", _settings(trial)])
     show_table([Column(metric, right=True), Column("seconds", right=True), Column("settings")], rows)
     if command:
         click.echo(f"\nTry       {command}")

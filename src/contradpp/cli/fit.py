@@ -13,13 +13,16 @@ import shlex
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 import numpy as np
 from click.core import ParameterSource
+from rich.filesize import decimal
 
 from contradpp import __version__
 from contradpp.cli.inputs import (
@@ -28,10 +31,14 @@ from contradpp.cli.inputs import (
     LAYOUT,
     OLD_FILE,
     SHARE,
+    Decorator,
+    Parsed,
     baskets_from,
     hold_out,
     layout_options,
     option,
+    random_state_option,
+    together,
 )
 from contradpp.cli.output import (
     Column,
@@ -40,7 +47,6 @@ from contradpp.cli.output import (
     check_replaceable,
     flag,
     heading,
-    in_bytes,
     is_marked,
     is_model,
     json_option,
@@ -51,7 +57,6 @@ from contradpp.cli.output import (
     show_json,
     show_table,
     visible,
-    write_text,
     written,
 )
 from contradpp.data.baskets import Baskets
@@ -60,13 +65,15 @@ from contradpp.data.feedback import Feedback, read_choices, read_feedback
 from contradpp.data.tables import matches
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.distributed.shards import list_files
-from contradpp.errors import ConvergenceError, DataError, ParameterError
+from contradpp.dpp.persist import write_atomically
+from contradpp.errors import ConvergenceError, DataError
 from contradpp.learn.checkpoint import DEFAULT_EVERY, parse_every
 from contradpp.learn.objectives import MOST_TO_INVERT
 from contradpp.learn.params import LOWRANK, TABLE, Parameter
+from contradpp.metrics.compare import Comparison
 from contradpp.metrics.tuning import MODELS
 from contradpp.models.conditional import ConditionalDPP
-from contradpp.report.measured import KS, Example, Measured, examples, explained, measure
+from contradpp.report.measured import KS, Example, examples, explained, measure, verdict
 from contradpp.report.page import Subject, render
 
 CONDITIONAL = "conditional"
@@ -88,68 +95,47 @@ LEGEND = (
 # -- The options: None unless given, so that the model's own default applies or the data decide --------------
 
 
-def number_or(words: tuple[str, ...], number: Any) -> Any:
-    """Make a callback that takes one of these words, or what the type takes."""
-
-    def read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        if value is None or value in words:
-            return value
-        try:
-            return number.convert(float(value), param, ctx)
-        except ValueError:
-            known = " or ".join(map(repr, words))
-            raise click.BadParameter(f"{value!r} is neither a number nor {known}", ctx, param) from None
-
-    return read
-
-
-def share_or_file(ctx: click.Context, param: click.Parameter, value: Any) -> float | str | None:
-    """Take a share of the baskets between 0 and 1, or a file of others."""
-    if value is None:
-        return None
+def share_or_file(text: str) -> float | str:
+    """Read a share of the baskets between 0 and 1, or a file of others."""
     try:
-        share = float(value)
+        share = float(text)
     except ValueError:
-        if not Path(value).exists():
-            raise click.BadParameter(f"{value!r} is neither a share such as 0.05 nor a file", ctx, param) from None
-        return str(value)
-    if not 0 < share < 1:
-        raise click.BadParameter(f"a share lies between 0 and 1, got {value}", ctx, param)
-    return share
+        return str(click.Path(exists=True).convert(text, None, None))
+    return float(click.FloatRange(0, 1, min_open=True, max_open=True).convert(share, None, None))
 
 
-def steps_or_seconds(ctx: click.Context, param: click.Parameter, value: Any) -> int | str:
-    """Take a number of steps, or seconds such as 30s."""
-    every = int(value) if str(value).isdecimal() else str(value)
-    try:
-        parse_every(every)
-    except ParameterError:
-        raise click.BadParameter(f"{value!r} is neither a number of steps nor a time such as 30s", ctx, param) from None
+def steps_or_seconds(text: str) -> int | str:
+    """Read a number of steps, or seconds such as 30s."""
+    every = int(text) if text.isdecimal() else text
+    parse_every(every)
     return every
+
+
+def knob_option(row: Parameter) -> Decorator:
+    """Make the option of a parameter of training, from its row of the table."""
+    words = f"{written(row.name, True)}/{written(row.name, False)}" if row.flag else flag(row.name)
+    kind: Any = row.choices or None
+    more: dict[str, Any] = {}
+    if row.flag or row.name in OWN_DEFAULTS:
+        more["default"] = OWN_DEFAULTS.get(row.name)
+    if row.low is not None:
+        most: dict[str, Any] = {} if row.high == math.inf else {"max": row.high, "max_open": True}
+        number: Any = click.IntRange if row.whole else click.FloatRange
+        kind = number(row.low, min_open=row.above, **most)
+    if row.low is not None and row.choices:
+        more["metavar"] = "|".join(["NUMBER", *row.choices])
+        wrong = f"neither a number nor {' or '.join(map(repr, row.choices))}"
+        kind = Parsed(partial(_word_or_number, row.choices, kind), wrong)
+    return option(words, type=kind, help=_help_of(row), **more)
+
+
+def _word_or_number(words: tuple[str, ...], number: Any, text: str) -> Any:
+    return text if text in words else number.convert(text, None, None)
 
 
 # Where the command line does not take the model's default: it has one of its own, or looks at the data (`choose`).
 OWN_DEFAULTS = {"oversize": "drop"}
 CHOSEN = {"n_components": "basket sizes", "objective": "the catalogue's size", "batch_size": "the amount of data"}
-
-
-def _knobs(*names: str) -> dict[str, dict[str, Any]]:
-    """Return the arguments of `option` for parameters of training, from their rows of the table."""
-    return {name: _of_row(TABLE[name]) for name in names}
-
-
-def _of_row(row: Parameter) -> dict[str, Any]:
-    own: dict[str, Any] = {"help": _help_of(row)}
-    if row.flag or row.name in OWN_DEFAULTS:
-        own["default"] = OWN_DEFAULTS.get(row.name)
-    if row.low is None:
-        return {"type": row.choices or None, **own}
-    most = {} if row.high == math.inf else {"max": row.high, "max_open": True}
-    kind: Any = click.IntRange if row.whole else click.FloatRange
-    number = kind(row.low, min_open=row.above, **most)
-    if not row.choices:
-        return {"type": number, **own}
-    return {"metavar": "|".join(["NUMBER", *row.choices]), "callback": number_or(row.choices, number), **own}
 
 
 def _help_of(row: Parameter) -> str:
@@ -167,62 +153,64 @@ def _help_of(row: Parameter) -> str:
     return f"{row.help}{only}.  [default: {shown}]"
 
 
-def _option(kind: Any, help: str, **more: Any) -> dict[str, Any]:
-    return {"type": kind, "help": help, **more}
-
-
-_COUNT = click.IntRange(min=1)
-OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
-    "The model": {
-        "model": _option(
-            (CONDITIONAL, *MODELS),
-            "conditional: a nonsymmetric kernel, and next items judged by neighbours as well; the others: a kernel "
-            f"alone. {CONDITIONAL}, unless an option asks for lowrank.",
-        ),
-        **_knobs("n_components", "n_skew", "objective", "contrast", "alpha", "oversize", "calibrate"),
-    },
-    "The run": {
-        **_knobs("max_iter"),
-        "validation": _option(
-            None,
-            "Baskets that decide when to stop: a share, or a file; 0.05 if left out, 0.1 for conditional, which learns "
-            "the weights of its voices from them.",
-            metavar="SHARE|FILE",
-            callback=share_or_file,
-        ),
-        "test_size": _option(SHARE, "Share held out to measure the model; 0 for none.", default=0.1),
-        "min_item_count": _option(_COUNT, "Leave out items that are in fewer baskets than this.", default=1),
-        "feedback": _option(
-            OLD_FILE, "Log of accepted and rejected suggestions, as `serve` writes it, to learn from too."
-        ),
-        "features": _option(
-            OLD_FILE,
-            "CSV or Parquet file with a row per item: names, categories, numbers, vectors. New items can then be "
-            "added, and those that seldom sell are judged better. --name and --category may be columns of it.",
-        ),
-        "new_items": _option(None, "Also take in the items of --features that never sold.", is_flag=True),
-        "random_state": _option(int, "Seed of split, start and training.", default=0),
-        "n_jobs": _option(_COUNT, "Threads; all cores if left out. Results do not depend on it."),
-    },
-    "Long runs": {
-        "checkpoint": _option(FILE, "Keep all of the training's state in this file as it goes."),
-        "resume": _option(None, "Go on from the checkpoint, if there is one, to the same result.", is_flag=True),
-        "checkpoint_every": _option(
-            None,
-            "How often: 100 for steps, 30s for seconds.",
-            default=DEFAULT_EVERY,
-            metavar="STEPS|SECONDSs",
-            callback=steps_or_seconds,
-        ),
-    },
-    "A cluster": {
-        "engine": _option(("ray",), "Train on a Ray cluster, from Parquet files."),
-        "address": _option(None, "The cluster, such as auto or HOST:6379; one on this machine if left out."),
-        "workers": _option(_COUNT, "Processes to train with.", default=2),
-    },
+fit_options = together(
+    option(
+        "--model",
+        type=(CONDITIONAL, *MODELS),
+        help="conditional: a nonsymmetric kernel, and next items judged by neighbours as well; the others: a kernel "
+        f"alone. {CONDITIONAL}, unless an option asks for lowrank.",
+    ),
+    option(
+        "--validation",
+        type=Parsed(share_or_file, "neither a share between 0 and 1 nor a file"),
+        metavar="SHARE|FILE",
+        help="Baskets that decide when to stop: a share, or a file; 0.05 if left out, 0.1 for conditional, which "
+        "learns the weights of its voices from them.",
+    ),
+    option("--test-size", type=SHARE, default=0.1, help="Share held out to measure the model; 0 for none."),
+    option(
+        "--min-item-count",
+        type=click.IntRange(1),
+        default=1,
+        help="Leave out items that are in fewer baskets than this.",
+    ),
+    option(
+        "--feedback",
+        type=OLD_FILE,
+        help="Log of accepted and rejected suggestions, as `serve` writes it, to learn from too.",
+    ),
+    option(
+        "--features",
+        type=OLD_FILE,
+        help="CSV or Parquet file with a row per item: names, categories, numbers, vectors. New items can then be "
+        "added, and those that seldom sell are judged better. --name and --category may be columns of it.",
+    ),
+    option("--new-items", is_flag=True, help="Also take in the items of --features that never sold."),
+    random_state_option("Seed of split, start and training."),
+    option("--n-jobs", type=click.IntRange(1), help="Threads; all cores if left out. Results do not depend on it."),
+    option("--checkpoint", type=FILE, help="Keep all of the training's state in this file as it goes."),
+    option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one, to the same result."),
+    option(
+        "--checkpoint-every",
+        type=Parsed(steps_or_seconds, "neither a number of steps nor a time such as 30s"),
+        default=DEFAULT_EVERY,
+        metavar="STEPS|SECONDSs",
+        help="How often: 100 for steps, 30s for seconds.",
+    ),
+    option("--engine", type=("ray",), help="Train on a Ray cluster, from Parquet files."),
+    option("--address", help="The cluster, such as auto or HOST:6379; one on this machine if left out."),
+    option("--workers", type=click.IntRange(1), default=2, help="Processes to train with."),
+    *map(knob_option, TABLE.values()),
+)
+_GROUPS = {
+    "The file": " ".join(LAYOUT),
+    "The model": "model n_components n_skew objective contrast alpha oversize calibrate",
+    "The run": "max_iter validation test_size min_item_count feedback features new_items random_state n_jobs",
+    "Long runs": "checkpoint resume checkpoint_every",
+    "A cluster": "engine address workers",
 }
-_named = {name for group in OPTIONS.values() for name in group}
-OPTIONS["Every other knob of the model"] = _knobs(*(name for name in TABLE if name not in _named))
+GROUPS = {title: names.split() for title, names in _GROUPS.items()}
+GROUPS["Every other knob of the model"] = [name for name in TABLE if name not in chain(*GROUPS.values())]
 
 
 class FitCommand(click.Command):
@@ -231,22 +219,10 @@ class FitCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See `click.Command`."""
         left = {str(p.name): p.get_help_record(ctx) for p in self.get_params(ctx) if isinstance(p, click.Option)}
-        sections = {"The file": LAYOUT} | {title: tuple(group) for title, group in OPTIONS.items()}
-        grouped = {name for group in sections.values() for name in group}
-        sections = {"Options": tuple(name for name in left if name not in grouped)} | sections
-        for title, names in sections.items():
+        others = [name for name in left if name not in chain(*GROUPS.values())]
+        for title, names in {"Options": others, **GROUPS}.items():
             with formatter.section(title):
                 formatter.write_dl([record for name in names if (record := left.get(name))])
-
-
-def fit_options(command: Any) -> Any:
-    """Give a command the options above, in the order of the help."""
-    options = {name: spec for group in OPTIONS.values() for name, spec in group.items()}
-    for name, spec in reversed(options.items()):
-        is_flag = name in TABLE and TABLE[name].flag
-        words = f"{written(name, True)}/{written(name, False)}" if is_flag else flag(name)
-        command = option(words, **spec)(command)
-    return command
 
 
 def _take_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:  # noqa: ARG001
@@ -297,26 +273,27 @@ def fit(
     run = prepare(data, given)
     if not as_json:
         introduce(run)
-    settings = as_toml(repeatable(run, files), ctx.command, name=f"{output.stem}.toml")
+    settings = repeatable(run, files, ctx.command)
+    started = time.perf_counter()
     try:
         train(run)
     except (KeyboardInterrupt, ConvergenceError) as stop:
         keep_unfinished(run, files, settings, stop)
         ctx.exit(1)
-    save_model(run.model, output)
-    if files.settings is not None:
-        write_text(files.settings, settings)
+    seconds = time.perf_counter() - started
+    save(run, files, settings)
     try:
-        judge(run)
+        learned = judge(run, seconds)
         if files.report is not None:
-            write_report(run, files.report)
+            with busy("Drawing the report ..."):
+                write_atomically(files.report, render(learned).encode())
     except KeyboardInterrupt:
         say(f"Stopped while measuring. The model is finished: {output}{missing(files)}")
         ctx.exit(1)
     if as_json:
-        show_json(summary(run, files))
+        show_json(summary(run, learned, files))
     else:
-        show(run, files)
+        show(run, learned, files)
 
 
 class Files(NamedTuple):
@@ -339,11 +316,8 @@ def places(ctx: click.Context, output: Path, report: Path | None, *, force: bool
     config = ctx.meta.get("config")
     theirs = config is not None and config.resolve() == beside.resolve() and not is_settings(config)
     settings = beside if force or not theirs else None
-    for path, ours in (
-        (output, is_model),
-        (settings, is_settings),
-        (report, lambda path: is_marked(path, REPORT_MARK)),
-    ):
+    signed = ((output, is_model), (settings, is_settings), (report, partial(is_marked, mark=REPORT_MARK)))
+    for path, ours in signed:
         if path is not None:
             check_replaceable(path, "fit", ours, force=force)
     return Files(output, settings, report)
@@ -367,7 +341,7 @@ class Choice(NamedTuple):
 
 @dataclass
 class Run:
-    """One run of `fit`, from its options to what came of them."""
+    """One run of `fit`: its options, its data, and a model that has still to learn."""
 
     data: str
     given: dict[str, Any]
@@ -381,9 +355,6 @@ class Run:
     model: Any
     name: str
     label: str
-    seconds: float = 0.0
-    measured: Measured | None = None
-    examples: list[Example] = field(default_factory=list)
 
     @property
     def by_choice(self) -> bool:
@@ -398,16 +369,17 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
     """
     layout = {name: given[name] for name in LAYOUT}
     source = data
-    if given["engine"] is not None:
-        source = largest_file(data, given)
-        given = given | {"test_size": 0.0}
     features = None
-    if given["features"] is not None:
-        with busy(f"Reading {given['features']} ..."):
-            features = read_features(given["features"])
-        # What it tells of items need not be in the file of baskets.
-        layout |= {role: None for role in ("name", "category") if given[role] in features.columns}
+    if given["engine"] is not None:
+        if given["feedback"] is not None or given["features"] is not None or isinstance(given["validation"], str):
+            raise click.UsageError("--engine ray takes neither --feedback nor --features nor a file for --validation")
+        source = max(list_files(data), key=lambda file: file.n_rows).path.removeprefix("file://")
+        given = given | {"test_size": 0.0}
     with busy(f"Reading {source} ..."):
+        if given["features"] is not None:
+            features = read_features(given["features"])
+            # What it tells of items need not be in the file of baskets.
+            layout |= {role: None for role in ("name", "category") if given[role] in features.columns}
         baskets = baskets_from(source, **layout)
         if given["min_item_count"] > 1:
             baskets = baskets.filter(min_size=1, min_item_count=given["min_item_count"])
@@ -423,27 +395,10 @@ def prepare(data: str, given: dict[str, Any]) -> Run:
     if isinstance(validation, str):
         validation = baskets_from(validation, **layout)
     kind = settings["model"]
-    return Run(
-        data,
-        given,
-        choices,
-        baskets,
-        learned,
-        test,
-        feedback,
-        features,
-        validation,
-        model=build(kind, {knob: settings[knob] for knob in KNOBS} | {"verbose": 1}),
-        name=kind if kind == CONDITIONAL else f"{kind} ({settings['objective']})",
-        label=Path(source).name,
-    )
-
-
-def largest_file(data: str, given: dict[str, Any]) -> str:
-    """Find the file of a cluster's by which settings are chosen."""
-    if given["feedback"] is not None or given["features"] is not None or isinstance(given["validation"], str):
-        raise click.UsageError("--engine ray takes neither --feedback nor --features nor a file for --validation")
-    return max(list_files(data), key=lambda file: file.n_rows).path.removeprefix("file://")
+    model = build(kind, {knob: settings[knob] for knob in KNOBS} | {"verbose": 1})
+    name = kind if kind == CONDITIONAL else f"{kind} ({settings['objective']})"
+    label = Path(source).name
+    return Run(data, given, choices, baskets, learned, test, feedback, features, validation, model, name, label)
 
 
 def labels_of(features: Given, given: dict[str, Any]) -> tuple[dict[Any, str], dict[Any, str]]:
@@ -568,29 +523,32 @@ def introduce(run: Run) -> None:
 
 def train(run: Run) -> None:
     """Fit the model."""
-    started = time.perf_counter()
     given = run.given
     how: dict[str, Any] = {"validation": run.validation}
     if given["checkpoint"] is not None:
-        how |= {name: given[name] for name in OPTIONS["Long runs"]}
-    try:
-        if run.given["engine"]:
-            how |= {name: given[name] for name in OPTIONS["A cluster"]}
-            run.model.fit(run.data, columns={name: given[name] for name in COLUMNS}, **how)
-            return
-        baskets = run.learned
-        if run.feedback is not None:
-            baskets = Baskets.concat([baskets, read_choices(given["feedback"], taken=not run.by_choice)])
-            how["negatives"] = None if run.by_choice else run.feedback.negatives or None
-        if run.features is not None:
-            how["item_features"] = run.features
-        run.model.fit(baskets, **how)
-        if run.features is not None and given["new_items"]:
-            fresh = [item for item in run.features.ids or () if item not in run.model.items_]
-            names, categories = labels_of(run.features, given)
-            run.model.add_items(fresh, run.features.take(fresh), names=names, categories=categories)
-    finally:
-        run.seconds = time.perf_counter() - started
+        how |= {name: given[name] for name in GROUPS["Long runs"]}
+    if given["engine"]:
+        how |= {name: given[name] for name in GROUPS["A cluster"]}
+        run.model.fit(run.data, columns={name: given[name] for name in COLUMNS}, **how)
+        return
+    baskets = run.learned
+    if run.feedback is not None:
+        baskets = Baskets.concat([baskets, read_choices(given["feedback"], taken=not run.by_choice)])
+        how["negatives"] = None if run.by_choice else run.feedback.negatives or None
+    if run.features is not None:
+        how["item_features"] = run.features
+    run.model.fit(baskets, **how)
+    if run.features is not None and given["new_items"]:
+        fresh = [item for item in run.features.ids or () if item not in run.model.items_]
+        names, categories = labels_of(run.features, given)
+        run.model.add_items(fresh, run.features.take(fresh), names=names, categories=categories)
+
+
+def save(run: Run, files: Files, settings: str) -> None:
+    """Write the model and its settings."""
+    save_model(run.model, files.model)
+    if files.settings is not None:
+        write_atomically(files.settings, settings.encode())
 
 
 def keep_unfinished(run: Run, files: Files, settings: str, stop: BaseException) -> None:
@@ -601,9 +559,7 @@ def keep_unfinished(run: Run, files: Files, settings: str, stop: BaseException) 
     if files.model.exists():
         model = files.model.with_name(f"{files.model.stem}.unfinished{files.model.suffix}")
         files = Files(model, model.with_suffix(".toml"), files.report)
-    save_model(run.model, files.model)
-    if files.settings is not None:
-        write_text(files.settings, settings)
+    save(run, files, settings)
     why = f"Training failed ({stop})" if isinstance(stop, ConvergenceError) else "Stopped"
     best = max(run.model.history_, key=lambda record: record["validation"])["iteration"]
     say(
@@ -619,28 +575,22 @@ def missing(files: Files) -> str:
     return f"{there}. It was not measured{report}."
 
 
-def judge(run: Run) -> None:
+def judge(run: Run, seconds: float) -> Subject:
     """Measure the model on the baskets that were held out, and draw the examples."""
-    if run.test is None:
-        return
-    with busy("Measuring on held-out baskets ..."):
-        run.measured = measure({run.name: run.model}, run.learned, run.test)
-        run.examples = examples(run.model, run.test, seed=run.given["random_state"])
-
-
-def write_report(run: Run, path: Path) -> None:
-    """Write the HTML page about the model."""
-    with busy("Drawing the report ..."):
-        subject = Subject(run.model, run.name, run.label, run.learned, run.measured, run.examples, run.seconds)
-        write_text(path, render(subject))
+    found, drawn = None, []
+    if run.test is not None:
+        with busy("Measuring on held-out baskets ..."):
+            found = measure({run.name: run.model}, run.learned, run.test)
+            drawn = examples(run.model, run.test, seed=run.given["random_state"])
+    return Subject(run.model, run.name, run.label, run.learned, found, drawn, seconds)
 
 
 # -- Show what came of it ------------------------------------------------------------------------------------
 
 
-def summary(run: Run, files: Files) -> dict[str, Any]:
+def summary(run: Run, learned: Subject, files: Files) -> dict[str, Any]:
     """Say what came of the run, for machines."""
-    measured = run.measured
+    found = learned.measured
     n_held = 0 if run.test is None else run.test.n_baskets
     n_left_out = run.baskets.n_baskets - run.learned.n_baskets - n_held
     return {
@@ -653,27 +603,27 @@ def summary(run: Run, files: Files) -> dict[str, Any]:
         "chosen": [choice._asdict() for choice in run.choices],
         "parameters": getattr(run.model, "kernel", run.model).get_params(),
         "rounds": run.model.n_iter_,
-        "seconds": run.seconds,
+        "seconds": learned.seconds,
         "features": run.model.explained_,
         "name": run.name,
-        "held_out": None if measured is None else {name: r.as_dict() for name, r in measured.reports.items()},
-        "verdict": None if measured is None else measured.verdict(run.name),
-        "examples": [example._asdict() for example in run.examples],
+        "held_out": None if found is None else {name: report.as_dict() for name, report in found.reports.items()},
+        "verdict": None if found is None else verdict(found, run.name),
+        "examples": [example._asdict() for example in learned.examples],
     }
 
 
-def show(run: Run, files: Files) -> None:
+def show(run: Run, learned: Subject, files: Files) -> None:
     """Say what came of the run, for people."""
-    click.echo(f"\nLearned in {run.seconds:.1f} s, {run.model.n_iter_} rounds{best_round(run.model.history_)}.")
+    click.echo(f"\nLearned in {learned.seconds:.1f} s, {run.model.n_iter_} rounds{best_round(run.model.history_)}.")
     if run.model.explained_ is not None:
         paragraph(explained(run.model.explained_))
-    if run.measured is None:
+    if learned.measured is None:
         click.echo("Nothing was held out, so there is no measurement: `contradpp evaluate` makes one on other baskets.")
     else:
-        show_metrics(run.measured)
+        show_metrics(learned.measured)
         click.echo()
-        paragraph(run.measured.verdict(run.name), bold=True)
-        show_examples(run.examples, run.model.items_)
+        paragraph(verdict(learned.measured, run.name), bold=True)
+        show_examples(learned.examples, run.model.items_)
     show_files(*files)
     popular: Any = run.learned.items[int(run.learned.item_counts.argmax())]
     click.echo(f"Try       contradpp recommend {shlex.quote(str(files.model))} {shlex.quote(visible(str(popular)))}")
@@ -687,12 +637,13 @@ def best_round(history: Sequence[dict[str, Any]]) -> str:
     return f", the best by validation round {history[scores.index(max(scores))]['iteration']}"
 
 
-def show_metrics(measured: Measured, *, seconds: dict[str, float] | None = None) -> None:
+def show_metrics(found: Comparison, *, seconds: dict[str, float] | None = None) -> None:
     """Print the table of models on held-out baskets, and how to read it."""
-    heading(f"{measured.n_baskets:,} held-out baskets, every item left out in turn")
+    n_baskets = found.reports[found.baseline].n_baskets
+    heading(f"{n_baskets:,} held-out baskets, every item left out in turn")
     names = ["MPR", *(f"top {k}" for k in KS), "nDCG", "log-likelihood", *(["seconds"] if seconds else [])]
     rows = []
-    for name, report in measured.reports.items():
+    for name, report in found.reports.items():
         cells = [f"{report.mpr:.1f}", *(f"{report.precision[k]:.1f} %" for k in KS), f"{report.ndcg:.3f}"]
         likely = f"{report.log_likelihood:.1f}{report.plus_minus()}"
         cells.append(likely if math.isfinite(report.log_likelihood) else "–")
@@ -719,7 +670,7 @@ def show_examples(shown: Sequence[Example], items: Vocabulary) -> None:
 
 def show_files(model: Path, config: Path | None, report: Path | None) -> None:
     """Say what was written, and how large the model is."""
-    click.echo(f"Model     {model} ({in_bytes(model.stat().st_size)})")
+    click.echo(f"Model     {model} ({decimal(model.stat().st_size)})")
     if config is not None:
         click.echo(f"Settings  {config} (the same run again: contradpp fit --config {shlex.quote(str(config))})")
     if report is not None:
@@ -731,17 +682,26 @@ def show_files(model: Path, config: Path | None, report: Path | None) -> None:
 _NOT_IN_FILES = ("config", "as_json", "force", "help")  # the file itself, and what concerns one call only
 
 
-def repeatable(run: Run, files: Files) -> dict[str, Any]:
-    """Collect the options of the run, with absolute paths and nothing left open."""
+def repeatable(run: Run, files: Files, command: click.Command) -> str:
+    """Write the options of the run as TOML, with absolute paths and nothing left open; None is left out."""
     kernel = getattr(run.model, "kernel", run.model)
     used = {knob: getattr(kernel, knob, None) for knob in KNOBS}
     chosen = {choice.option: choice.value for choice in run.choices}
-    settings = run.given | chosen | used | dict.fromkeys(OPTIONS["Long runs"])  # of this run only
-    data = Path(run.data) if Path(run.data).exists() else run.data
-    settings |= {"data": data, "output": files.model, "report": files.report}
-    if isinstance(settings["validation"], str):
-        settings["validation"] = Path(settings["validation"])
-    return {name: value.absolute() if isinstance(value, Path) else value for name, value in settings.items()}
+    settings = run.given | chosen | used | dict.fromkeys(GROUPS["Long runs"])  # of this run only
+    settings |= {"data": run.data, "output": files.model, "report": files.report}
+    for name in ("data", "validation"):
+        if isinstance(settings[name], str) and Path(settings[name]).exists():
+            settings[name] = Path(settings[name])
+    lines = [f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {files.model.stem}.toml"]
+    for parameter, word in _words(command).items():
+        value = settings.get(parameter)
+        if isinstance(value, (bool, int, float)):
+            lines.append(f"{word} = {str(value).lower()}")
+        elif value is not None:  # a text of JSON is one of TOML, but for one character
+            text = str(value.absolute() if isinstance(value, Path) else value)
+            quoted = json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+            lines.append(f"{word} = {quoted}")
+    return "\n".join(lines) + "\n"
 
 
 def read_config(path: Path, command: click.Command) -> dict[str, Any]:
@@ -759,23 +719,10 @@ def read_config(path: Path, command: click.Command) -> dict[str, Any]:
             hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(known)}."
             raise click.BadParameter(f"{path}: there is no option {key!r}. {hint}", param_hint="--config")
         if not isinstance(value, (str, int, float)):
-            kind = "a table" if isinstance(value, dict) else "a list" if isinstance(value, list) else "a date"
-            raise click.BadParameter(f"{path}: {key!r} is {kind}, not a plain value", param_hint="--config")
+            kind = type(value).__name__
+            raise click.BadParameter(f"{path}: {key!r} is a {kind}, not a plain value", param_hint="--config")
         values[known[word]] = value
     return values
-
-
-def as_toml(values: Mapping[str, Any], command: click.Command, *, name: str) -> str:
-    """Write the values, by the names of the command's parameters, as a TOML file; None is left out."""
-    lines = [f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {name}"]
-    for parameter, word in _words(command).items():
-        value = values.get(parameter)
-        if isinstance(value, (bool, int, float)):
-            lines.append(f"{word} = {str(value).lower()}")
-        elif value is not None:  # a text of JSON is one of TOML, but for one character
-            text = json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-            lines.append(f"{word} = {text}")
-    return "\n".join(lines) + "\n"
 
 
 def _words(command: click.Command) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 import numpy as np
+from rich.filesize import decimal
 
 import contradpp as cd
 from contradpp.cli.evaluate import baskets_for
@@ -17,16 +18,14 @@ from contradpp.cli.output import (
     busy,
     called,
     check_replaceable,
-    in_bytes,
     is_marked,
     json_option,
     say,
     show_json,
     show_table,
     visible,
-    write_text,
 )
-from contradpp.dpp.persist import format_version
+from contradpp.dpp.persist import format_version, write_atomically
 from contradpp.metrics.report import Report
 from contradpp.models.base import BaseDPP
 
@@ -40,18 +39,16 @@ N_POPULAR = 5
 def info(model: str, with_items: bool, as_json: bool) -> None:
     """Say what MODEL is, what it was learned from, and what it knows."""
     loaded = cd.load(model)
-    marginals = loaded.marginals()
-    order = np.argsort(-marginals, kind="stable").tolist()
     if with_items:
-        show_items(loaded.items_, marginals, order, as_json=as_json)
+        show_items(loaded, as_json=as_json)
         return
-    facts = facts_of(loaded, Path(model), marginals, order)
+    facts = facts_of(loaded, Path(model))
     if as_json:
         show_json(facts)
         return
     parameters = facts.pop("parameters")
     popular = facts.pop("most_likely_items")
-    facts["bytes"] = in_bytes(facts["bytes"])
+    facts["bytes"] = decimal(facts["bytes"])
     for name, value in facts.items():
         shown = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}" if isinstance(value, float) else str(value)
         click.echo(f"{name.replace('_', ' '):<22}{shown}")
@@ -62,8 +59,10 @@ def info(model: str, with_items: bool, as_json: bool) -> None:
     click.echo(f"{'settings':<22}{', '.join(f'{k}={v}' for k, v in changed.items()) or 'all default'}")
 
 
-def facts_of(model: BaseDPP, path: Path, marginals: Any, order: list[int]) -> dict[str, Any]:
-    """What there is to know about a model, as plain values."""
+def facts_of(model: BaseDPP, path: Path) -> dict[str, Any]:
+    """Return what there is to know about a model, as plain values."""
+    marginals = model.marginals()
+    likely = np.argsort(-marginals, kind="stable")[:N_POPULAR].tolist()
     trained = getattr(model, "n_baskets_", None) or None
     parameters = getattr(model, "kernel", model).get_params()
     told = getattr(model, "explained_", None)
@@ -78,17 +77,17 @@ def facts_of(model: BaseDPP, path: Path, marginals: Any, order: list[int]) -> di
         "rank": int(model.n_components),
         "learned_from_baskets": None if trained is None else int(trained),
         "expected_basket_size": float(marginals.sum()),
-        "most_likely_items": [
-            {"item": model.items_[code], "probability": float(marginals[code])} for code in order[:N_POPULAR]
-        ],
+        "most_likely_items": [{"item": model.items_[code], "probability": float(marginals[code])} for code in likely],
         "parameters": parameters,
         **({} if not isinstance(model, cd.ConditionalDPP) else {"voices": ", ".join([*model.voices_, "kernel"])}),
         **({} if told is None else {"features_explain": f"{told['popularity']:.0%} of the variance of log popularity"}),
     }
 
 
-def show_items(items: cd.Vocabulary, marginals: Any, order: list[int], *, as_json: bool) -> None:
-    """Every item with its name and the chance that a basket of the model holds it."""
+def show_items(model: BaseDPP, *, as_json: bool) -> None:
+    """Print every item with its name and the chance that a basket of the model holds it."""
+    items, marginals = model.items_, model.marginals()
+    order = np.argsort(-marginals, kind="stable").tolist()
     rows = [(items[code], items.name(items[code]), float(marginals[code])) for code in order]
     if as_json:
         show_json([{"item": item, "name": name, "probability": p} for item, name, p in rows])
@@ -134,29 +133,27 @@ def card(
         check_replaceable(output, "card", lambda path: is_marked(path, MARK), force=force)
     with busy("Looking at the model ..."):
         loaded = cd.load(model)
-        marginals = loaded.marginals()
-        order = np.argsort(-marginals, kind="stable").tolist()
-        facts = facts_of(loaded, Path(model), marginals, order) | {"file": Path(model).name}
+        facts = facts_of(loaded, Path(model)) | {"file": Path(model).name}
         report = None if data is None else cd.evaluate(loaded, baskets_for(loaded, model, data, **layout))
     if as_json:
         show_json(facts | {"metrics": None if report is None else measured(report)})
         return
-    text = "\n\n".join([head(facts, report, license_), *body(facts, loaded, report, data)]) + "\n"
+    text = f"{head(facts, report, license_)}\n\n{body(facts, loaded, report, data)}\n"
     if output is None:
         click.echo(text, nl=False)
     else:
-        write_text(output, text)
+        write_atomically(output, text.encode())
         say(f"Wrote {output}.")
 
 
 def measured(report: Report) -> dict[str, float]:
-    """The metrics of a card by their names; without those that the model does not have."""
+    """Return the metrics of a card by their names, without those that the model does not have."""
     found = {name: float(report.metrics[key]) for name, (key, _) in METRICS.items()}
     return {name: value for name, value in found.items() if np.isfinite(value)}
 
 
 def head(facts: dict[str, Any], report: Report | None, license_: str | None) -> str:
-    """What programs read: YAML, in which every JSON text is a text."""
+    """Write what programs read: YAML, in which every JSON text is a text."""
     lines = ["---", "library_name: contradpp"]
     lines += [] if license_ is None else [f"license: {json.dumps(license_)}"]
     lines += ["tags:", "- recommender", "- determinantal-point-process", "- basket-completion"]
@@ -169,10 +166,9 @@ def head(facts: dict[str, Any], report: Report | None, license_: str | None) -> 
     return "\n".join([*lines, "---"])
 
 
-def body(facts: dict[str, Any], model: Any, report: Report | None, data: str | None) -> list[str]:
-    """What people read."""
+def body(facts: dict[str, Any], model: Any, report: Report | None, data: str | None) -> str:
+    """Write what people read."""
     name, popular = facts["file"], [entry["item"] for entry in facts["most_likely_items"]]
-    example = json.dumps(popular[:1], ensure_ascii=True, default=str)
     learned = facts["learned_from_baskets"]
     rows = {
         "model": facts["model"],
@@ -183,38 +179,59 @@ def body(facts: dict[str, Any], model: Any, report: Report | None, data: str | N
         "voices": facts.get("voices"),
         "most likely items": ", ".join(plain(model.items_.name(item)) for item in popular),
     }
-    table = ["| | |", "|---|---|", *(f"| {label} | {value} |" for label, value in rows.items() if value is not None)]
-    return [
-        f"# {plain(name)}",
-        f"This is {KINDS.get(facts['model'], facts['model'])}. It says what goes with a basket of items.",
-        "\n".join(table),
-        "## Use\n\n```\npip install contradpp\n```\n\n```python\nimport contradpp as cd\n\n"
-        f"model = cd.load({json.dumps(name)})\nitems, chances = model.recommend({example}, N=10)\n```",
-        "## How good it is\n\n" + quality(report, data),
-        "## Limits\n\nIt knows only the items that it was learned from, and says what people bought, not why. "
-        "Baskets can tell about people: look at what the list of items reveals before the model is shared.",
-        f"{MARK} (contradpp {cd.__version__}).",
-    ]  # fmt: skip
+    table = "\n".join(f"| {label} | {value} |" for label, value in rows.items() if value is not None)
+    return f"""# {plain(name)}
+
+This is {KINDS.get(facts["model"], facts["model"])}. It says what goes with a basket of items.
+
+| | |
+|---|---|
+{table}
+
+## Use
+
+```
+pip install contradpp
+```
+
+```python
+import contradpp as cd
+
+model = cd.load({json.dumps(name)})
+items, chances = model.recommend({json.dumps(popular[:1], default=str)}, N=10)
+```
+
+## How good it is
+
+{quality(report, data)}
+
+## Limits
+
+It knows only the items that it was learned from, and says what people bought, not why. \
+Baskets can tell about people: look at what the list of items reveals before the model is shared.
+
+{MARK} (contradpp {cd.__version__})."""
 
 
 def quality(report: Report | None, data: str | None) -> str:
-    """The metrics as a table, with their intervals."""
+    """Write the metrics as a table, with their intervals."""
     if report is None:
         return "Not measured. `contradpp card --test DATA` measures it on baskets that it has not seen."
-    lines = [
-        f"On {report.n_baskets:,} baskets of `{plain(Path(str(data)).name)}`; intervals of 95 % over baskets.", "",
-        "| metric | value | interval | what it is |", "|---|---|---|---|",
-    ]  # fmt: skip
+    lines = []
     for name, value in measured(report).items():
         key, meaning = METRICS[name]
         low, high = report.interval(key)
         lines.append(f"| {name} | {value:.3f} | {low:.3f} to {high:.3f} | {meaning} |")
-    return "\n".join(lines)
+    table = "\n".join(lines)
+    return f"""On {report.n_baskets:,} baskets of `{plain(Path(str(data)).name)}`; intervals of 95 % over baskets.
+
+| metric | value | interval | what it is |
+|---|---|---|---|
+{table}"""
 
 
 def plain(text: str) -> str:
-    """A text that cannot break out of its line, its cell or its code."""
-    words = visible(" ".join(text.split()))
-    for character in "\\`*_[]<>|":
-        words = words.replace(character, f"\\{character}" if character not in "<>" else f"&{'lg'[character == '>']}t;")
-    return words
+    """Return a text that cannot break out of its line, its cell or its code."""
+    escapes: dict[str, Any] = {"<": "&lt;", ">": "&gt;"}
+    escapes |= {character: f"\\{character}" for character in "\\`*_[]|"}
+    return visible(" ".join(text.split())).translate(str.maketrans(escapes))

@@ -6,7 +6,8 @@ import difflib
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ def option(*words: str, **more: Any) -> Decorator:
     return click.option(*words, type=kind, **{"show_default": more.get("default") is not None} | more)
 
 
+def together(*decorators: Decorator) -> Decorator:
+    """Make one decorator of several, in the order of the help."""
+    return lambda command: reduce(lambda inner, decorate: decorate(inner), reversed(decorators), command)
+
+
 model_argument: Decorator = click.argument("model", type=click.Path(exists=True, dir_okay=False))
 unknown_option = option("--unknown", type=("error", "ignore"), default="error",
                         help="What to do with items that the model does not know.")  # fmt: skip
@@ -47,7 +53,7 @@ LONG_WORD = 120
 COLUMNS = ("basket", "item", "quantity", "name", "category", "chosen")
 LAYOUT = ("format", *COLUMNS, "on_bad_row", "returns")
 
-_LAYOUT_OPTIONS = (
+layout_options = together(
     option("--format", type=tuple(FORMATS), default="auto", help="File format."),
     option("--basket", help="Column with the basket's id; guessed if left out."),
     option("--item", help="Column with the item's id; guessed if left out."),
@@ -60,17 +66,35 @@ _LAYOUT_OPTIONS = (
 )
 
 
-def names(
-    known: Collection[str], *, files: bool = False, groups: Mapping[str, tuple[str, ...]] = {}
-) -> Callable[..., Any]:
-    """The callback of an option that takes some of these names between commas, groups of them, or files if so told."""
+class Parsed(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A type of option whose values a function reads; a `ValueError` of it is wrong usage.
+
+    The message says what the value "is": `wrong`.
+    """
+
+    name = "text"
+
+    def __init__(self, read: Callable[[str], Any], wrong: str) -> None:
+        self.read = read
+        self.wrong = wrong
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `click.ParamType`."""
+        try:
+            return self.read(str(value))
+        except (ValueError, click.BadParameter):
+            self.fail(f"{value!r} is {self.wrong}", param, ctx)
+
+
+def names(known: Collection[str]) -> Callable[..., Any]:
+    """The callback of an option that takes some of these names between commas."""
 
     def check(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
-        chosen = [name for word in (value or "").split(",") if word for name in groups.get(word, (word,))]
+        chosen = tuple(dict.fromkeys(filter(None, (value or "").split(","))))
         for name in chosen:
-            if name not in known and not (files and Path(name).is_file()):
+            if name not in known:
                 raise click.BadParameter(f"there is no {name!r}; there are: {', '.join(known)}", ctx, param)
-        return tuple(dict.fromkeys(chosen))
+        return chosen
 
     return check
 
@@ -93,13 +117,6 @@ def counts_of(words: tuple[str, ...], option: str) -> int | dict[str, int] | Non
             raise click.UsageError(f"{option} takes a number, or CATEGORY=NUMBER once or more, not {word!r}")
         counts[category] = int(number)
     return counts
-
-
-def layout_options(command: Any) -> Any:
-    """Give a command the options that say how a file of baskets is laid out."""
-    for option in reversed(_LAYOUT_OPTIONS):
-        command = option(command)
-    return command
 
 
 def baskets_from(data: str, **layout: Any) -> Baskets:
@@ -130,18 +147,15 @@ def hold_out(baskets: Baskets, share: float, seed: int) -> tuple[Baskets, Basket
 def free_memory(meminfo: Path = Path("/proc/meminfo")) -> float | None:
     """Return the bytes of memory that a program can still have, None if the system does not say."""
     try:
-        lines = dict(line.split(":", 1) for line in meminfo.read_text(encoding="ascii").splitlines())
-        return float(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
+        found = re.search(r"^MemAvailable:\s*(\d+)", meminfo.read_text(encoding="ascii"), re.MULTILINE)
+    except OSError:
         return None
+    return None if found is None else float(found[1]) * 1024
 
 
 def queries(source: str, words: Words) -> Iterator[list[Any]]:
     """The baskets of a file in any format, or of the lines of standard input for "-"."""
-    if source != "-":
-        yield from read_baskets(source)
-        return
-    yield from words.lines(sys.stdin)
+    yield from words.lines(sys.stdin) if source == "-" else read_baskets(source)
 
 
 # -- Items as people write them --------------------------------------------------------------------------
@@ -156,16 +170,15 @@ class Words:
     def __init__(self, items: Vocabulary, *, unknown: str = "error", counts: ArrayLike | None = None) -> None:
         self.items = items
         self.unknown = unknown
-        self.counts = counts
         self._lookup = Lookup(items, counts)
         self.find = self._lookup.find
 
-    def basket(self, words: Iterable[Any]) -> list[Hashable]:
+    def basket(self, words: Iterable[Any], *, unknown: str | None = None) -> list[Hashable]:
         """The items that these words mean; a word that means none may be several between commas."""
         found: list[Hashable] = []
         for word in words:
             whole = self.find(word)
-            found += [whole] if whole is not None else self._parts(str(word))
+            found += [whole] if whole is not None else self._parts(str(word), unknown or self.unknown)
         return found
 
     def lines(self, stream: Iterable[str]) -> Iterator[list[Any]]:
@@ -177,12 +190,13 @@ class Words:
             elif self.find(text) is not None:
                 yield [text]
             else:
-                yield [word.strip() for word in (_SEPARATORS.split(text) if _SEPARATORS.search(text) else text.split())]
+                words = _SEPARATORS.split(text) if _SEPARATORS.search(text) else text.split()
+                yield [word.strip() for word in words]
 
-    def _parts(self, word: str) -> list[Hashable]:
+    def _parts(self, word: str, unknown: str) -> list[Hashable]:
         parts = [part.strip() for part in _SEPARATORS.split(word) if part.strip()]
         found = [self.find(part) for part in parts]
-        if self.unknown == "error" and None in found:
+        if unknown == "error" and None in found:
             missing = parts[found.index(None)]
             raise UnknownItemError(f"the model does not know {shortened(missing)!r}. {self._hint(missing)}")
         return [item for item in found if item is not None]

@@ -8,10 +8,10 @@ import sys
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
 from contradpp import __version__
-from contradpp.cli.output import explain, notes, say, see_also
+from contradpp.cli.output import explain, notes, say
 
 # A command's name, and its line in the overview. A module of `contradpp.cli` of that name defines it, or one of these.
 MODULES = {"recommend": "ask", "complete": "ask", "sample": "ask", "slate": "ask", "completion": "main",
@@ -43,6 +43,7 @@ SECTIONS = {
         "completion": "print the script that completes commands in a shell",
     },
 }
+SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 COMMANDS = {name: line for section in SECTIONS.values() for name, line in section.items()}
 
 
@@ -57,8 +58,7 @@ class Commands(click.Group):
         """The command of this name."""
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"contradpp.cli.{MODULES.get(name, name)}")
-        command: click.Command = getattr(module, name)
+        command: click.Command = getattr(importlib.import_module(f"contradpp.cli.{MODULES.get(name, name)}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -97,7 +97,7 @@ def cli(ctx: click.Context, /, debug: bool) -> None:
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(list(SHELLS)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes commands and options in SHELL; put the line for yours into its start-up file.
@@ -107,10 +107,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     zsh    eval "$(contradpp completion zsh)"      in ~/.zshrc
     fish   contradpp completion fish | source      in ~/.config/fish/config.fish
     """
-    script = get_completion_class(shell)
-    if script is None:
-        raise click.ClickException(f"this version of click has no completion for {shell}")
-    click.echo(script(ctx.find_root().command, {}, "contradpp", "_CONTRADPP_COMPLETE").source())
+    click.echo(SHELLS[shell](ctx.find_root().command, {}, "contradpp", "_CONTRADPP_COMPLETE").source())
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -125,7 +122,10 @@ def run(words: list[str], *, debug: bool) -> int:
     try:
         code: Any = cli.main(words, "contradpp", standalone_mode=False)
     except click.ClickException as error:
-        say(f"Error: {error.format_message()}{see_also(error)}")
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        say(f"Error: {error.format_message()}")
+        if context is not None:
+            say(f"`{context.command_path} --help` shows how it is used.")
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         say("Stopped.")

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import click
 
 from contradpp.data.vocabulary import Vocabulary
-from contradpp.dpp.persist import write_atomically
 from contradpp.errors import ContradppError, ModelFileError
 from contradpp.learn.checkpoint import KIND
 
@@ -150,15 +149,6 @@ def written(option: str, value: Any) -> str:
     return f"{flag(option)} {shlex.quote(str(value))}"
 
 
-def in_bytes(size: float) -> str:
-    """A size of memory or of a file for people."""
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
-
-
 # -- The rest ----------------------------------------------------------------------------------------
 
 
@@ -213,13 +203,6 @@ def explain(error: BaseException) -> str:
     named = isinstance(error, OSError) and error.filename and error.strerror
     said = f"{error.filename}: {error.strerror}" if named else str(error)  # type: ignore[union-attr]
     return "\n".join([said, *_hints(error)])
-
-
-def see_also(error: click.ClickException) -> str:
-    """After wrong usage, a line that says where the right one is written."""
-    if not isinstance(error, click.UsageError) or error.ctx is None:
-        return ""
-    return f"\n`{error.ctx.command_path} --help` shows how it is used."
 
 
 def _hints(error: BaseException) -> Iterator[str]:
@@ -277,11 +260,6 @@ def is_model(path: Path) -> bool:
             return bool(json.loads((file.metadata() or {})["contradpp"])["model"] != KIND)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError):
         return False
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
-    write_atomically(path, text.encode())
 
 
 def save_model(model: Any, path: Path) -> None:

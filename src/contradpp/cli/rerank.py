@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -57,7 +56,7 @@ def rerank(
 
 
 def answered(line: str, told: dict[str, Any]) -> dict[str, Any]:
-    """The answer to one line, or its reason why there is none."""
+    """Answer one line, or say why there is no answer."""
     try:
         items, scores, info = cd.rerank(**read(line), **told, return_info=True)
     except ContradppError as error:
@@ -67,24 +66,19 @@ def answered(line: str, told: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(line: str) -> dict[str, Any]:
-    """What one line asks; the keys of JSON objects, which are always strings, become the items they stand for."""
+    """Read what one line asks; keys of JSON objects, which are strings, become the items they stand for."""
     try:
         asked = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"not JSON: {error}") from None
     if not isinstance(asked, dict) or not {"candidates", "scores"} <= asked.keys() <= set(FIELDS):
         raise DataError(f"a line must be an object with candidates and scores, and may have {', '.join(OPTIONAL)}")
-    if any(isinstance(entry, list) for entry in named(asked)):
+    lists = [asked.get(name) for name in ("candidates", "given")]
+    keys = [key for one in lists if isinstance(one, list) for key in one]
+    if any(isinstance(key, list) for key in keys):
         raise DataError("a line holds one list of candidates")
-    items = {str(item): item for item in named(asked)}
+    items = {str(key): key for key in keys}
     for name in ("vectors", "categories", "fixed"):
         if isinstance(asked.get(name), dict):
             asked[name] = {items.get(key, key): value for key, value in asked[name].items()}
     return {name: value for name, value in asked.items() if value is not None}
-
-
-def named(asked: dict[str, Any]) -> Iterator[Any]:
-    """The items of a line that can be keys."""
-    for name in ("candidates", "given"):
-        listed = asked.get(name)
-        yield from listed if isinstance(listed, list) else ()

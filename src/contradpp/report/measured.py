@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +11,7 @@ from contradpp._random import stream
 from contradpp.baselines import ItemKNN, Popularity
 from contradpp.data.baskets import Baskets
 from contradpp.experts.baselines import SHRINKAGES
-from contradpp.metrics.intervals import mean_interval
-from contradpp.metrics.report import Report, evaluate
+from contradpp.metrics.compare import Comparison, compare
 from contradpp.metrics.tuning import SMALLEST, validated
 
 K = 10
@@ -24,60 +22,47 @@ _KEY = 77  # of the random stream of examples
 _SIZES = (3, 7)  # items of a basket that are easy to take in at a glance
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The reports by name, popularity and item neighbours first."""
+def measure(models: Mapping[str, Any], train: Baskets, test: Baskets) -> Comparison | None:
+    """Evaluate popularity, item neighbours and fitted models on the test baskets that every model can hold.
 
-    reports: dict[str, Report]
-
-    @property
-    def n_baskets(self) -> int:
-        """How many held-out baskets were asked about."""
-        return self.reports[BASELINE].n_baskets
-
-    def gain(self, name: str, metric: str = f"precision@{K}", over: str = BASELINE) -> tuple[float, float]:
-        """The 95 % interval of what a model gains over a baseline, the same baskets resampled for both."""
-        ours, theirs = (self.reports[one].samples[metric] for one in (name, over))
-        return mean_interval(ours - theirs, level=0.95, n_resamples=1000, seed=self.reports[name].seed)
-
-    def verdict(self, name: str) -> str:
-        """A few sentences about a model and the baselines that claim no more than the baskets show.
-
-        It is better, or worse, than one if the intervals of both metrics say so.
-        """
-        baselines = [one for one in (BASELINE, NEIGHBOURS) if one in self.reports and one != name]
-        gains = {one: (self.gain(name, over=one), self.gain(name, "mpr", over=one)) for one in baselines}
-        words: dict[str, list[str]] = {}
-        for one, both in gains.items():
-            clear = "Better than" if min(both)[0] > 0 else "Worse than" if max(high for _, high in both) < 0 else ""
-            words.setdefault(clear or "Not clearly better than", []).append(one)
-        opening = "; ".join(f"{word} {' and '.join(those)}" for word, those in words.items())
-        hits = {one: self.reports[one].precision[K] for one in (name, *baselines)}
-        found = "; ".join(f"{one} {hits[one]:.1f} %, a gain of {_span(gains[one][0])} points" for one in baselines)
-        ranks = " and ".join(f"{_span(gains[one][1])} over {one}" for one in baselines)
-        return (
-            f"{opening}. The missing item is among the first {K} suggestions in {hits[name]:.1f} % of cases ({found}). "
-            f"The gain in mean percentile rank is {ranks}."
-        )
-
-
-def _span(interval: tuple[float, float]) -> str:
-    low, high = (round(value, 1) + 0.0 for value in interval)
-    return f"{low:.1f} to {high:.1f}"
-
-
-def measure(models: Mapping[str, Any], train: Baskets, test: Baskets) -> Measured | None:
-    """Evaluate fitted models and baselines on the test baskets that every model can hold; None if there are none.
-
-    Baskets beyond a model's rank are impossible for it and would not compare; those of one item leave nothing to
-    predict from.
+    Return None if there are no such baskets. Those beyond a model's rank are impossible for it and would not compare;
+    those of one item leave nothing to predict from.
     """
     most = min(map(_most_items, models.values()), default=train.n_items)
     asked = test.subset((test.sizes >= SMALLEST) & (test.sizes <= most))
     if not asked.n_baskets:
         return None
     everyone = {BASELINE: Popularity().fit(train), NEIGHBOURS: neighbours(train).fit(train), **models}
-    return Measured({name: evaluate(model, asked, KS, 0, train=train) for name, model in everyone.items()})
+    return compare(everyone, asked, train=train, ks=KS)
+
+
+def verdict(found: Comparison, name: str) -> str:
+    """Compare a model with the baselines in a few sentences that claim no more than the baskets show.
+
+    It is better, or worse, than one if the 95 % intervals of both metrics say so.
+    """
+    baselines = [one for one in (BASELINE, NEIGHBOURS) if one in found.reports and one != name]
+    words: dict[str, list[str]] = {}
+    hits, ranks = [], []
+    for one in baselines:
+        both = [found.difference(name, metric, over=one) for metric in (f"precision@{K}", "mpr")]
+        better, worse = all(gain.low > 0 for gain in both), all(gain.high < 0 for gain in both)
+        word = "Better than" if better else "Worse than" if worse else "Not clearly better than"
+        words.setdefault(word, []).append(one)
+        spans = [f"{rounded(gain.low):.1f} to {rounded(gain.high):.1f}" for gain in both]
+        hits.append(f"{one} {found.reports[one].precision[K]:.1f} %, a gain of {spans[0]} points")
+        ranks.append(f"{spans[1]} over {one}")
+    opening = "; ".join(f"{word} {' and '.join(those)}" for word, those in words.items())
+    return (
+        f"{opening}. The missing item is among the first {K} suggestions in "
+        f"{found.reports[name].precision[K]:.1f} % of cases ({'; '.join(hits)}). "
+        f"The gain in mean percentile rank is {' and '.join(ranks)}."
+    )
+
+
+def rounded(value: float) -> float:
+    """Round to a tenth, without a negative zero."""
+    return round(value, 1) + 0.0
 
 
 def neighbours(train: Baskets) -> ItemKNN:
@@ -99,18 +84,19 @@ def _most_items(model: Any) -> float:
 
 
 def explained(told: Mapping[str, float]) -> str:
-    """What a model's `explained_` says, in sentences."""
+    """Say in sentences what features explain, by a model's `explained_`."""
     words = [
         f"Features explain {told['popularity']:.0%} of the variance of log popularity among items not seen before."
     ]
-    rank = told.get("rank")
-    if rank is not None and rank == rank:
+    rank = told.get("rank", np.nan)
+    if not np.isnan(rank):
         words.append(
             f"Held-out items that were judged by their features alone had a mean percentile rank of {rank:.1f}."
         )
-    if "fade" in told:
-        helped = "They count, too, for items that sell, the less the more these sell." if told["fade"] else ""
-        words.append(helped or "They did not help items that sell, which are judged by their sales alone.")
+    if told.get("fade"):
+        words.append("They count, too, for items that sell, the less the more these sell.")
+    elif "fade" in told:
+        words.append("They did not help items that sell, which are judged by their sales alone.")
     return " ".join(words)
 
 
@@ -131,10 +117,10 @@ class Example(NamedTuple):
 def examples(model: Any, test: Baskets, *, n: int = 5, n_suggestions: int = 5, seed: int = 0) -> list[Example]:
     """Up to `n` random examples from test baskets of three to seven items, or of two and more if there are no such."""
     rng = stream(seed, _KEY)
-    room = test.sizes <= _most_items(model)
-    fitting = np.flatnonzero((test.sizes >= _SIZES[0]) & (test.sizes <= _SIZES[1]) & room)
+    room = (test.sizes >= 2) & (test.sizes <= _most_items(model))
+    fitting = np.flatnonzero(room & (test.sizes >= _SIZES[0]) & (test.sizes <= _SIZES[1]))
     if not len(fitting):
-        fitting = np.flatnonzero((test.sizes >= 2) & room)
+        fitting = np.flatnonzero(room)
     shown = []
     for position in np.sort(rng.permutation(fitting)[:n]).tolist():
         basket = test[position]

@@ -20,8 +20,9 @@ import contradpp as cd
 from contradpp.atlas import N_LANDMARKS, Atlas, clusters
 from contradpp.data.baskets import Baskets
 from contradpp.errors import MissingExtraError, ParameterError
+from contradpp.metrics.compare import Comparison
 from contradpp.metrics.report import Breakdown, Row
-from contradpp.report.measured import BASELINE, KS, Example, K, Measured, explained
+from contradpp.report.measured import BASELINE, KS, Example, K, explained, verdict
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -47,7 +48,7 @@ class Subject:
     name: str
     data: str
     train: cd.Baskets
-    measured: Measured | None
+    measured: Comparison | None
     examples: Sequence[Example]
     seconds: float
 
@@ -57,10 +58,13 @@ def render(subject: Subject) -> str:
     template = load_template()
     items = survey(subject.model, subject.train)
     n_heat = min(N_HEAT, len(items.names))
+    history = subject.model.history_
     page: str = template.render(
         subject=subject, model=subject.model, train=subject.train, measured=subject.measured, items=items,
+        verdict=None if subject.measured is None else verdict(subject.measured, subject.name),
         panels=_panels(subject), map=item_map(items), heat=heat_map(items.ratios[:n_heat, :n_heat], items.names),
-        legend=heat_legend(attracts=items.attracts), history=_curves(subject.model.history_),
+        legend=heat_legend(attracts=items.attracts),
+        history={key: curve(history, key) for key in ("validation", "objective")} if history else {},
         settings={**subject.model.get_params(), "rounds": subject.model.n_iter_},
         features=None if (told := getattr(subject.model, "explained_", None)) is None else explained(told),
         baseline=BASELINE, K=K, KS=KS, n_heat=n_heat, n_table=N_TABLE, version=cd.__version__,
@@ -212,10 +216,6 @@ def ticks(low: float, high: float, n: int = 5) -> list[float]:
     return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _curves(history: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any] | None]:
-    return {key: curve(history, key) for key in ("validation", "objective")} if history else {}
-
-
 def curve(history: Sequence[dict[str, Any]], key: str) -> dict[str, Any] | None:
     """Place a figure of the training history, round by round; None if it was never finite."""
     rounds = [(record["iteration"], float(record[key])) for record in history if math.isfinite(record[key])]
@@ -224,7 +224,8 @@ def curve(history: Sequence[dict[str, Any]], key: str) -> dict[str, Any] | None:
     values = [value for _, value in rounds]
     margin = 0.06 * (max(values) - min(values) or 1.0)
     low, high, last = min(values) - margin, max(values) + margin, max(rounds[-1][0], 2)
-    x, y = scale(1, last, LEFT, RIGHT), scale(low, high, BOTTOM, TOP)
+    x = scale(1, last, LEFT, RIGHT)
+    y = scale(low, high, BOTTOM, TOP)
     return {
         "points": [(x(number), y(value), number, value) for number, value in rounds],
         "best": int(np.argmax(values)),
@@ -296,8 +297,7 @@ def heat_map(ratios: Array, names: Sequence[str]) -> dict[str, Any]:
     labels = [short(name, 30) for name in names[:n]]
     wide = round(LETTER * max(map(len, labels), default=0))
     side = wide + 12
-    head = round(max(0.64 * LETTER * len(label) - row * CELL for row, label in enumerate([*labels, ""])))
-    head = max(head, 0)
+    head = max(0, *(round(0.64 * LETTER * len(label) - row * CELL) for row, label in enumerate([*labels, ""])))
     cells = [
         {"x": side + column * CELL, "y": head + row * CELL, "color": color(ratios[row, column]),
          "words": f"{names[row]} + {names[column]}: {math.exp(ratios[row, column]):.2f}"}

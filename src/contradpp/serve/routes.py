@@ -14,7 +14,7 @@ from pydantic import BaseModel
 import contradpp
 from contradpp.data.feedback import append_feedback, append_impression
 from contradpp.errors import DataError, ModelFileError, ParameterError, RankError
-from contradpp.models.explain import Explanation
+from contradpp.models.conditional import Explanation
 from contradpp.serve import schemas
 from contradpp.serve.schemas import as_json, as_json_of_many, check_at_most, check_limits, refusal
 from contradpp.serve.served import Known, Ranked, Served
