@@ -249,4 +249,4 @@ def test_the_overview_imports_no_command():
 
 def test_a_missing_package_names_the_extra(call, monkeypatch):
     monkeypatch.setitem(COMMANDS, "reproduce", ("no_such_module", ""))
-    assert "pip install -e '.[experiments]'" in call("reproduce", "figure1", code=1).stderr
+    assert "pip install -e '.[experiments,dev]'" in call("reproduce", "figure1", code=1).stderr
