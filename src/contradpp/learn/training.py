@@ -102,10 +102,15 @@ def learn(
     model_of: Callable[[Learned], Any] = lambda learned: learned,
     keeper: Keeper | None = None,
     sharing: Sharing = Sharing(),  # noqa: B008  (frozen)
+    source: NegativeSource | None = None,
 ) -> None:
-    """Train, set the scale of the kernel, and let `take` have the best, however training ends."""
+    """Train, set the scale of the kernel, and let `take` have the best, however training ends.
+
+    Negatives are those of `source`, or those of the objective.
+    """
     state = first_state(problem, params)
     plan = make_plan(problem, params, state)
+    plan.source = source or plan.source
     if keeper is not None:
         keeper.identify(problem.seed, params.identity, problem.contents(state))
     outcome, partners = Outcome.start(state), state.partners
