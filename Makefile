@@ -77,7 +77,7 @@ soak: $(STAMP)   ## the faults of the tests many times over: 30 kills, 110,000 d
 reproduce: $(STAMP)  ## the paper's tables and figures again, into reproduction/: about an hour on one core
 	$(BIN)/python -m experiments reproduce all --trials 5
 
-benchmark: $(STAMP)  ## every model on every data set, into reproduction/: one seed
+benchmark: $(STAMP)  ## every model whose package is installed on every data set, quickly (one seed), into reproduction/; CONTRADPP_DATA has the data
 	$(BIN)/python -m experiments benchmark --quick
 
 bench: $(STAMP)  ## speed as ratios, one table

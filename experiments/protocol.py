@@ -16,7 +16,6 @@ ALPHA, RATIO = 1.0, 0.5
 PROTOCOL = {"fit": 3}  # by kind, of others 2: raise it when what is measured changes
 ROUND = 1  # of the benchmark: raise it when what it measures, or a model of it, changes
 ASKED = {"full": 5000, "quick": 2000}  # the most test baskets of the benchmark
-TRIALS = 5  # "All results are averaged over 5 learning trials"
 TOY_RUNS = 10  # Figure 1: "Experiments were run 10 times"
 
 FEW = ("amazon/feeding", "amazon/apparel")  # the registries of a quick ablation
@@ -231,6 +230,8 @@ def _tasks(target: str, protocol: Protocol) -> Iterator[Task]:
     match target:
         case "benchmark" | "beyond" | "ingredients":
             models = [name for name in protocol.models or VIEWS[target] if MODELS[name].available]
+            if not models:
+                raise ParameterError("none of these models is installed here: pip install -e '.[experiments]'")
             yield from grid("benchmark", n, data, models, (protocol.size,))
         case "defaults":
             models = [name for name in TUNED if name in (protocol.models or TUNED)]

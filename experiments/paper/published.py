@@ -63,18 +63,8 @@ PRINTED = {
         },
     ),
 }  # fmt: skip
-RUNTIMES_WHERE = "section 5.2, table of runtimes (feeding registry, alpha = 1, ratio 0.5, K = 30)"
 RUNTIMES = {"mle": Number(0.83, 0.54), "explicit": Number(2.69, 0.02), "dynamic": Number(7.13, 0.28),
             "nce": Number(27.59, 2.20)}  # seconds to convergence  # fmt: skip
-FIGURE_1 = (
-    "Figure 1 is printed as bars without numbers; its caption says that LowRank 'assigns relatively high "
-    "probabilities to modes that represent incorrect predictions' and that Dyn and Exp give 'predictive "
-    "distributions that are closer to the true distribution and much smaller variances'."
-)
-INSENSITIVE = (
-    "'We found that explicit and dynamic CE are not very sensitive to the α and |A⁻|/|A⁺| hyperparameters' "
-    "(section 5.2; no numbers are printed)."
-)
 
 
 def printed_for(data: str) -> PrintedTable:

@@ -342,6 +342,13 @@ def test_two_files_cannot_have_one_name(call, tmp_path, report):
     assert call("fit", "toy", "-o", tmp_path / "m", "--report", tmp_path / report).code == 2
 
 
+def test_a_report_without_its_extra_is_refused_before_any_work(call, orders, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    shown = call("fit", orders, "-o", tmp_path / "m", "--report", tmp_path / "m.html", code=1)
+    assert "pip install 'contradpp[report]'" in shown.err
+    assert not (tmp_path / "m").exists()
+
+
 def test_another_model_by_the_same_settings_has_a_report_of_its_own(call, orders, tmp_path):
     assert call("fit", orders, "-o", tmp_path / "a", *QUICK, "--report", tmp_path / "a.html").code == 0
     before = (tmp_path / "a.html").read_bytes(), (tmp_path / "a.html").stat().st_mtime_ns

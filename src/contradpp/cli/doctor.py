@@ -29,10 +29,10 @@ LEAST_MEMORY = 500e6
 LIBRARIES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "scikit-learn", "threadpoolctl", "click", "rich")
 EXTRAS = {
     "report": ("jinja2",),
-    "serve": ("fastapi", "jinja2", "prometheus_client", "uvicorn"),
+    "serve": ("fastapi", "prometheus_client", "prometheus_fastapi_instrumentator", "uvicorn"),
     "plot": ("matplotlib",),
-    "ray": ("ray",),
-    "download": ("pooch",),
+    "ray": ("ray", "fsspec"),
+    "download": ("pooch", "python_calamine"),
     "tune": ("optuna",),
 }
 

@@ -74,7 +74,7 @@ from contradpp.metrics.compare import Comparison
 from contradpp.metrics.tuning import MODELS
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.report.measured import KS, Example, examples, explained, measure, verdict
-from contradpp.report.page import Subject, render
+from contradpp.report.page import Subject, load_template, render
 
 CONDITIONAL = "conditional"
 # The kernel that is learned: the conditional model has the nonsymmetric one.
@@ -320,6 +320,8 @@ def places(ctx: click.Context, output: Path, report: Path | None, *, force: bool
     for path, ours in signed:
         if path is not None:
             check_replaceable(path, "fit", ours, force=force)
+    if report is not None:
+        load_template()  # or an error that names the extra, before any work
     return Files(output, settings, report)
 
 

@@ -560,7 +560,7 @@ def restored_features(tensors: Mapping[str, NDArray[Any]], told: Mapping[str, An
         kind, width = str(one["kind"]), int(one["width"])
         idf = np.asarray(tensors.get(f"features.idf.{k}", np.zeros(0)), dtype=np.float32)
         if kind not in KINDS or (kind == TEXT and (width != N_HASHED or idf.shape != (N_HASHED,))):
-            raise ValueError("its recipe of features is damaged")
+            raise ValueError("its recipe of features is damaged, or of an earlier version: fit the model again")
         values = tuple(map(str, one.get("values", ())))
         mean, scale = float(one.get("mean", 0.0)), float(one.get("scale", 0.0))
         blocks.append(Block(str(one["name"]), kind, values, mean, scale, width, idf))

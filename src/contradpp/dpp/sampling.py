@@ -132,14 +132,15 @@ class Samplers:
     def given(self, items: NDArray[np.int32], size: int | None) -> tuple[Sampler, NDArray[np.int64]]:
         """A sampler of what may join these items, for sets of this size (it is prepared for one), and their codes."""
         key = tuple(items.tolist()), None if self.kernel.symmetric and not self.kernel.has_diagonal else size
-        if key not in self._kept:
+        prepared = self._kept.pop(key, None)  # another thread may be here, too
+        if prepared is None:
             refuse_too_large(self.kernel)
             kernel, rest = self.kernel.condition(items)
-            self._kept[key] = Sampler(kernel), rest
-            while len(self._kept) > MOST_PREPARED:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key]
+            prepared = Sampler(kernel), rest
+        self._kept[key] = prepared
+        while len(self._kept) > MOST_PREPARED:
+            self._kept.popitem(last=False)
+        return prepared
 
     def sample(
         self, n: int, *, seed: int, size: int | None = None, given: NDArray[np.int32] = _NOTHING

@@ -131,7 +131,7 @@ class Labour:
         return Rows.of(self._count())
 
     def regress(self, diagonal: NDArray[np.floating], n_neighbours: int, n_jobs: int) -> Rows:
-        """The ridge regression of every item on its neighbours: see `learn.start.regress_on_neighbours`."""
+        """The ridge regression of every item on its neighbours: see `learn.state.regress_on_neighbours`."""
         counts = self.train.item_counts.astype(np.float64)
         return Rows.of(self._regress(counts, diagonal.astype(np.float64), n_neighbours, n_jobs))
 

@@ -354,7 +354,7 @@ class FullBatch:
 
 
 LIKELIHOOD_STEPS = 50  # as in LowRankDPP.jl
-CONTRASTIVE_STEPS = 800  # chosen on validation baskets: experiments/schedules.py
+CONTRASTIVE_STEPS = 800  # chosen on validation baskets: experiments/paper/schedules.py
 PAPER_ROUNDS = 1000  # at least
 PAPER: dict[str, Any] = {  # start, batch, optimizer and stopping rule of LowRankDPP.jl, whatever else is given
     "init": "uniform", "optimizer": "nesterov", "learning_rate": None, "batch_size": 1000, "tol": 1e-5,

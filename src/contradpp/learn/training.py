@@ -492,10 +492,11 @@ def restart(state: State, batch: Batch, plan: Plan, outcome: Outcome, *, trusted
     """Climb from other starts, too, and keep the optimum that is best on the training baskets.
 
     Starts without S have other directions of V. With a diagonal that is small but not zero their optima can be compared
-    after few iterations. The validation sets have the last word, unless the data are trusted more.
+    after few iterations. The validation sets decide whether the best is taken, unless the data are trusted more.
 
     Starts with S have other signs: the parameters are log |s|, so that no climb turns one. Signs by chance are as good
-    as any for pairs, det L_{ij} having s_ij² alone, but not around cycles.
+    as any for pairs, det L_{ij} having s_ij² alone, but not around cycles. The best of these is always taken, and the
+    validation sets decide how far the climb goes on from it.
     """
     outcome.give_back(state)
     rng, signs = stream(plan.seed, RESTART), state.partners.signs
@@ -522,14 +523,15 @@ def restart(state: State, batch: Batch, plan: Plan, outcome: Outcome, *, trusted
                 found = climb_a_little(state, batch, plan, share * weight)
             if found > value:
                 best, value = [part.copy() for part in parameters], found
+        put(best)
+        for share in LOWERED if state.symmetric else ():
+            climb_a_little(state, batch, plan, share * weight)
+        state.refresh(0.0)
+        score = plan.monitor(state)
     except BaseException:  # an interrupt: the best parameters so far have the signs of the start
         signs[:] = start[-1]
         raise
-    put(best)
-    for share in LOWERED if state.symmetric else ():
-        climb_a_little(state, batch, plan, share * weight)
-    state.refresh(0.0)
-    outcome.take(state, plan.monitor(state), anyway=trusted or not state.symmetric)
+    outcome.take(state, score, anyway=trusted or not state.symmetric)
 
 
 def polish(

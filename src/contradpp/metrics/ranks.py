@@ -1,7 +1,7 @@
 """How every item of a basket ranks among all others when it is left out, by what the model says of the rest.
 
 A `Scorer` is a model as evaluation sees it. Models that know their scores given a basket without each of its items in
-turn are asked for those (see `models.scores` and `dpp.scoring`), any other for `predict_next`, item by item.
+turn are asked for those (see `experts.base` and `dpp.scoring`), any other for `predict_next`, item by item.
 """
 
 from __future__ import annotations

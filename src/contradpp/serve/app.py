@@ -1,7 +1,8 @@
 """The application: the service's parts put together with its pages, for `contradpp serve` or any ASGI server.
 
 A request passes the metrics, then limits on body and time, then the checks of the names that it was sent to and from.
-What is refused, there or behind it, is answered in one shape, with no traceback and nothing of the request in it.
+What is refused, there or behind it, is answered in one shape, with no traceback and nothing of the request in it;
+only a name that the server does not go by gets Starlette's plain text.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ try:
     from starlette.requests import ClientDisconnect
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ImportError as error:
-    raise MissingExtraError("the service needs FastAPI and uvicorn: pip install 'contradpp[serve]'") from error
+    raise MissingExtraError(f"the service needs {error.name}: pip install 'contradpp[serve]'") from error
 
 from contradpp.serve.options import Limits, ServiceSettings, is_address
 from contradpp.serve.routes import router
@@ -92,7 +93,7 @@ def create_app(settings: ServiceSettings, served: Served | None = None) -> FastA
     plain = app.openapi
     app.openapi = lambda: bound(plain(), settings.limits)  # type: ignore[method-assign]
     # The last one that is added comes first.
-    app.add_middleware(HostMiddleware, allowed_hosts=["localhost", *settings.hosts], www_redirect=False)
+    app.add_middleware(HostMiddleware, allowed_hosts=["localhost", *map(str.lower, settings.hosts)], www_redirect=False)
     app.add_middleware(RequestMiddleware, settings=settings)
     service.metrics.instrument(app)
     return app

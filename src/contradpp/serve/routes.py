@@ -21,7 +21,7 @@ from contradpp.serve.served import Known, Ranked, Served
 from contradpp.serve.service import Service
 
 DESCRIPTIONS = {
-    400: "Not JSON, or sent to a name that the server does not go by.", 401: "The token is wrong.",
+    400: "Not JSON; or, in plain text, sent to a name that the server does not go by.", 401: "The token is wrong.",
     403: "Sent by a page of another site.", 408: "The body came too slowly.", 413: "The body is too long.",
     415: "The body is not declared as JSON.", 422: "The request is malformed or asks for too much.",
     503: "There is no model, or too much to do.", 504: "There was no answer in time.", 507: "The disk is full.",

@@ -285,7 +285,9 @@ MapAnswer: Any = answer(
 ReloadAnswer: Any = answer("ReloadAnswer", "The model that is served now.", version=str, changed=bool)
 Ready: Any = answer("Ready", "Whether there is a model to ask.", ready=bool)
 Error: Any = answer("Error", "A word for programs, and a sentence for people.", code=str, message=str)
-ErrorAnswer: Any = answer("ErrorAnswer", "Every answer with a status of 400 or more.", error=Error)
+ErrorAnswer: Any = answer(
+    "ErrorAnswer", "An answer with a status of 400 or more; that to a wrong host name is plain text.", error=Error
+)
 
 
 class ReloadState(BaseModel):

@@ -25,7 +25,7 @@ try:
     from uvicorn.importer import import_from_string
     from uvicorn.protocols.http.h11_impl import H11Protocol
 except ImportError as error:
-    raise MissingExtraError("the service needs FastAPI and uvicorn: pip install 'contradpp[serve]'") from error
+    raise MissingExtraError(f"the service needs {error.name}: pip install 'contradpp[serve]'") from error
 
 log = logging.getLogger("contradpp.serve")
 APP = "contradpp.serve.app:app_from_environment"
