@@ -27,7 +27,7 @@ install: $(STAMP)  ## create .venv with the locked versions
 # What the package itself needs, in the locked versions, is enough to see it work.
 $(CORE): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable '.[report]'
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable '.[report,serve]'
 	touch $(CORE)
 
 demo: $(CORE)    ## generate a small shop, build a model, show suggestions
@@ -89,7 +89,7 @@ docs: $(STAMP)   ## the documentation as a site in site/; warnings are errors
 lock: $(STAMP)   ## resolve pyproject's ranges anew into requirements.lock
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --extra dev --extra docs --extra plot \
-	  --extra ray --extra report --extra serve --extra tune --extra download --extra integrations \
+	  --extra ray --extra report --extra serve --extra tune --extra download --extra excel --extra integrations \
 	  pyproject.toml --output-file requirements.lock
 
 clean:           ## remove the environment and caches

@@ -17,7 +17,7 @@ from exact import ExactDPP
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # tests send nothing to anybody
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["CONTRADPP_COMPILE_AHEAD"] = "0"  # a test has the processors to itself, on a new machine, too
-Announcement.said = True  # whether kernels are in the cache is no business of a test
+Announcement.has_logged = True  # whether kernels are in the cache is no business of a test
 
 # The same examples at every run: what fails today failed yesterday. HYPOTHESIS_PROFILE=default looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None, database=None)

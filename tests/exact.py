@@ -28,7 +28,7 @@ class ExactDPP:
         return self.table[tuple(sorted(items))]
 
     def given(self, items) -> dict[tuple[int, ...], float]:
-        """The law of Y given that it contains these items."""
+        """The distribution of Y given that it contains these items."""
         inside = {s: p for s, p in self.table.items() if set(items) <= set(s)}
         total = sum(inside.values())
         return {s: p / total for s, p in inside.items()}

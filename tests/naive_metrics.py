@@ -93,11 +93,11 @@ def auc(positive: Sequence[float], negative: Sequence[float]) -> float:
 
 def intra_list(items: Sequence[int], baskets: Sequence[set[int]]) -> float:
     where = {i: {b for b, basket in enumerate(baskets) if i in basket} for i in items}
-    likeness = [
+    similarity = [
         len(where[i] & where[j]) / len(where[i] | where[j]) if where[i] | where[j] else 0.0
         for i, j in itertools.combinations(items, 2)
     ]
-    return 1 - float(np.mean(likeness)) if likeness else math.nan
+    return 1 - float(np.mean(similarity)) if similarity else math.nan
 
 
 def personalization(lists: Sequence[Sequence[int]]) -> float:

@@ -27,7 +27,7 @@ def log_det(V: Array, A: Set) -> float:
 
 
 def is_singular(V: Array, A: Set, limit: float = 1e-13) -> bool:
-    """Whether the other items of A leave one of them at most this share of its length, 1/W_ii ≤ limit² L_ii."""
+    """Return whether the others leave an item of A at most this share of its length, 1/W_ii ≤ limit² L_ii."""
     rows = V[A] / np.linalg.norm(V[A], axis=1, keepdims=True)
     for i in range(len(rows)):
         others = np.delete(rows, i, axis=0).T

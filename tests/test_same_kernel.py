@@ -53,7 +53,7 @@ def ranked(found):
 
 
 QUESTIONS = {
-    "log_normalizer_": lambda m: m.log_normalizer_,
+    "log_normalizer_": lambda m: m.dpp.log_normalizer,
     "score_samples": lambda m: m.score_samples(subsets(m)),
     "size_distribution": lambda m: np.pad(m.size_distribution(), (0, 9))[:9],  # how far it is told may differ
     "marginals": each(lambda m, basket: m.marginals(basket)),
@@ -70,7 +70,7 @@ QUESTIONS = {
 
 
 def conditioned(model) -> list:
-    return [list(model.items_), model.marginals(), model.log_normalizer_]
+    return [list(model.items_), model.marginals(), model.dpp.log_normalizer]
 
 
 def evaluated(model) -> list:
@@ -99,7 +99,7 @@ def test_same_kernel_same_answer(kernel, question, name):
     check_same(answer_to(ask, CLASSES["LowRankDPP"](V)), answer_to(ask, CLASSES[name](V)))
 
 
-# -- Each of them is a law -------------------------------------------------------------------------------
+# -- Each of them is a distribution -------------------------------------------------------------------------------
 
 
 def volumes(V) -> np.ndarray:
@@ -127,14 +127,14 @@ def check_sets(model, V) -> None:
 
 def check_sizes(model, V) -> None:
     """P(|Y| = k) is the sum over the sets of k items."""
-    law = volumes(V) / volumes(V).sum()
-    expected = np.bincount([len(s) for s in subsets(model)], law, minlength=9)
+    distribution = volumes(V) / volumes(V).sum()
+    expected = np.bincount([len(s) for s in subsets(model)], distribution, minlength=9)
     np.testing.assert_allclose(np.pad(model.size_distribution(), (0, 9))[:9], expected[:9], atol=1e-8)
 
 
 def check_marginals(model, V) -> None:
-    law, sets = volumes(V) / volumes(V).sum(), subsets(model)
-    expected = [sum(p for p, s in zip(law, sets, strict=True) if i in s) for i in range(len(V))]
+    distribution, sets = volumes(V) / volumes(V).sum(), subsets(model)
+    expected = [sum(p for p, s in zip(distribution, sets, strict=True) if i in s) for i in range(len(V))]
     np.testing.assert_allclose(model.marginals(), expected, atol=1e-8)
 
 
@@ -151,8 +151,8 @@ def check_samples(model, V) -> None:
     counts = dict.fromkeys(map(tuple, subsets(model)), 0)
     for basket in model.sample(2000, random_state=0):
         counts[tuple(sorted(basket))] += 1
-    law = volumes(V) / volumes(V).sum()
-    assert chi_square_p_value(np.array(list(counts.values())), np.where(law > 1e-9, law, 0.0)) > 1e-4
+    distribution = volumes(V) / volumes(V).sum()
+    assert chi_square_p_value(np.array(list(counts.values())), np.where(distribution > 1e-9, distribution, 0.0)) > 1e-4
 
 
 def check_beyond(model, V) -> None:
@@ -186,5 +186,5 @@ CHECKS = {
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("question", CHECKS)
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_every_class_keeps_the_law(kernel, question, name):
+def test_every_class_keeps_the_distribution(kernel, question, name):
     CHECKS[question](CLASSES[name](KERNELS[kernel]), KERNELS[kernel])

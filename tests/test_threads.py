@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 
 import numpy as np
-from threadpoolctl import threadpool_info
+import pytest
+import scipy.sparse
+from threadpoolctl import threadpool_info, threadpool_limits
 
+import contradpp as cd
 from contradpp._threads import Scratch, blas_threads
 from contradpp.data.sets import Sets
 from contradpp.learn.state import SETS_PER_BLOCK, State
@@ -50,7 +56,7 @@ def test_memory_is_used_again_by_the_same_thread_and_name_only():
     first = scratch("rows", 4, 10)
     assert first.shape == (4, 10)
     assert np.shares_memory(first, scratch("rows", 2, 3))
-    assert np.shares_memory(first, scratch("rows", 50))  # there is a quarter more than was asked for
+    assert np.shares_memory(first, scratch("rows", 50))  # there is a quarter more than was requested for
     assert not np.shares_memory(first, scratch("others", 4, 10))
     assert not np.shares_memory(first, scratch("rows", 4, 100))
     assert scratch("rows", 0, 7).shape == (0, 7)
@@ -59,6 +65,43 @@ def test_memory_is_used_again_by_the_same_thread_and_name_only():
     thread.start()
     thread.join()
     assert not np.shares_memory(mine, theirs[0])
+
+
+FIT = """
+import sys
+import contradpp as cd
+shop = cd.datasets.load("grocer", n_baskets=700, random_state=0)
+kernel = cd.NonsymmetricDPP(n_components=12, max_iter=2)
+model = cd.ConditionalDPP(kernel, random_state=0, n_jobs=int(sys.argv[1])).fit(shop)
+model.save(sys.argv[2])
+"""
+
+
+def test_a_model_file_is_the_same_for_any_threads_and_hash_seeds(tmp_path):
+    contents = set()
+    for n_jobs, blas, seed in ((1, 2, 5), (2, 1, 6)):
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": str(blas), "PYTHONHASHSEED": str(seed)}
+        subprocess.run([sys.executable, "-c", FIT, str(n_jobs), tmp_path / "model"], env=environment, check=True)
+        contents.add((tmp_path / "model").read_bytes())
+    assert len(contents) == 1
+
+
+@pytest.mark.parametrize("is_symmetric", [True, False])
+def test_answers_do_not_depend_on_threads(is_symmetric):
+    """Products, eigenvalues and triangular solves of BLAS round in another way with two threads."""
+    rng = np.random.default_rng(0)
+    V = 0.035 * rng.normal(size=(500, 200))
+    S = np.triu(rng.normal(size=(500, 500)) * (rng.random((500, 500)) < 0.03), 1)
+    answers = []
+    for n_jobs, blas in ((1, 2), (2, 1)):
+        with threadpool_limits(blas, user_api="blas"):
+            model = cd.LowRankDPP.from_factors(V)
+            if not is_symmetric:
+                model = cd.NonsymmetricDPP.from_factors(V, S=scipy.sparse.csr_array(0.1 * (S - S.T)))
+            model.n_jobs = n_jobs
+            answers.append([model.marginals(), model.predict_next([1, 2, 3]), model.size_distribution()])
+    for first, second in zip(*answers, strict=True):
+        assert first.tobytes() == second.tobytes()
 
 
 class Kernel:

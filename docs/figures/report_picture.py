@@ -28,21 +28,29 @@ ONLY_THE_TOP_AND_THE_MAP = """() => {
 
 
 def draw(report: Path, picture: Path) -> None:
-    """A screenshot of the report without its other sections, in few colours so that the file stays small."""
+    """A screenshot of the report without its other sections, in few colors so that the file stays small."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         page = browser.new_page(viewport={"width": WIDTH, "height": 1200}, device_scale_factor=1.3)
         page.goto(report.absolute().as_uri())
         page.evaluate(ONLY_THE_TOP_AND_THE_MAP)
         dot = page.locator("circle.item", has_text=re.compile(f"^{re.escape(CHOSEN)}: in"))
         dot.dispatch_event("mouseenter")
         dot.dispatch_event("mouseleave")
-        end = page.evaluate("document.querySelector('main').lastElementChild.getBoundingClientRect().bottom")
+        end = page.evaluate(
+            "document.querySelector('main').lastElementChild.getBoundingClientRect().bottom"
+        )
         page.set_viewport_size({"width": WIDTH, "height": round(end) + 24})
         page.screenshot(path=picture)
         browser.close()
-    colours = Image.open(picture).convert("RGB").quantize(96, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    colours.save(picture, optimize=True)
+    colors = (
+        Image.open(picture)
+        .convert("RGB")
+        .quantize(96, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    )
+    colors.save(picture, optimize=True)
 
 
 if __name__ == "__main__":

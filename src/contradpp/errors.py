@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
+
 
 class ContradppError(Exception):
     """Base class: catch this to catch everything the library raises on purpose.
 
-    `parameters` are the arguments that would mend it, so that the command line can name its options for them.
+    Parameters
+    ----------
+    parameters : tuple of str
+        The arguments to change; the command line names its options for them.
     """
 
     def __init__(self, *args: object, parameters: tuple[str, ...] = ()) -> None:
@@ -60,3 +66,17 @@ class NotFittedError(ContradppError, ValueError, AttributeError):
 
 class MissingExtraError(ContradppError, ImportError):
     """An optional dependency is not installed; the message names the extra."""
+
+
+def check_choice(name: str, value: object, allowed: Collection[str]) -> None:
+    """Raise `ParameterError` unless the value is one of those allowed."""
+    if value not in allowed:
+        words = ", ".join(map(repr, allowed))
+        hint = did_you_mean(value, allowed)
+        raise ParameterError(f"{name} must be one of {words}, got {value!r}{hint}")
+
+
+def did_you_mean(word: object, known: Collection[str]) -> str:
+    """Return a question that names the known word closest to this one; empty if none is close."""
+    found = difflib.get_close_matches(str(word), known, n=1)
+    return f". Did you mean {found[0]!r}?" if found else ""

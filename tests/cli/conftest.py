@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -23,10 +24,12 @@ Call = Callable[..., Shown]
 
 
 @pytest.fixture
-def call(capsys) -> Call:
-    """Run a command, which must end with `code` if that is given; the words may be anything that has a text."""
+def call(capsys, monkeypatch) -> Call:
+    """Run a command on words of any type and on text from `stdin`; it must end with `code`, if that is given."""
 
-    def run(*words: object, code: int | None = None) -> Shown:
+    def run(*words: object, stdin: str | None = None, code: int | None = None) -> Shown:
+        if stdin is not None:
+            monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:
             main([str(word) for word in words])

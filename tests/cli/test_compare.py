@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.cli import evaluate as command
+from contradpp.cli import compare as command
+from contradpp.cli.output import program
 
 BASELINES = ("--models", "itemknn,regression")
 PAIRS = [("tea", "milk"), ("pasta", "sauce"), ("soap", "towel"), ("ink", "pen"), ("nut", "bolt")]
@@ -39,7 +40,7 @@ def test_the_best_is_named_and_how_to_learn_it(call, pairs):
     (said,) = (line for line in shown.out.splitlines() if line.startswith("ConditionalDPP suggests best"))
     assert "the first 2 suggestions of ConditionalDPP in 100.0 % of cases" in said
     assert "points over Popularity is more than chance explains." in said
-    assert f"Try       contradpp fit {pairs} -o model.safetensors\n" in shown.out
+    assert f"Try       {program()} fit {pairs} -o model.safetensors\n" in shown.out
     assert "In Python" not in shown.out
 
 
@@ -123,9 +124,9 @@ def test_a_model_that_cannot_learn_is_left_out_with_its_reason(call, pairs, monk
 
 def test_a_large_catalogue_gets_the_regression_that_fits_in_memory(monkeypatch):
     assert command.regression(5000, None).label == "EASE"
-    assert command.regression(10**6, None).label == "RidgeNeighbours"
+    assert command.regression(10**6, None).label == "RidgeNeighbors"
     monkeypatch.setattr(command, "free_memory", lambda: 1e8)
-    assert command.regression(5000, None).label == "RidgeNeighbours"
+    assert command.regression(5000, None).label == "RidgeNeighbors"
 
 
 class Factors:

@@ -32,6 +32,23 @@ def test_describe(call, orders):
     assert "--basket" in call("data", "describe", orders, "--basket", "nothing", code=1).err
 
 
+def test_event_logs(call, tmp_path):
+    path = tmp_path / "clicks.csv"
+    path.write_text("user,time,item\n1,2024-05-01 10:00,tea\n1,2024-05-01 10:20,milk\n1,2024-05-01 12:00,jam\n")
+    assert "3 baskets, 3 items" in call("data", "describe", path, "--basket", "user,time").out
+    shown = call("data", "describe", path, "--gap", "30min").out
+    assert "2 baskets, 3 items" in shown
+    assert "basket: user,time" in shown
+    assert "gap must be a time such as" in call("data", "describe", path, "--gap", "soon", code=1).err
+
+
+def test_an_option_that_is_given_twice_is_an_error(call, orders):
+    """The last one was taken in silence."""
+    twice = call("data", "describe", orders, "--basket", "order_id", "--basket=sku", code=2).err
+    assert "Invalid value for '--basket': given 2 times; give it once" in twice
+    assert call("data", "describe", orders, "--json", "--json").code == 0  # a flag has no value to lose
+
+
 def test_fetch(call):
     assert "nothing to fetch" in call("data", "fetch", "toy").out
     assert json.loads(call("data", "fetch", "toy", "grocer", "--json").out) == {"toy": [], "grocer": []}

@@ -119,7 +119,7 @@ def test_completion_completes():
 
 def test_messages_name_the_options_that_help():
     error = DataError("pass basket='...' and on_bad_row='skip'", parameters=("basket", "on_bad_row"))
-    assert output.explain(error).splitlines() == [str(error), "On the command line: --basket and --on-bad-row."]
+    assert output.error_message(error).splitlines() == [str(error), "On the command line: --basket and --on-bad-row."]
     assert pickle.loads(pickle.dumps(error)).parameters == error.parameters
 
 
@@ -127,12 +127,12 @@ def test_messages_name_the_options_that_help():
 def test_a_cause_in_the_system_brings_its_way_out(code, words):
     error = ModelFileError("cannot write m")
     error.__cause__ = OSError(code, os.strerror(code))
-    assert words in output.explain(error)
-    assert output.explain(OSError(code, "why", "file")).startswith("file: why\n")
+    assert words in output.error_message(error)
+    assert output.error_message(OSError(code, "why", "file")).startswith("file: why\n")
 
 
 def test_too_little_memory_is_explained():
-    said = output.explain(MemoryError("Unable to allocate 235. GiB"))
+    said = output.error_message(MemoryError("Unable to allocate 235. GiB"))
     assert "235. GiB" in said
     assert "should not happen" not in said
 

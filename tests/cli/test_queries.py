@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 
+import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
 import contradpp as cd
 from contract import fitted, rows_that
-from contradpp.cli.inputs import Words
+from contradpp.cli.inputs import ItemParser
 from contradpp.cli.output import paragraph
+from contradpp.cli.recommend import reasons_as_dict, reasons_in_words
+from contradpp.models.explain import Explanation
 
 
 def lines(text: str) -> list:
@@ -34,7 +36,7 @@ def test_a_name_with_a_comma_in_it_is_one_item(call, model):
 
 def test_a_name_that_several_items_have_means_the_most_sold(caplog):
     items = cd.Vocabulary(["a", "b", "c"], names={"a": "Tea", "b": "Tea", "c": "Milk"})
-    assert Words(items, counts=[1, 5, 3]).basket(["tea", "milk"]) == ["b", "c"]
+    assert ItemParser(items, counts=[1, 5, 3]).basket(["tea", "milk"]) == ["b", "c"]
     assert "2 items are called 'tea'" in caplog.text
 
 
@@ -88,16 +90,14 @@ def test_baskets_of_a_file(call, model, tmp_path):
     assert lines(shown.out)[1]["basket"] == ["M1", "S1"]
 
 
-def test_baskets_of_standard_input(call, model, monkeypatch):
+def test_baskets_of_standard_input(call, model):
     given = '["T1"]\n{"basket": ["milk"]}\ngreen tea, milk\nT1 M1\nSugar, white\n\n'
-    monkeypatch.setattr("sys.stdin", io.StringIO(given))
-    shown = call("recommend", model, "-i", "-", "-n", 1, code=0)
+    shown = call("recommend", model, "-i", "-", "-n", 1, stdin=given, code=0)
     assert [a["basket"] for a in lines(shown.out)] == [["T1"], ["M1"], ["T1", "M1"], ["T1", "M1"], ["S1"], []]
 
 
-def test_one_bad_basket_does_not_stop_the_others(call, model, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO('["T1"]\n["wine"]\n["T1", "M1", "C1", "S1"]\n'))
-    shown = call("recommend", model, "-i", "-", code=1)
+def test_one_bad_basket_does_not_stop_the_others(call, model):
+    shown = call("recommend", model, "-i", "-", stdin='["T1"]\n["wine"]\n["T1", "M1", "C1", "S1"]\n', code=1)
     good, unknown, full = lines(shown.out)
     assert good["items"]
     assert "wine" in unknown["error"]
@@ -106,9 +106,8 @@ def test_one_bad_basket_does_not_stop_the_others(call, model, monkeypatch):
 
 
 @pytest.mark.parametrize("given", ["[1,", '{"a": 1}', '[["T1"]]'])
-def test_lines_that_are_no_baskets(call, model, monkeypatch, given):
-    monkeypatch.setattr("sys.stdin", io.StringIO(given + "\n"))
-    assert "line 1" in call("recommend", model, "-i", "-", code=1).err
+def test_lines_that_are_no_baskets(call, model, given):
+    assert "line 1" in call("recommend", model, "-i", "-", stdin=given + "\n", code=1).err
 
 
 @pytest.mark.parametrize("command", ["recommend", "complete"])
@@ -124,14 +123,13 @@ def test_items_and_a_file_exclude_each_other(call, model, command):
     assert call(command, model, "T1", "--input", "-").code == 2
 
 
-def test_completion_of_a_basket(call, model, monkeypatch):
+def test_completion_of_a_basket(call, model):
     shown = call("complete", model, "T1", "--size", 3, "--exclude", "S1")
     assert [line[:2] for line in shown.out.splitlines()] == ["  ", "+ ", "+ "]
     (answer,) = lines(call("complete", model, "T1", "--size", 3, "--json").out)
     assert answer["completed"][0] == "T1"
     assert len(answer["added"]) == 2
-    monkeypatch.setattr("sys.stdin", io.StringIO("T1\nM1\n"))
-    assert len(lines(call("complete", model, "-i", "-", "--size", 2).out)) == 2
+    assert len(lines(call("complete", model, "-i", "-", "--size", 2, stdin="T1\nM1\n").out)) == 2
     assert "--size" in call("complete", model, "T1", "--size", 9, code=1).err
 
 
@@ -150,7 +148,7 @@ def test_samples(call, model):
 def test_info(call, model):
     found = json.loads(call("info", model, "--json").out)
     assert found["model"] == "ConditionalDPP"
-    assert found["voices"] == "popularity, ridge, share, cosine, baskets, loglinear, kernel"
+    assert found["experts"] == "popularity, ridge, item_knn_share, item_knn_cosine, basket_knn, loglinear, kernel"
     assert found["items"] == 4
     assert found["bytes"] == model.stat().st_size
     assert found["most_likely_items"][0]["item"] == "S1"
@@ -164,16 +162,14 @@ def test_info(call, model):
 
 def test_info_of_a_model_that_was_not_trained(call, tmp_path):
     cd.LowRankDPP.from_factors([[1.0, 0.0], [0.0, 1.0]]).save(tmp_path / "m")
-    found = json.loads(call("info", tmp_path / "m", "--json").out)
-    assert found["learned_from_baskets"] is None
+    assert json.loads(call("info", tmp_path / "m", "--json").out)["learned_from_baskets"] is None
 
 
 @pytest.mark.parametrize("name", rows_that("save"))
 def test_info_of_every_model(call, tmp_path, name):
     fitted(name).save(tmp_path / "m")
-    for words in ([], ["--json"], ["--items"]):
-        call("info", tmp_path / "m", *words, code=0)
-    assert call("card", tmp_path / "m").code == 0
+    for words in (["info"], ["info", "--json"], ["info", "--items"], ["card"]):
+        call(*words, tmp_path / "m", code=0)
 
 
 def test_evaluation(call, model, orders):
@@ -189,11 +185,11 @@ def test_evaluation(call, model, orders):
 
 
 @pytest.mark.parametrize("word", ["²", "٣x", "9" * 5000, "-" + "9" * 5000, "--5"])
-def test_words_that_look_like_numbers_are_unknown_items(call, model, word, monkeypatch):
+def test_words_that_look_like_numbers_are_unknown_items(call, model, word):
     for words in (["recommend", model, "--", word], ["complete", model, "--", word]):
         assert "does not know" in call(*words, code=1).err
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps([word]) + "\n"))
-    assert "does not know" in lines(call("recommend", model, "-i", "-").out)[0]["error"]
+    (answer,) = lines(call("recommend", model, "-i", "-", stdin=json.dumps([word]) + "\n").out)
+    assert "does not know" in answer["error"]
 
 
 def test_numbers_are_found_however_they_are_written(call, tmp_path):
@@ -202,16 +198,14 @@ def test_numbers_are_found_however_they_are_written(call, tmp_path):
         assert call("recommend", tmp_path / "m", "--", word).code == 0
 
 
-def test_answers_for_a_file_carry_names(call, model, monkeypatch, tmp_path):
-    monkeypatch.setattr("sys.stdin", io.StringIO("T1\n"))
-    (answer,) = lines(call("recommend", model, "-i", "-", "-n", 2).out)
+def test_answers_for_a_file_carry_names(call, model, tmp_path):
+    (answer,) = lines(call("recommend", model, "-i", "-", "-n", 2, stdin="T1\n").out)
     known = {"T1": "Green tea", "M1": "Milk", "C1": "Coffee", "S1": "Sugar, white"}
     assert answer["names"] == [known[item] for item in answer["items"]]
     (whole,) = lines(call("complete", model, "T1", "--size", 2, "--json").out)
     assert whole["names"] == [known[item] for item in whole["completed"]]
     cd.LowRankDPP.from_factors([[1.0, 0.0], [0.0, 1.0]]).save(tmp_path / "m")
-    monkeypatch.setattr("sys.stdin", io.StringIO("0\n"))
-    assert "names" not in lines(call("recommend", tmp_path / "m", "-i", "-").out)[0]
+    assert "names" not in lines(call("recommend", tmp_path / "m", "-i", "-", stdin="0\n").out)[0]
 
 
 def test_evaluation_on_foreign_data_is_an_error(call, model):
@@ -220,8 +214,8 @@ def test_evaluation_on_foreign_data_is_an_error(call, model):
     assert shown.out == ""
 
 
-def test_control_characters_do_not_reach_a_terminal(call, tmp_path, on_a_terminal, monkeypatch):
-    """An item's id could otherwise recolour the screen, move the cursor or set the window's title."""
+def test_control_characters_do_not_reach_a_terminal(call, tmp_path, on_a_terminal):
+    """An item's id could otherwise recolor the screen, move the cursor or set the window's title."""
     evil = ["\x1b[31mred", "\x9b2Jgone", "ring\x07", "plain\x7f"]
     cd.LowRankDPP.from_factors([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.5, 0.1]], items=evil).save(tmp_path / "m")
     for words in (
@@ -235,19 +229,19 @@ def test_control_characters_do_not_reach_a_terminal(call, tmp_path, on_a_termina
     ):
         said = call(*words, code=0).out.replace("\x1b[1m", "").replace("\x1b[0m", "")  # our own bold
         assert not {"\x1b", "\x9b", "\x07", "\x7f"} & set(said), words
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps([evil[1]]) + "\n"))
-    assert lines(call("recommend", tmp_path / "m", "-i", "-").out)[0]["basket"] == [evil[1]]
+    (answer,) = lines(call("recommend", tmp_path / "m", "-i", "-", stdin=json.dumps([evil[1]]) + "\n").out)
+    assert answer["basket"] == [evil[1]]
     assert "\x1b" not in call("evaluate", tmp_path / "m", "\x1b[31mred").err
 
 
 def test_info_of_a_large_catalogue_makes_no_dense_matrix(call, model, monkeypatch):
-    monkeypatch.setattr("contradpp.dpp.normalizer.MOST_DENSE", 1)
+    monkeypatch.setattr("contradpp.dpp.normalizer.MAX_DENSE_ITEMS", 1)
     for way in ("ByCholesky", "ByLU"):
         monkeypatch.setattr(f"contradpp.dpp.normalizer.{way}", lambda _: 1 / 0)
     assert "Sugar, white" in call("info", model, code=0).out
     found = json.loads(call("info", model, "--json").out)
     assert found["expected_basket_size"] > 1
-    assert found["format_version"] == 2
+    assert found["format_version"] == 4
     assert found["most_likely_items"][0]["item"] == "S1"
     assert len(json.loads(call("info", model, "--items", "--json").out)) == 4
     refused = call("sample", model, "--random-state", "0")
@@ -333,7 +327,7 @@ def test_bytes_that_are_no_text_spoil_only_their_line(call, tmp_path):
     assert fine["items"] == ["a"]
 
 
-def test_lists_are_reranked_line_by_line(call, tmp_path, monkeypatch):
+def test_lists_are_reranked_line_by_line(call, tmp_path):
     by_item = LINE | {"candidates": [1, 2, 3], "vectors": {"1": [1, 0], "2": [1, 0], "3": [0, 1], "9": [0, 1]}}
     fixed = by_item | {"fixed": {"3": 0}, "given": [9], "categories": {"1": "x", "2": "x"}}
     text = "\n".join(json.dumps(line) for line in (LINE, by_item, fixed)) + "\n\n"
@@ -343,8 +337,7 @@ def test_lists_are_reranked_line_by_line(call, tmp_path, monkeypatch):
     assert first == {"items": ["a", "c"], "scores": [0.9, 0.5], "positions": [0, 2]}
     assert second["items"] == [1, 3]
     assert third["items"] == [3, 1]
-    monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    assert call("rerank", "-k", 2).out == shown.out
+    assert call("rerank", "-k", 2, stdin=text).out == shown.out
 
 
 def test_rules_and_reasons_of_a_list(call, tmp_path):
@@ -357,6 +350,9 @@ def test_rules_and_reasons_of_a_list(call, tmp_path):
     assert last["items"] == ["a", "b"]
     (apart,) = lines(call("rerank", path, "--window", 2, "--method", "mmr", "--scale", "raw").out)
     assert apart["items"] == ["a", "c", "b"]
+    (windowed,) = lines(call("rerank", path, "--method", "window", "--window-size", 1, "--diversity", 1).out)
+    expected = cd.rerank(**LINE, diversity=1, method=cd.SlidingWindow(1))[0]
+    assert windowed["items"] == expected.tolist()
 
 
 def test_a_list_of_a_models_items_needs_no_vectors(call, model, tmp_path):
@@ -394,9 +390,26 @@ def test_a_bad_line_has_its_reason_and_the_others_their_answer(call, tmp_path, l
 
 def test_suggestions_say_why(call, model):
     assert "because of" in call("recommend", model, "T1", "--why").out
+    assert "times its usual share" in call("recommend", model, "T1", "--why").out  # the basket has no other reason
+    assert "times its usual share" not in call("recommend", model, "T1", "M1", "--why").out
     found = json.loads(call("recommend", model, "T1", "--why", "--json").out)
-    assert {"because", "voices", "popular"} <= found[0].keys()
+    assert {"because", "experts", "popular"} <= found[0].keys()
     assert found[0]["because"][0]["item"] == "T1"
+
+
+def test_best_sellers_and_a_slate_of_nothing_alike_are_noted(call, tmp_path):
+    lists = [["bread", f"kind {number % 100}", f"kind {(number + 1) % 100}"] for number in range(300)]
+    lists += [["milk", f"kind {number % 100}"] for number in range(200)]
+    shop = cd.Baskets.from_lists(lists)
+    path = tmp_path / "shop.safetensors"
+    model = cd.LowRankDPP.from_factors(np.diag(np.sqrt(shop.item_counts / 10.0)), items=shop.items)
+    model.save(path)
+    pick = [word for item in ("bread", "milk", "kind 1", "kind 2") for word in ("--candidates", item)]
+    shown = call("recommend", path, *pick, code=0)
+    assert "2 of these are best sellers; --rank-by 0.5" in shown.err
+    assert "best sellers" not in call("recommend", path, *pick, "--rank-by", 0.5).err
+    assert "none of them are known to be alike" in call("slate", path, *pick, "-n", 3).err
+    assert not call("slate", path, *pick, "--json").err
 
 
 def test_suggestions_by_lift(call, model):
@@ -406,3 +419,13 @@ def test_suggestions_by_lift(call, model):
         assert sorted(found) == sorted(by_chance)  # all that there are
     assert call("recommend", model, "T1", "--rank-by", "2").code == 2
     assert call("recommend", model, "T1", "--rank-by", "magic").code == 2
+
+
+def test_reasons_name_the_kind_of_basket():
+    items = cd.Vocabulary(["a", "b", "c", "d", "e"], names={"a": "Apples"})
+    why = Explanation("e", ["b"], ["mixture"], np.zeros(1), np.array([[0.5]]), 0.0, popular=False)
+    assert reasons_in_words(why, items) == "b"
+    assert "like" not in reasons_as_dict(why)
+    why = why._replace(like=("b", "a", "e", "c", "d"))
+    assert reasons_in_words(why, items).endswith("; as in baskets of Apples, c, d")
+    assert reasons_as_dict(why)["like"] == ["b", "a", "e", "c", "d"]

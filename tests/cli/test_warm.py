@@ -18,7 +18,7 @@ from contradpp.dpp import ahead
 from contradpp.dpp.compiled import _numba
 
 
-@pytest.mark.parametrize("name", warm.ALONE)
+@pytest.mark.parametrize("name", warm.ALL_JOBS)
 def test_every_job_runs(name):
     done = CliRunner().invoke(warm.warm, ["--only", name])
     assert done.exit_code == 0, done.output
@@ -26,12 +26,12 @@ def test_every_job_runs(name):
 
 def test_the_jobs_run_in_processes_and_a_failure_is_named(monkeypatch):
     asked = []
-    monkeypatch.setattr(warm, "_in_a_process", lambda name: asked.append(name) or 0)
+    monkeypatch.setattr(warm, "_run_in_process", lambda name: asked.append(name) or 0)
     done = CliRunner().invoke(warm.warm, ["--n-jobs", "2"])
     assert done.exit_code == 0
     assert "compiled" in done.output
     assert sorted(asked) == sorted(warm.JOBS)
-    monkeypatch.setattr(warm, "_in_a_process", lambda name: int(name == "other models"))
+    monkeypatch.setattr(warm, "_run_in_process", lambda name: int(name == "other models"))
     done = CliRunner().invoke(warm.warm)
     assert done.exit_code == 1
     assert "could not compile other models" in done.output
@@ -76,7 +76,7 @@ def asked(monkeypatch):
     monkeypatch.setenv("CONTRADPP_COMPILE_AHEAD", "1")
     monkeypatch.setattr(Process, "asked", [])
     monkeypatch.setattr(ahead.subprocess, "Popen", Process)
-    monkeypatch.setattr(ahead, "_begun", {})
+    monkeypatch.setattr(ahead, "_started", {})
     stack = ExitStack()  # stands for the end of this process
     monkeypatch.setattr(ahead, "atexit", SimpleNamespace(register=stack.callback, end=stack.close))
     monkeypatch.setattr(ahead, "resolve_n_jobs", lambda n_jobs: n_jobs or 2)
@@ -86,7 +86,7 @@ def asked(monkeypatch):
 @pytest.fixture
 def started(asked, monkeypatch):
     """The same where nothing is compiled."""
-    monkeypatch.setattr(ahead, "at_hand", lambda _: False)
+    monkeypatch.setattr(ahead, "is_compiled", lambda _: False)
     return asked
 
 
@@ -127,19 +127,19 @@ def test_nor_where_the_environment_forbids_it(started, monkeypatch):
     assert started == []
 
 
-def test_a_job_is_begun_once_where_nothing_can_be_kept(asked, monkeypatch):
+def test_a_job_is_started_once_where_nothing_can_be_kept(asked, monkeypatch):
     """Each of many fits in a container of read-only files started a compiler."""
-    monkeypatch.setattr(_numba.SharedCache, "at_hand", False)
+    monkeypatch.setattr(_numba.SharedCache, "is_compiled", False)
     for _ in range(3):
         ahead.compile_ahead(ahead.FIT)
-        ahead._begun[ahead.FIT].ended = True
+        ahead._started[ahead.FIT].ended = True
     assert asked == ["fit"]
 
 
 @pytest.mark.parametrize(
     ("where", "name", "value"),
     [
-        (ahead, "at_hand", lambda _: True),
+        (ahead, "is_compiled", lambda _: True),
         (ahead.multiprocessing, "parent_process", object),
         (ahead.sys, "executable", ""),
         (ahead.sys, "executable", None),
@@ -169,7 +169,7 @@ def test_a_system_without_processes_is_no_reason_to_fail(started, monkeypatch):
     monkeypatch.setattr(ahead.subprocess, "Popen", refuse)
     for _ in range(2):
         ahead.compile_ahead(ahead.FIT)
-    assert not ahead._begun
+    assert not ahead._started
 
 
 @pytest.mark.parametrize(
@@ -208,9 +208,9 @@ def test_a_model_that_is_fitted_in_python_does_so_too(started, model, jobs):
 ENDING = """
 import sys, time
 from contradpp.dpp import ahead
-ahead.at_hand, ahead.resolve_n_jobs = lambda _: False, lambda _: 2
+ahead.is_compiled, ahead.resolve_n_jobs = lambda _: False, lambda _: 2
 ahead.compile_ahead("fit")
-print(ahead._begun["fit"].pid)
+print(ahead._started["fit"].pid)
 """
 
 
@@ -223,12 +223,12 @@ def test_nothing_is_left_behind(tmp_path):
 
 
 @pytest.mark.parametrize("job", [ahead.FIT, ahead.DEMO, ahead.NEGATIVES])
-def test_what_was_compiled_is_at_hand_until_a_kernel_is_edited(monkeypatch, job):
+def test_what_was_compiled_is_is_compiled_until_a_kernel_is_edited(monkeypatch, job):
     for name in ("the default model", "dynamic negatives"):
         assert CliRunner().invoke(warm.warm, ["--only", name]).exit_code == 0
-    assert ahead.at_hand(job)
+    assert ahead.is_compiled(job)
     monkeypatch.setattr(_numba, "STAMP", ("edited",))
-    assert not ahead.at_hand(job)
+    assert not ahead.is_compiled(job)
 
 
 # The kernels of a process and the types that each was called with, after some lines.
@@ -240,7 +240,7 @@ from contradpp.dpp import compiled
 {}
 modules = [(name, getattr(compiled, name)) for name in compiled.__all__] + [("experts", experts.compiled)]
 kernels = {{f"{{name}}.{{kernel}}": code for name, module in modules
-           for kernel, code in vars(module).items() if hasattr(code, "at_hand")}}
+           for kernel, code in vars(module).items() if hasattr(code, "is_compiled")}}
 print(json.dumps([f"{{name}}{{form}}" for name, code in kernels.items() for form in code.signatures]))
 """
 FIT = """
@@ -265,6 +265,6 @@ def test_all_that_is_needed_later_is_compiled_ahead(lines, job):
         done = subprocess.run([sys.executable, "-c", FORMS.format(lines)], capture_output=True, text=True, check=True)
         return set(json.loads(done.stdout))
 
-    left = {form.partition("(")[0] for form in forms(lines) - forms(f"warm.ALONE[{job!r}]()")}
+    left = {form.partition("(")[0] for form in forms(lines) - forms(f"warm.ALL_JOBS[{job!r}]()")}
     assert {name.partition(".")[0] for name in left} <= {"gradients", "sums", "steps", "draws"}, left
     assert ("gradients.conditional_gradients" in left) == (job == ahead.FIT)

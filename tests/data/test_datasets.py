@@ -232,7 +232,7 @@ def serve(empty: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
                 url = f"http://127.0.0.1:{server.server_address[1]}/{ending}"
                 origins.append(Origin(origin.paths, url, checksum))
             changed = dataclasses.replace(datasets.info(name), files=tuple(origins), n_baskets=3, n_items=3)
-            monkeypatch.setitem(datasets._CATALOGUE, name, changed)
+            monkeypatch.setitem(datasets._CATALOG, name, changed)
 
         yield put
         server.shutdown()

@@ -23,11 +23,11 @@ ROWS = {
 
 
 def cosines(features: ItemFeatures) -> np.ndarray:
-    return features.matrix.turned().products(features.matrix)
+    return features.matrix.transposed().products(features.matrix)
 
 
 def kinds(features: ItemFeatures) -> dict[str, str]:
-    return {block.name: block.kind for block in features.recipe.blocks}
+    return {column.name: column.kind for column in features.encoder.columns}
 
 
 def same(a: ItemFeatures, b: ItemFeatures) -> bool:
@@ -125,7 +125,7 @@ def test_what_cannot_be_used_says_so(given, error, words):
 @pytest.mark.parametrize(
     ("ids", "given", "error", "words"),
     [
-        (["x"], {"x": {"colour": "red"}}, DataError, "no feature 'colour'"),
+        (["x"], {"x": {"color": "red"}}, DataError, "no feature 'color'"),
         (["x"], {"y": {"shelf": "hot"}}, DataError, "not among the new items"),
         (["x"], [[1.0, 2.0]], ParameterError, "in the same way"),
         (["x"], {"x": {"price": "dear"}}, DataError, "holds numbers"),
@@ -166,7 +166,7 @@ def test_a_file_holds_all_of_them(given):
     tensors, told = features_contents(found)
     again = restored_features(tensors, json.loads(json.dumps(told)), len(ITEMS))
     assert same(again, found)
-    assert same(ItemFeatures(again.recipe, again.rows_for(list(ITEMS), given)), found)
+    assert same(ItemFeatures(again.encoder, again.rows_for(list(ITEMS), given)), found)
     weights = [name for name in tensors if name.startswith("features.idf")]
     for name in ("features.indptr", "features.dense", *weights):
         with pytest.raises(ValueError, match="features"):

@@ -1,4 +1,4 @@
-"""The made-up supermarket: its catalogue, and what its baskets have in common with a real shop's."""
+"""The made-up supermarket: its catalog, and what its baskets have in common with a real shop's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from contradpp.data import grocer
 from contradpp.data.baskets import Baskets
-from contradpp.data.grocer import catalogue
+from contradpp.data.grocer import catalog
 from contradpp.errors import ParameterError
 
 
@@ -32,7 +32,7 @@ def lift(baskets: Baskets, together: np.ndarray, a: str, b: str) -> float:
 
 
 def test_about_300_distinct_products_in_categories() -> None:
-    products = catalogue().products
+    products = catalog().products
     assert 280 <= len(products) <= 320
     assert len(set(products)) == len(products)
     assert {"spaghetti", "tomato sauce", "parmesan"} <= set(products)
@@ -45,11 +45,11 @@ def test_about_300_distinct_products_in_categories() -> None:
 
 
 def test_missions_are_made_of_products_on_the_shelves() -> None:
-    products = set(catalogue().products)
-    named = {mission.name: mission.favourites for mission in catalogue().missions}
+    products = set(catalog().products)
+    named = {mission.name: mission.favorites for mission in catalog().missions}
     assert "spaghetti" in named["spaghetti dinner"]
-    for mission in catalogue().missions:
-        assert set(mission.favourites) <= products, mission.name
+    for mission in catalog().missions:
+        assert set(mission.favorites) <= products, mission.name
         assert all(0 < chance < 1 for chance in mission.chances.values()), mission.name
 
 
@@ -63,7 +63,7 @@ def test_sizes_are_1_to_20_and_like_a_shops(baskets: Baskets) -> None:
 
 
 def test_every_product_is_sold(baskets: Baskets) -> None:
-    assert tuple(baskets.items) == catalogue().products
+    assert tuple(baskets.items) == catalog().products
     assert baskets.item_counts.min() > 0
 
 
@@ -79,7 +79,7 @@ def test_popularity_has_a_head_and_a_tail(baskets: Baskets) -> None:
 def test_substitutes_rarely_meet(baskets: Baskets, together: np.ndarray) -> None:
     share = together.diagonal() / baskets.n_baskets
     expected = met = 0.0
-    for need in catalogue().needs:
+    for need in catalog().needs:
         codes = baskets.items.codes(need.products)
         first, second = np.triu_indices(len(codes), 1)
         expected += baskets.n_baskets * (share[codes[first]] * share[codes[second]]).sum()

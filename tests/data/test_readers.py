@@ -21,9 +21,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+import contradpp as cd
+import contradpp.data.columns
 import contradpp.data.files
 import contradpp.data.readers
 from contradpp.cli.inputs import reading_from
+from contradpp.cli.main import main
 from contradpp.data.baskets import Baskets
 from contradpp.data.files import Source
 from contradpp.data.readers import read, read_baskets, read_items
@@ -176,8 +179,8 @@ def test_the_ways_of_writing_baskets(write, name, text, options, lists):
 
 
 def test_an_unknown_format_lists_the_known_ones(write):
-    with pytest.raises(ParameterError, match=r"'ragged'.*'xlsx'"):
-        read_baskets(write("1 2\n"), "xlsx")
+    with pytest.raises(ParameterError, match=r"'ragged'.*'feather'"):
+        read_baskets(write("1 2\n"), "feather")
 
 
 @pytest.mark.parametrize("kind", ["fimi", "ragged"])
@@ -626,6 +629,25 @@ def test_gzip_that_unpacks_to_too_much_is_refused(write, monkeypatch, name):
     assert read_baskets(write(b"1 2\n" * (1 << 18), name), "fimi").n_baskets == 1 << 18
 
 
+def test_gzip_is_refused_before_it_is_read_to_its_end(tmp_path, monkeypatch):
+    """The bound was that of the whole file, which would have allowed its random end."""
+    monkeypatch.setattr(contradpp.data.files, "MAX_UNPACKED", 1 << 21)
+    path = tmp_path / "x.dat.gz"
+    path.write_bytes(gzip.compress(b"1 2\n" * (1 << 21)) + gzip.compress(os.urandom(1 << 20)))
+    with pytest.raises(DataError, match="bytes of gzip unpack to more than"):
+        read_baskets(path, "fimi")
+
+
+@pytest.mark.parametrize("text", ["order,item\n1,2\n3,4\n", "a,b\n", "1 2\n", '["a"]\n'])
+@pytest.mark.parametrize("name", ["0.parquet", "2.parquet"])
+def test_a_folder_is_read_as_parquet_only(tmp_path, text, name):
+    pq.write_table(pa.table({"order": [1, 1], "item": ["a", "b"]}), tmp_path / "1.parquet")
+    assert list(read_baskets(tmp_path)) == [["a", "b"]]
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=f"{name}: not a readable Parquet file"):
+        read_baskets(tmp_path)
+
+
 def test_endless_blank_lines_are_refused(write, monkeypatch):
     monkeypatch.setattr(contradpp.data.files, "MAX_BLANK", 2 << 20)
     for before in (b"", b"order,item\n"):
@@ -684,7 +706,7 @@ def test_json_objects_choose_among_lists(write):
         ('{"items": [1]}\n{"item": [1]}\n', 2, "'items' is missing"),
         ('{"items": [1]}\n{"items": 1}\n', 2, "must hold an array"),
         ('{"order": 1, "item": 1}\n{"order": null, "item": 1}\n', 2, "null"),
-        ("[\n[1],\n[2]\n]\n", 1, "each line must be a whole JSON value"),
+        ("[1]\n[\n", 2, "each line must be a whole JSON value"),
         ("[" * 100_000 + "\n", 1, "not valid JSON"),
         ("[1]\n[" + "1" * 5000 + "]\n", 2, "not valid JSON"),
     ],
@@ -708,7 +730,7 @@ def test_json_without_known_fields_lists_them(write):
 # -- Parquet ---------------------------------------------------------------------------------------
 
 
-def test_parquet_is_recognised_whatever_its_name(tmp_path):
+def test_parquet_is_recognized_whatever_its_name(tmp_path):
     path = tmp_path / "data.csv"
     pq.write_table(pa.table({"InvoiceNo": [5, 5, 6], "StockCode": ["a", "b", "a"]}), path)
     assert list(read_baskets(path)) == [["a", "b"], ["a"]]
@@ -766,3 +788,55 @@ def test_what_are_no_baskets_is_a_typed_error():
         Baskets.from_csr(csr_array([[np.nan, 1.0]]))
     with pytest.raises(ParameterError, match="Series"):
         Baskets.from_frame(pd.Series([["a"], ["b"]]))
+
+
+# -- Files that are not what they seem ---------------------------------------------------------------
+
+
+def test_a_million_fields_are_not_looked_at_as_names(tmp_path, monkeypatch):
+    looked: list[str] = []
+    original = contradpp.data.columns._normal
+    monkeypatch.setattr(contradpp.data.columns, "_normal", lambda name: (looked.append(name), original(name))[1])
+    path = tmp_path / "wide.txt"
+    path.write_text(" ".join(map(str, range(12_000))) + "\n1 2\n")
+    assert read_baskets(path).sizes.tolist() == [12_000, 2]
+    assert len(looked) < 10_000
+    assert max(map(len, looked), default=0) <= 1_000  # under other separators the line is one field
+
+
+@pytest.mark.parametrize("value", ["a", None, 7, True])
+def test_json_lines_that_are_no_baskets(tmp_path, value):
+    path = tmp_path / "values.jsonl"
+    path.write_text(f"{json.dumps(value)}\n" * 5)
+    with pytest.raises(DataError, match="a basket must be a JSON array or object"):
+        read_baskets(path)
+
+
+def test_of_a_folder_it_is_said_what_is_not_read(tmp_path, caplog):
+    pq.write_table(pa.table({"order": [1, 1, 2], "item": ["a", "b", "a"]}), tmp_path / "part.parquet")
+    (tmp_path / "_SUCCESS").touch()
+    with caplog.at_level(logging.WARNING, "contradpp"):
+        assert read_baskets(tmp_path).n_baskets == 2
+        assert not caplog.messages
+        (tmp_path / "more.csv").write_text("order,item\n3,c\n")
+        assert read_baskets(tmp_path).n_baskets == 2
+    assert re.search(r"only .parquet files are read, not more.csv \(1 in all\)", caplog.text)
+
+
+def test_half_a_character_is_written_out(tmp_path, capfd):
+    path, model = tmp_path / "half.jsonl", tmp_path / "model.safetensors"
+    path.write_text("\n".join(json.dumps(["\ud800", "b", "c", "d"][k % 3 :]) for k in range(60)))
+    cd.NonsymmetricDPP(n_components=2, max_iter=1).fit(read_baskets(path)).save(model)
+    for more in ([], ["--json"], ["--input", str(path)]):
+        with pytest.raises(SystemExit) as ended:
+            main(["recommend", str(model), *([] if "--input" in more else ["b"]), *more])
+        out, err = capfd.readouterr()
+        assert ended.value.code == 0, err
+        assert "\\ud800" in out
+
+
+def test_a_key_that_is_there_twice_is_no_basket(tmp_path):
+    path = tmp_path / "twins.jsonl"
+    path.write_text('{"items": ["a", "b"]}\n{"items": ["a", "b"], "items": ["c"]}\n')
+    with pytest.raises(DataError, match="line 2: not valid JSON: the key 'items' is there twice"):
+        read_baskets(path)

@@ -26,6 +26,7 @@ from contradpp.cli.main import cli
 from contradpp.distributed import ray as engine
 from contradpp.distributed.ray import recommend_folder
 from contradpp.errors import ContradppError
+from contradpp.learn.params import params_from_flat
 from distributed.threads import task_of, together
 
 LONG = {"objective": "exact", "batch_size": 64, "max_iter": 12}  # two workers take some seconds
@@ -77,7 +78,7 @@ def main(folder: Path, scratch: Path, kills: int) -> dict[str, object]:
         found["after a kill"] = [killed(folder, scratch / f"{n}", log, n % 2, whole) for n in range(kills)]
         found["silent"] = silent(folder, scratch / "silent", log, whole)
         found["no room"] = no_room(folder)
-        found["voices"] = voices(folder)
+        found["experts"] = experts(folder)
         found["vanished"] = vanished(folder)
         found["answered"] = score(folder, scratch, cd.LowRankDPP(5, max_iter=1).fit(cd.read_baskets(folder)))
         found["commands"] = commands(folder, scratch, log)
@@ -98,8 +99,8 @@ def killed(folder: Path, path: Path, log: Log, rank: int, whole: cd.LowRankDPP) 
 
     found: list[object] = []
     thread = when_there(path, act)
-    model = cd.LowRankDPP(**QUICK | LONG).fit(
-        folder, engine="ray", workers=2, checkpoint=path, checkpoint_every=20, timeout=30.0
+    model = cd.LowRankDPP(**params_from_flat(cd.LowRankDPP, QUICK | LONG)).fit(
+        folder, engine=cd.RayEngine(2, timeout=30.0), checkpoint=cd.Checkpointing(path, every=20)
     )
     thread.join()
     return [model.item_factors_.tobytes() == whole.item_factors_.tobytes(), *found, log.losses - before]
@@ -114,8 +115,8 @@ def silent(folder: Path, path: Path, log: Log, whole: cd.LowRankDPP) -> list[obj
         os.kill(held[0], signal.SIGSTOP)
 
     thread = when_there(path, act)
-    model = cd.LowRankDPP(**QUICK | LONG).fit(
-        folder, engine="ray", workers=2, checkpoint=path, checkpoint_every=20, timeout=10.0
+    model = cd.LowRankDPP(**params_from_flat(cd.LowRankDPP, QUICK | LONG)).fit(
+        folder, engine=cd.RayEngine(2, timeout=10.0), checkpoint=cd.Checkpointing(path, every=20)
     )
     thread.join()
     with suppress(ProcessLookupError):  # Ray may have ended it already
@@ -125,21 +126,24 @@ def silent(folder: Path, path: Path, log: Log, whole: cd.LowRankDPP) -> list[obj
 
 def no_room(folder: Path) -> bool:
     """Three workers where there is room for two: do they learn what one machine learns?"""
-    given = QUICK | SHORT | {"n_skew": 5, "batch_size": 100}
-    model = cd.NonsymmetricDPP(**given).fit(folder, engine="ray", workers=3, timeout=10.0)
+    given = params_from_flat(cd.NonsymmetricDPP, QUICK | SHORT | {"n_skew": 5, "batch_size": 100})
+    model = cd.NonsymmetricDPP(**given).fit(folder, engine=cd.RayEngine(3, timeout=10.0))
     one = cd.NonsymmetricDPP(**given).fit(cd.read_baskets(folder))
     gaps = [model.item_factors_ - one.item_factors_, (model.skew_ - one.skew_).toarray()]
     return model.items_ == one.items_ and bool(max(np.abs(gap).max() for gap in gaps) < 1e-9)
 
 
-def voices(folder: Path) -> list[object]:
-    """A conditional model: are its kernel, voices and weights those of one machine?"""
+def experts(folder: Path) -> list[object]:
+    """A conditional model: are its kernel, experts and weights those of one machine?"""
     given = cd.ConditionalDPP(cd.NonsymmetricDPP(4, 5, max_iter=1), n_jobs=1, random_state=3)
     model, one = (type(given)(**given.get_params(deep=False)) for _ in range(2))
-    model.fit(folder, engine="ray", workers=2, timeout=60.0)
+    model.fit(folder, engine=cd.RayEngine(timeout=60.0))
     one.fit(cd.read_baskets(folder))
     gap = np.abs(model.predict_next(one.baskets_) - one.predict_next(one.baskets_)).max()
-    rows = [{name: voice.rows_ for name, voice in m.voices_.items() if hasattr(voice, "rows_")} for m in (model, one)]
+    rows = [
+        {name: expert.item_weights_ for name, expert in m.experts_.items() if expert.item_weights_ is not None}
+        for m in (model, one)
+    ]
     same = [rows[0][name][k].tobytes() == rows[1][name][k].tobytes() for name in rows[1] for k in range(3)]
     return [float(gap), same, model.baskets_ == one.baskets_, model.items_ == one.items_]
 
@@ -150,7 +154,7 @@ def vanished(folder: Path) -> list[str]:
     content, listed = gone.read_bytes(), engine.list_files
     engine.list_files = lambda source: (listed(source), gone.unlink())[0]
     try:
-        cd.LowRankDPP(**QUICK | SHORT).fit(folder, engine="ray", workers=2)
+        cd.LowRankDPP(**params_from_flat(cd.LowRankDPP, QUICK | SHORT)).fit(folder, engine="ray")
         return ["", "nothing"]
     except ContradppError as error:
         return [type(error).__name__, str(error)]
@@ -172,7 +176,8 @@ def commands(folder: Path, scratch: Path, log: Log) -> dict[str, object]:
     thread.join()
     words = ["recommend", path, "--engine", "ray", "--input", folder, "--output", target, "-n", "3"]
     asked = CliRunner().invoke(cli, [str(word) for word in words])
-    one = cd.LowRankDPP(**QUICK | LONG | {"max_iter": 4}).fit(cd.read_baskets(folder))
+    settings = params_from_flat(cd.LowRankDPP, QUICK | LONG | {"max_iter": 4})
+    one = cd.LowRankDPP(**settings).fit(cd.read_baskets(folder))
     return {
         "fit": [fitted.exit_code, fitted.output + repr(fitted.exception)],
         "same": path.exists() and bool(np.abs(cd.load(path).item_factors_ - one.item_factors_).max() < 1e-8),

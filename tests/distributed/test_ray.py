@@ -50,10 +50,10 @@ def test_a_worker_for_whom_there_is_no_room_is_done_without(found):
 @needs_ray
 def test_a_conditional_model_is_that_of_one_machine(found):
     """Counts and regressions of two workers are those of one to the bit; the kernel is to rounding."""
-    gap, voices, *same = found["voices"]
+    gap, experts, *same = found["experts"]
     assert gap < 1e-9
-    assert len(voices) == 9
-    assert all(voices)
+    assert len(experts) == 9
+    assert all(experts)
     assert same == [True, True]
 
 
@@ -97,19 +97,17 @@ def test_what_cannot_be_is_said_before_anything_starts(folder, tmp_path):
     with pytest.raises(ParameterError, match="pass a path"):
         model.fit([[1, 2]], engine="ray")
     with pytest.raises(ParameterError, match="workers"):
-        model.fit(folder, engine="ray", workers=0)
+        model.fit(folder, engine=cd.RayEngine(workers=0))
     with pytest.raises(ParameterError, match="oversize must be one of"):
         cd.LowRankDPP(5, oversize="clipp").fit(folder, engine="ray")
-    with pytest.raises(ParameterError, match="resume=True needs checkpoint"):
-        model.fit(folder, engine="ray", resume=True)
     (tmp_path / "there").write_bytes(b"of another run")
     with pytest.raises(cd.errors.CheckpointError, match="exists already"):
         model.fit(folder, engine="ray", checkpoint=tmp_path / "there")
-    with pytest.raises(TypeError, match="only an engine takes: workers"):
-        model.fit([[1, 2]], workers=2)
+    with pytest.raises(ParameterError, match="engine must be one of"):
+        model.fit(folder, engine=cd.Checkpointing("no engine"))
     with pytest.raises(ParameterError, match="does not take item_features"):
         cd.ConditionalDPP().fit(folder, engine="ray", item_features={})
-    with pytest.raises(ParameterError, match="relevance knows"):
-        cd.ConditionalDPP(relevance=["nobody"]).fit(folder, engine="ray")
+    with pytest.raises(ParameterError, match="experts knows"):
+        cd.ConditionalDPP(experts=["nobody"]).fit(folder, engine="ray")
     with pytest.raises(ParameterError, match="need one machine"):
         cd.ConditionalDPP(cd.LowRankDPP(5, objective="explicit")).fit(folder, engine="ray")

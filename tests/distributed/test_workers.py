@@ -18,9 +18,9 @@ import contradpp as cd
 from contradpp.distributed import learning
 from contradpp.distributed.learning import Worker, counted_together, refuse_unsupported
 from contradpp.distributed.shards import Exchange, Shard
+from contradpp.dpp.cooccurrence import co_occurrences
 from contradpp.errors import CheckpointError, ClusterError, ParameterError, RankError
 from contradpp.learn import optimizers
-from contradpp.learn.state import co_occurrences
 from distributed import threads
 from distributed.threads import TIMEOUT, in_threads, one_machine, task_of, together
 
@@ -260,7 +260,7 @@ def test_a_first_checkpoint_that_cannot_be_written_is_an_error(folder, tmp_path)
     "model",
     [
         cd.LowRankDPP(objective="explicit"),
-        cd.LowRankDPP(false_negatives="reject"),
+        cd.LowRankDPP(negatives=cd.negatives.DynamicNegatives(reject_training=True)),
         cd.LowRankDPP(warm_start=True),
         cd.baselines.Popularity(),
     ],
@@ -326,12 +326,13 @@ def test_the_barrier_forgets_what_every_worker_has():
 
 
 def test_few_files_know_how_learning_works():
-    """So that there is one place to change when it does; the driver draws its bar, checks, and has voices learn."""
+    """So that there is one place to change when it does; the driver draws its bar, checks, and has experts learn."""
     used = {
         (path.name, line.split()[1])
         for path in Path(learning.__file__).parent.glob("*.py")
         for line in path.read_text().splitlines()
         if line.startswith(("from contradpp.learn", "from contradpp.models")) and path.name != "learning.py"
     }
-    known = {("ray.py", "contradpp.learn.callbacks"), ("ray.py", "contradpp.learn.params")}
-    assert used == known | {("ray.py", "contradpp.models.conditional")}
+    known = {("ray.py", f"contradpp.learn.{name}") for name in ("callbacks", "checkpoints", "params", "training")}
+    known |= {("ray.py", f"contradpp.models.{name}") for name in ("conditional", "learned", "mixture")}
+    assert used == known

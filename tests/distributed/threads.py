@@ -9,6 +9,8 @@ from pathlib import Path
 import contradpp as cd
 from contradpp.distributed.learning import Task, Worker
 from contradpp.distributed.shards import NO_COLUMNS, Barrier, Exchange, assign, list_files
+from contradpp.learn.params import params_from_flat
+from contradpp.models.learned import set_result
 
 QUICK = {"n_components": 20, "batch_size": 256, "max_iter": 1, "tol": 0.0, "n_jobs": 1, "random_state": 3}
 TIMEOUT = 120.0  # seconds: a worker may have to compile first
@@ -16,7 +18,8 @@ TIMEOUT = 120.0  # seconds: a worker may have to compile first
 
 def task_of(folder, tmp_path, parameters, *, kind=cd.LowRankDPP, every=1, resume=False) -> Task:
     paths = tuple(file.path for file in list_files(str(folder)))
-    return Task(kind, QUICK | parameters, paths, None, str(tmp_path / "c"), every, resume)
+    checkpoint = cd.Checkpointing(str(tmp_path / "c"), every, resume)
+    return Task(kind, params_from_flat(kind, QUICK | parameters), paths, None, checkpoint)
 
 
 def exchanges_of(n, timeout=TIMEOUT) -> list[Exchange]:
@@ -37,11 +40,20 @@ def together(folder, n, task, *, timeout=TIMEOUT, workers=None) -> list:
     workers = workers or [Worker() for _ in range(n)]
     for worker, files in zip(workers, assign(list_files(str(folder)), n), strict=True):
         worker.load(files, NO_COLUMNS)
-    return in_threads(n, lambda exchange: workers[exchange.rank].train(exchange, task), timeout)
+
+    def train(exchange):
+        result = workers[exchange.rank].train(exchange, task)
+        if result is None:
+            return None
+        model = task.kind(**task.parameters)
+        set_result(model, result)
+        return model
+
+    return in_threads(n, train, timeout)
 
 
 def one_machine(folder, parameters, *, kind=cd.LowRankDPP):
-    return kind(**QUICK | parameters).fit(cd.read_baskets(folder))
+    return kind(**params_from_flat(kind, QUICK | parameters)).fit(cd.read_baskets(folder))
 
 
 def resumed(folder, tmp_path, objective) -> cd.LowRankDPP:

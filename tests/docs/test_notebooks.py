@@ -19,14 +19,16 @@ def name_of(notebook: Path) -> str:
     return notebook.stem
 
 
-def test_there_are_three_of_them():
-    assert len(NOTEBOOKS) == 3
+def test_there_are_four_of_them():
+    assert len(NOTEBOOKS) == 4
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=name_of)
 def test_a_notebook_runs_at_small_size(notebook, tmp_path, monkeypatch):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
+    if "import torch" in notebook.read_text(encoding="utf-8"):
+        pytest.importorskip("torch", reason="needs the extra torch: pip install 'contradpp[torch]'")
     for variable in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR"):
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
     monkeypatch.setenv("CONTRADPP_SMALL", "1")

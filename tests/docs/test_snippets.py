@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -19,6 +20,7 @@ import pytest
 import contradpp as cd
 from contradpp.cli.fit import fit
 from contradpp.cli.main import main
+from data.workbook import workbook
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -63,6 +65,7 @@ def sample_files(tmp_path_factory) -> Path:
     codes = {item: code for code, item in enumerate(shop.items)}
     till = [f"{receipt},{codes[item]},{1 if codes[item] % 7 else -1},{item}\n" for receipt, item in rows[:2000]]
     (folder / "till.csv").write_text("receipt,plu,pieces,text\n" + "".join(till), encoding="utf-8")
+    write_exports(folder, rows[:2000], codes)
     events = [["accepted", ["spaghetti", "parmesan"]], ["rejected", ["spaghetti", "bin bags"]]]
     for outcome, items in events:
         cd.data.feedback.append_feedback(folder / "feedback.jsonl", outcome, items)
@@ -70,6 +73,29 @@ def sample_files(tmp_path_factory) -> Path:
     for name in ("shop.safetensors", "model.safetensors"):
         model.save(folder / name)
     return folder
+
+
+def write_exports(folder: Path, rows: list[tuple[int, str]], codes: dict[str, int]) -> None:
+    """Write the same orders as the export of a till, of two shops, of an API, and as clicks."""
+    cells = [["receipt", "plu", "pieces", "text"], *([order, codes[item], 1, item] for order, item in rows)]
+    (folder / "orders.xlsx").write_bytes(workbook({"May": [["Orders of May"], *cells]}))
+    orders: dict[int, list[str]] = {}
+    for order, item in rows:
+        orders.setdefault(order, []).append(item)
+    documents = [
+        {"id": order, "line_items": [{"sku": str(codes[item]), "title": item, "quantity": 1} for item in items]}
+        for order, items in orders.items()
+    ]
+    (folder / "orders.json").write_text(json.dumps({"orders": documents}, indent=1), encoding="utf-8")
+    shopify = "".join(f"#{order},a@example.com,1,{item},{codes[item]}\n" for order, item in rows)
+    woocommerce = "".join(f"{order},Completed,{codes[item]},1,{item},1\n" for order, item in rows)
+    clicks = "".join(f"c{order % 50},2024-05-01 {order // 50:02d}:00,{item}\n" for order, item in rows)
+    for name, text in {
+        "orders_export.csv": "Name,Email,Lineitem quantity,Lineitem name,Lineitem sku\n" + shopify,
+        "woocommerce.csv": "Order Number,Order Status,SKU,Item #,Item Name,Quantity (- Refund)\n" + woocommerce,
+        "clicks.csv": "customer,timestamp,item\n" + clicks,
+    }.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 @pytest.fixture
@@ -110,8 +136,11 @@ def check_toml(snippet: Snippet) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_snippets_of_a_page_run_in_order(page, workplace):
+    text = page.read_text(encoding="utf-8")
+    if "import torch" in text:
+        pytest.importorskip("torch", reason="needs the extra torch: pip install 'contradpp[torch]'")
     namespace: dict[str, object] = {"__name__": "__main__", "cd": cd}
-    for snippet in snippets(page.read_text(encoding="utf-8")):
+    for snippet in snippets(text):
         if snippet.excused:
             continue
         with contextlib.redirect_stdout(io.StringIO()):
@@ -137,3 +166,21 @@ def test_a_broken_snippet_is_an_error(workplace):
         run_shell(Snippet("sh", "contradpp info no-such-file\n", 1, excused=False), PAGES[0])
     with pytest.raises(AssertionError, match="no-such-folder"):
         run_shell(Snippet("sh", "ls no-such-folder > out\n", 1, excused=False), PAGES[0])
+
+
+def test_the_exports_of_the_guide_hold_the_same_orders(workplace):
+    """What differs is only how often the recipes would be read, and how their items are called."""
+    till = {"basket": "receipt", "item": "plu", "quantity": "pieces", "name": "text"}
+    expected = [
+        cd.read_baskets("orders.xlsx", **till),
+        cd.read_baskets("orders.json", item="line_items.sku", name="line_items.title"),
+        cd.read_baskets("orders_export.csv"),
+        cd.read_baskets("woocommerce.csv"),
+    ]
+    first, *others = [[[found.items.name(item) for item in basket] for basket in found] for found in expected]
+    assert len(first) > 100
+    for other in others:
+        assert other == first
+    clicks = cd.read_baskets("clicks.csv", basket="customer,timestamp")
+    assert sorted(map(sorted, clicks)) == sorted(map(sorted, first))
+    assert list(map(sorted, cd.read_baskets("clicks.csv", gap="30min"))) == list(map(sorted, clicks))

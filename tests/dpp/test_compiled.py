@@ -1,4 +1,4 @@
-"""What `dpp/compiled/_numba.py` promises: rules of helpers and of loops that add up, and a cache that is shared."""
+"""The promises of `dpp/compiled/_numba.py`: rules of helpers and of sums, and a shared cache."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from contradpp.learn.objectives import Batch, ConditionalLikelihood
 from contradpp.learn.state import State
 
 ROOT = Path(contradpp.__file__).parent
-FILES = sorted([*(ROOT / "dpp" / "compiled").glob("*.py"), ROOT / "experts" / "compiled.py"])
+FILES = sorted([*(ROOT / "dpp" / "compiled").glob("*.py"), *ROOT.glob("*/compiled.py")])
 Kernel = tuple[str, str]  # module and name
 
 
@@ -94,7 +94,8 @@ def called(source: str, module: str, kernels: dict[Kernel, str]) -> set[Kernel]:
     names: dict[str, Kernel] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("contradpp.dpp.compiled."):
-            names |= {alias.asname or alias.name: (node.module.split(".")[-1], alias.name) for alias in node.names}
+            module_there = ".".join(node.module.split(".")[-2:])
+            names |= {alias.asname or alias.name: (module_there, alias.name) for alias in node.names}
     found = set()
     for node in tree.body:
         if (module, getattr(node, "name", "")) not in kernels:
@@ -115,7 +116,7 @@ def wrong(sources: dict[str, str]) -> list[Kernel]:
 
 
 def test_every_kernel_that_another_calls_is_a_helper():
-    sources = {path.stem: path.read_text(encoding="utf-8") for path in FILES}
+    sources = {f"{path.parent.name}.{path.stem}": path.read_text(encoding="utf-8") for path in FILES}
     assert sum(len(decorated(source, module)) for module, source in sources.items()) > 30  # the walk sees them
     assert wrong(sources) == []
 
@@ -123,9 +124,11 @@ def test_every_kernel_that_another_calls_is_a_helper():
 def test_the_walk_sees_a_kernel_that_should_be_a_helper():
     here = "@entry\ndef f(): pass\n@entry\ndef g():\n    f()\n"
     there = "from contradpp.dpp.compiled.here import f as h\n@entry\ndef k():\n    return 1 + h()\n"
-    assert wrong({"here": here}) == [("here", "f")]
-    assert wrong({"here": here.replace("    f()", "    1"), "there": there}) == [("here", "f")]
-    assert wrong({"here": here.replace("@entry\ndef f", "@helper\ndef f"), "there": there}) == []
+    assert wrong({"compiled.here": here}) == [("compiled.here", "f")]
+    unused = here.replace("    f()", "    1")
+    mended = here.replace("@entry\ndef f", "@helper\ndef f")
+    assert wrong({"compiled.here": unused, "compiled.there": there}) == [("compiled.here", "f")]
+    assert wrong({"compiled.here": mended, "compiled.there": there}) == []
 
 
 def test_python_cannot_call_a_helper():
@@ -165,7 +168,7 @@ def sums_of(inside: list[ast.AST], changing: set[str]) -> list[ast.AugAssign]:
 
 
 def is_count(value: ast.expr) -> bool:
-    """Whether this is a whole number: such sums are exact."""
+    """Return whether this is an integer: such sums are exact."""
     ends = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
     return all(isinstance(end, ast.Constant) and isinstance(end.value, int) for end in ends)
 
@@ -228,21 +231,21 @@ def test_what_is_cached_is_out_of_date_when_any_file_of_kernels_has_changed(monk
 
 
 def test_code_is_read_when_none_is_being_written(monkeypatch):
-    cache, told = SharedCache(blocks.padded.py_func), []
+    cache, events = SharedCache(blocks.padded.py_func), []
 
     def save(self, sig, data):
-        told.append("index")
+        events.append("index")
         time.sleep(0.2)
-        told.append("code")
+        events.append("code")
 
     monkeypatch.setattr(FunctionCache, "save_overload", save)
-    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: told.append("read") or "code")
+    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: events.append("read") or "code")
     with ThreadPoolExecutor(2) as pool:
         pool.submit(cache.save_overload, (), None)
-        while not told:
+        while not events:
             time.sleep(0.01)
         pool.submit(cache.load_overload, (), None).result()
-    assert told == ["index", "code", "read"]
+    assert events == ["index", "code", "read"]
 
 
 def test_a_cache_that_no_one_has_written_to_is_read_without_a_lock(monkeypatch, tmp_path):
@@ -254,26 +257,26 @@ def test_a_cache_that_no_one_has_written_to_is_read_without_a_lock(monkeypatch, 
 def test_a_kernel_is_compiled_by_one_process_while_others_wait_for_it(monkeypatch, tmp_path):
     """Two caches of one kernel stand for two processes: their locks hold each other off."""
     monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
-    written, told = [], []
+    written, events = [], []
     monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: written[0] if written else None)
     monkeypatch.setattr(FunctionCache, "save_overload", lambda *_: written.append("code"))
     one, other = (SharedCache(blocks.padded.py_func) for _ in range(2))
     assert one.load_overload((), None) is None
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(lambda: told.append(other.load_overload((), None)))
+        waiting = pool.submit(lambda: events.append(other.load_overload((), None)))
         time.sleep(0.2)
-        assert told == []
+        assert events == []
         one.save_overload((), None)
         one.end_turn()
         waiting.result(10)
     other.end_turn()
-    assert told == ["code"]
+    assert events == ["code"]
 
 
 def test_no_one_waits_for_ever_or_for_a_process_that_failed(monkeypatch, tmp_path):
     monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
     monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: None)
-    monkeypatch.setattr(_numba, "LONGEST", 0.2)
+    monkeypatch.setattr(_numba, "MAX_WAIT", 0.2)
     one, other = (SharedCache(blocks.padded.py_func) for _ in range(2))
     assert one.load_overload((), None) is None
     started = time.monotonic()
@@ -287,7 +290,7 @@ def test_no_one_waits_for_ever_or_for_a_process_that_failed(monkeypatch, tmp_pat
 
 def test_two_forms_of_a_kernel_do_not_wait_for_each_other(monkeypatch, tmp_path):
     monkeypatch.setattr(FunctionCache, "cache_path", str(tmp_path))
-    monkeypatch.setattr(_numba, "LONGEST", 0.2)
+    monkeypatch.setattr(_numba, "MAX_WAIT", 0.2)
     one, other = (SharedCache(blocks.padded.py_func) for _ in range(2))
     assert not one._wait_for_turn((_numba.types.int64,))
     assert not other._wait_for_turn((_numba.types.int32,))
@@ -314,7 +317,7 @@ def refuse(*_, **__):
 def test_where_nothing_can_be_written_kernels_are_compiled_all_the_same(monkeypatch, caplog):
     """In a container with read-only files every kernel was a RuntimeError of Numba's: no locator available."""
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)  # with which Numba tries folders
-    monkeypatch.setattr(SharedCache, "told_of_failure", False)
+    monkeypatch.setattr(SharedCache, "has_warned", False)
     cache = SharedCache(gradients.number_rows.py_func)
     monkeypatch.setattr(FunctionCache, "save_overload", refuse)
     for _ in range(2):
@@ -358,7 +361,7 @@ def test_kernels_can_be_run_as_plain_python():
     code = (
         "import contradpp as cd; from contradpp.dpp import ahead\n"
         "m = cd.ConditionalDPP(cd.NonsymmetricDPP(2, max_iter=1), random_state=0).fit([['a', 'b'], ['b', 'c']] * 5)\n"
-        "assert m.recommend(['a'], N=1)[0].tolist() == ['b'] and ahead.at_hand(ahead.FIT)"
+        "assert m.recommend(['a'], N=1)[0].tolist() == ['b'] and ahead.is_compiled(ahead.FIT)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import contradpp as cd
 import reference
-from contradpp.data.sets import Sets
+from contradpp.data.sets import Sets, without_each
 from contradpp.dpp.factor import SINGULAR
 from contradpp.dpp.greedy import greedy_completion
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.sampling import Sampler
 from contradpp.errors import NumericalError, ParameterError, RankError
-from contradpp.metrics.ranks import KernelScorer, rank_one_by_one
+from contradpp.metrics.ranks import KernelScorer, rank_entries
 from exact import ExactDPP, chi_square_p_value, subsets
 from reference import all_scores, as_sets, codes
 
@@ -42,7 +42,7 @@ def made(name: str, n: int = 6, seed: int = 0) -> tuple[Kernel, np.ndarray]:
     G = H.T @ H + np.eye(3)
     G = np.eye(3) if " I " in name else G if "symmetric" in name else G + K - K.T
     S = S - S.T if " S " in name else np.zeros((n, n))
-    S[1], S[:, 1] = 0.0, 0.0  # an item without partners
+    S[1], S[:, 1] = 0.0, 0.0  # an item without neighbors
     kernel = Kernel(X, None if " I " in name else G, S, d if name.startswith("D") else None)
     wide = X.astype(np.float64)
     return kernel, (np.diag(d) if name.startswith("D") else 0) + wide @ G @ wide.T + S
@@ -55,7 +55,7 @@ def given_kernel(L: np.ndarray, A) -> np.ndarray:
 
 
 def dense(kernel: Kernel) -> np.ndarray:
-    return np.diag(kernel.diagonal) + kernel.left @ kernel.wide.T + kernel.skew.matrix().toarray()
+    return np.diag(kernel.diagonal) + kernel.left @ kernel.X.T + kernel.skew.matrix().toarray()
 
 
 @pytest.fixture(params=PARTS)
@@ -66,14 +66,14 @@ def pair(request):
 # -- Every question, by enumeration ----------------------------------------------------------------------
 
 
-def test_the_law(pair):
+def test_the_distribution(pair):
     kernel, L = pair
     exact = ExactDPP(L)
     probabilities = np.exp(kernel.log_probability(as_sets(exact.sets)))
     np.testing.assert_allclose(probabilities, exact.probabilities, atol=1e-9)
     assert probabilities.sum() == pytest.approx(1, abs=1e-9)
     assert kernel.log_normalizer == pytest.approx(np.linalg.slogdet(np.eye(6) + L)[1], rel=1e-9)
-    sizes = np.exp(kernel.log_size_distribution)
+    sizes = kernel.size_distribution()
     np.testing.assert_allclose(sizes, exact.sizes()[: len(sizes)], atol=1e-9)
     np.testing.assert_allclose(exact.sizes()[len(sizes) :], 0, atol=1e-9)
     assert kernel.expected_size == pytest.approx(exact.marginals().sum(), rel=1e-6)
@@ -110,8 +110,8 @@ def test_given_a_basket(pair, items):
     grown = kernel.grow()
     for code in items:
         grown.add(code)
-    for asked in (grown, kernel.grow(items)):
-        np.testing.assert_allclose(asked.scores, scores, **close)
+    for requested in (grown, kernel.grow(items)):
+        np.testing.assert_allclose(requested.scores, scores, **close)
 
 
 @settings(deadline=None, max_examples=40)
@@ -145,7 +145,8 @@ def test_leave_one_out(pair):
         parts = [rest.indices[a:b] for a, b in itertools.pairwise(rest.indptr)]
         return np.array([np.diag(given_kernel(L, A)) for A in parts])
 
-    wanted = rank_one_by_one(by_definition, sets, sets.indptr[:-1].copy(), 3, 6, rounding=np.full(6, 1e-9))
+    held, rounding = sets.indptr[:-1].copy(), np.full(6, 1e-9)
+    wanted = rank_entries(lambda part: by_definition(without_each(part)), sets, held, 3, 6, rounding=rounding)
     np.testing.assert_array_equal(out.better, wanted.better)
     np.testing.assert_array_equal(out.equal, wanted.equal)
 
@@ -160,25 +161,25 @@ def test_completion_is_greedy(pair):
     assert greedy_completion(kernel, codes(5), 3).tolist() == chosen
 
 
-def p_value(sets: Sets, law: dict[tuple[int, ...], float]) -> float:
+def p_value(sets: Sets, distribution: dict[tuple[int, ...], float]) -> float:
     counts = Counter(tuple(sorted(sets.indices[a:b].tolist())) for a, b in itertools.pairwise(sets.indptr))
-    observed = np.array([counts.pop(cell, 0) for cell in law])
-    return 0.0 if counts else chi_square_p_value(observed, np.array(list(law.values())))
+    observed = np.array([counts.pop(cell, 0) for cell in distribution])
+    return 0.0 if counts else chi_square_p_value(observed, np.array(list(distribution.values())))
 
 
 @pytest.mark.parametrize("size", [None, 2, 4])
 def test_samples(pair, size):
     kernel, L = pair
-    law = {s: p for s, p in ExactDPP(L).table.items() if size is None or len(s) == size}
-    total = sum(law.values())
+    distribution = {s: p for s, p in ExactDPP(L).table.items() if size is None or len(s) == size}
+    total = sum(distribution.values())
     if total == 0:
         with pytest.raises((RankError, ParameterError)):
             Sampler(kernel).sample(1, seed=0, size=size)
         return
-    law = {s: p / total for s, p in law.items()}
+    distribution = {s: p / total for s, p in distribution.items()}
     sampler = Sampler(kernel)
     drawn = sampler.sample(6000, seed=0, size=size)
-    assert p_value(drawn, law) > 1e-3
+    assert p_value(drawn, distribution) > 1e-3
     sampler.n_jobs = 2
     np.testing.assert_array_equal(sampler.sample(6000, seed=0, size=size).indices, drawn.indices)
 
@@ -186,7 +187,7 @@ def test_samples(pair, size):
 @pytest.mark.parametrize("name", ["D I 0 float64", "D G S float64"])
 def test_a_sampler_that_forgets_the_diagonal_is_rejected(name):
     kernel, L = made(name)
-    wrong = Kernel(kernel.factors, kernel.gain, kernel.skew, 0.8 * kernel.diagonal)
+    wrong = Kernel(kernel.factors, kernel.inner, kernel.skew, 0.8 * kernel.diagonal)
     assert p_value(Sampler(wrong).sample(20_000, seed=0), ExactDPP(L).table) < 1e-6
 
 
@@ -195,12 +196,12 @@ def test_one_and_two_threads_give_the_same_bytes(pair):
     sets = as_sets([s for s in subsets(6) if len(s) < 3] * 30)
     answers = []
     for n_jobs in (1, 2):
-        same = Kernel(kernel.factors, kernel.gain, kernel.skew, kernel.diagonal, n_jobs=n_jobs)
+        same = Kernel(kernel.factors, kernel.inner, kernel.skew, kernel.diagonal, n_jobs=n_jobs)
         out = KernelScorer(same, cd.Vocabulary(range(6)))
         some = as_sets([(0, 1), (2, 3, 4)] * 300)
-        law = [same.log_probability(sets), same.marginals(codes(0)), same.log_size_distribution]
+        distribution = [same.log_probability(sets), same.marginals(codes(0)), same.log_size_distribution]
         ranks = out.leave_one_out(some, some.indptr[:-1].copy(), 2, n_jobs)
-        answers.append([*law, all_scores(same, sets), *ranks])
+        answers.append([*distribution, all_scores(same, sets), *ranks])
     for one, two in zip(*answers, strict=True):
         np.testing.assert_array_equal(one, two)
 
@@ -213,7 +214,7 @@ def forms_of(V: np.ndarray, rng: np.random.Generator) -> dict[str, Kernel]:
     n, K = V.shape
     T = rng.normal(size=(K, K)) + 3 * np.eye(K)
     G = np.linalg.inv(T) @ np.linalg.inv(T).T
-    asymmetric = np.eye(2 * K)  # half of L from each copy of V, and a skew gain that has no effect on V alone
+    asymmetric = np.eye(2 * K)  # half of L from each copy of V, and a skew inner matrix that has no effect on V alone
     asymmetric[:K, :K] = asymmetric[K:, K:] = 0.5 * np.eye(K)
     asymmetric[:K, K:], asymmetric[K:, :K] = np.eye(K), -np.eye(K)
     return {
@@ -223,7 +224,7 @@ def forms_of(V: np.ndarray, rng: np.random.Generator) -> dict[str, Kernel]:
         "S = 0": Kernel(V, skew=np.zeros((n, n))),
         "D = 0": Kernel(V, diagonal=np.zeros(n)),
         "columns of zeros": Kernel(np.hstack([V, np.zeros((n, 2))])),
-        "a gain that is not symmetric": Kernel(np.hstack([V, V]), asymmetric),
+        "an inner matrix that is not symmetric": Kernel(np.hstack([V, V]), asymmetric),
     }
 
 
@@ -291,7 +292,7 @@ def test_nearly_dependent_items(tilt):
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.floats(-15, -3))
 def test_the_rule_is_its_definition(seed, tilt):
-    """Of items that nearly depend on others, in units that differ; what is too near to the rule to tell is left out."""
+    """Use items that nearly depend on others, in different units; leave out those too near to the rule."""
     rng = np.random.default_rng(seed)
     V = rng.normal(size=(5, 5))
     V[3] = V[:3].T @ rng.normal(size=3) + 10**tilt * V[3]
@@ -325,7 +326,7 @@ def test_the_diagonal_split_off_or_not():
     low_rank = Kernel(
         np.hstack([np.eye(6), V]), np.block([[np.diag(d) + S, np.zeros((6, 2))], [np.zeros((2, 6)), G[:2, :2]]])
     )
-    check_same(whole | {"gain": low_rank}, 6)
+    check_same(whole | {"inner": low_rank}, 6)
 
 
 def test_a_diagonal_alone_is_independent_items():
@@ -356,7 +357,7 @@ def test_bad_diagonals(d):
         cd.NonsymmetricDPP.from_factors(np.eye(2), diagonal=d)
 
 
-def test_a_dense_skew_part_with_a_diagonal_is_kept_sparse_and_has_the_law_of_its_matrix():
+def test_a_dense_skew_part_with_a_diagonal_is_kept_sparse_and_has_the_distribution_of_its_matrix():
     rng = np.random.default_rng(0)
     A, d, V = rng.normal(size=(5, 5)), rng.random(5), rng.normal(size=(5, 2))
     S = A - A.T  # no entry off the diagonal is zero
@@ -380,7 +381,7 @@ def rotation(n: int) -> np.ndarray:
 @pytest.mark.parametrize("turn", [False, True])
 @pytest.mark.parametrize("lengths", [(1e8, 1.0), (1e6, 1.0, 0.01), (1e4, 1e-3)])
 @pytest.mark.parametrize("kind", [cd.LowRankDPP, cd.NonsymmetricDPP])
-def test_small_eigenvalues_count_in_the_normaliser(kind, lengths, turn):
+def test_small_eigenvalues_count_in_the_normalizer(kind, lengths, turn):
     """Sums were 2 and 0.5: eigenvalues far below the largest were left out."""
     V = np.diag(lengths) @ (rotation(len(lengths)) if turn else np.eye(len(lengths)))
     model = kind.from_factors(V)
@@ -438,7 +439,7 @@ def test_no_answer_is_made_of_rounding(kind, dtype):
 
 
 def test_nothing_linked_to_the_basket_is_no_answer_either():
-    """The bound of the rank counts items with partners: the basket seemed to leave room, and rounding filled it."""
+    """The bound of the rank counts items with neighbors: the basket seemed to leave room, and rounding filled it."""
     rng = np.random.default_rng(0)
     S = np.zeros((5, 5))
     S[0, 1], S[1, 0] = 0.5, -0.5
@@ -465,7 +466,7 @@ def test_a_possible_set_can_be_completed(kind, long, short):
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_conditioning_never_refuses_a_possible_set(seed, k):
-    """Rounding in G − a W b made a gain that was refused as less than positive semi-definite."""
+    """Rounding in G − a W b made an inner matrix that was refused as less than positive semi-definite."""
     rng = np.random.default_rng(seed)
     S = rng.normal(size=(7, 7)) * (rng.random((7, 7)) < 0.2)
     kernel = Kernel(rng.normal(size=(7, 4)) * 10.0 ** rng.uniform(-3, 3, size=(7, 1)), skew=S - S.T)
@@ -473,7 +474,7 @@ def test_conditioning_never_refuses_a_possible_set(seed, k):
     if np.isneginf(kernel.log_det(Sets.one(A))[0]):
         return
     rest_kernel, rest = kernel.condition(A)
-    again = Kernel(rest_kernel.factors, rest_kernel.gain, rest_kernel.skew)  # which checks it, as that of a file
+    again = Kernel(rest_kernel.factors, rest_kernel.inner, rest_kernel.skew)  # which checks it, as that of a file
     L = given_kernel(dense(kernel), A)[np.ix_(rest, rest)]
     scale = np.sqrt(np.outer(kernel.squared_norms[rest], kernel.squared_norms[rest])) + np.abs(L)
     np.testing.assert_allclose(dense(again) / scale, L / scale, atol=1e-6)
@@ -481,14 +482,14 @@ def test_conditioning_never_refuses_a_possible_set(seed, k):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_conditioning_on_as_many_items_as_components(seed):
-    """What is left of the gain is nothing but rounding, half of the time with a negative eigenvalue."""
+    """The inner matrix that remains is rounding, half of the time with a negative eigenvalue."""
     S = np.zeros((6, 6))
     S[4, 5], S[5, 4] = 1.0, -1.0
     rest_kernel, _ = Kernel(np.random.default_rng(seed).normal(size=(6, 3)), skew=S).condition(codes(0, 1, 2))
     expected = np.zeros((3, 3))
     expected[1, 2], expected[2, 1] = 1.0, -1.0
     np.testing.assert_allclose(dense(rest_kernel), expected, atol=1e-9)
-    Kernel(rest_kernel.factors, rest_kernel.gain, rest_kernel.skew)  # passes the check, as that of a file must
+    Kernel(rest_kernel.factors, rest_kernel.inner, rest_kernel.skew)  # passes the check, as that of a file must
 
 
 def test_a_full_basket_leaves_nothing_to_condition_on():
@@ -505,15 +506,15 @@ def test_large_factorisations_use_one_thread(monkeypatch):
     """OpenBLAS's threaded Cholesky crashes from some 15,600 rows on."""
     from contradpp.dpp import linalg
 
-    asked = []
-    monkeypatch.setattr(linalg, "MOST_FOR_THREADS", 4)
-    monkeypatch.setattr(linalg, "blas_threads", lambda n: asked.append(n) or linalg.nullcontext())
+    requested = []
+    monkeypatch.setattr(linalg, "MAX_ROWS_FOR_THREADS", 4)
+    monkeypatch.setattr(linalg, "blas_threads", lambda n: requested.append(n) or linalg.nullcontext())
     kernel, _ = made("0 I S float64", 8)
     _ = kernel.log_normalizer
     _ = kernel.marginals(NOTHING)
-    assert asked == [1, 1]
+    assert requested == [1, 1]
     cd.baselines.EASE().fit([[0, 1, 2], [3, 4, 5]])
-    assert asked == [1, 1, 1]
+    assert requested == [1, 1, 1]
 
 
 def badly_conditioned(seed: int) -> Kernel:

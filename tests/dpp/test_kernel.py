@@ -1,4 +1,4 @@
-"""What a kernel knows: determinants, normaliser, sizes, and which factors it refuses."""
+"""Answers of a kernel: determinants, normalizer, sizes, and which factors it refuses."""
 
 from __future__ import annotations
 
@@ -27,12 +27,27 @@ def test_every_probability_by_enumeration(n_items, n_components, seed):
     probabilities = np.exp(kernel.log_probability(as_sets(exact.sets)))
     np.testing.assert_allclose(probabilities, exact.probabilities, atol=1e-9)
     assert probabilities.sum() == pytest.approx(1)
-    sizes = np.exp(kernel.log_size_distribution)
+    sizes = kernel.size_distribution()
     assert sizes.shape == (n_components + 1,)
     assert sizes.sum() == pytest.approx(1)
     common = min(n_items, n_components) + 1
     np.testing.assert_allclose(sizes[:common], exact.sizes()[:common], atol=1e-9)
     assert (sizes[common:] == 0).all()
+
+
+def test_a_kernel_answers_for_its_distribution():
+    V = np.random.default_rng(0).normal(size=(6, 3))
+    kernel, L = Kernel(V), V @ V.T
+    assert kernel.is_exact
+    assert kernel.log_normalizer == pytest.approx(np.linalg.slogdet(np.eye(6) + L)[1])
+    assert (kernel.log_normalizer_error, kernel.refine_normalizer(1e-9)) == (0.0, 0.0)
+    np.testing.assert_allclose(kernel.eigenvalues, np.linalg.eigvalsh(L)[:2:-1])
+    K = kernel.marginal_kernel()
+    np.testing.assert_allclose(K, L @ np.linalg.inv(np.eye(6) + L))
+    np.testing.assert_allclose(kernel.marginals(), np.diagonal(K))
+    marginals, errors = kernel.marginals_with_errors(np.array([1], dtype=np.int32))
+    np.testing.assert_allclose(marginals, ExactDPP(L).marginals([1]))
+    assert not errors.any()
 
 
 def test_sets_beyond_the_rank_are_impossible_not_unlikely():
@@ -140,7 +155,7 @@ def test_float32_does_not_lose_small_eigenvalues():
 def test_large_kernels_do_not_overflow(scale):
     V = np.linalg.qr(np.random.default_rng(0).normal(size=(250, 200)))[0] * np.sqrt(scale)
     kernel = Kernel(V)
-    sizes = np.exp(kernel.log_size_distribution)
+    sizes = kernel.size_distribution()
     assert np.isfinite(kernel.log_normalizer)
     assert sizes.sum() == pytest.approx(1, rel=1e-6)
     assert sizes @ np.arange(201) == pytest.approx(200 * scale / (1 + scale), rel=1e-6)

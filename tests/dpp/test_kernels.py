@@ -1,4 +1,4 @@
-"""The compiled kernels against their plain definitions, and their draws against exact laws."""
+"""The compiled kernels against their plain definitions, and their draws against exact distributions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reference
-from contradpp.dpp.compiled import kernels, samples
+from contradpp.dpp.compiled import blocks, kernels, samples
 from contradpp.dpp.linalg import log_elementary_symmetric
 from exact import chi_square_p_value
 from reference import as_entry
@@ -135,7 +135,7 @@ def test_project_off():
     basis = np.linalg.qr(rng.normal(size=(5, 5)))[0]
     residual = rng.normal(size=5)
     expected = residual - basis[:3].T @ (basis[:3] @ residual)
-    as_entry(kernels.project_off)(residual, basis, 3)
+    as_entry(blocks.project_off)(residual, basis, 3, residual)
     np.testing.assert_allclose(residual, expected)
 
 
@@ -145,9 +145,9 @@ def test_each_eigenvector_enters_on_its_own():
     for _ in range(4000):
         count = as_entry(samples.choose_eigenvectors)(inclusion, rng.random(4), 0, chosen)
         counts[tuple(chosen[:count])] += 1
-    law = {(3,): 0.8 * 0.3, (1, 3): 0.2 * 0.3, (2, 3): 0.8 * 0.7, (1, 2, 3): 0.2 * 0.7}
-    assert set(counts) <= set(law)
-    assert chi_square_p_value(np.array([counts[s] for s in law]), np.array(list(law.values()))) > 1e-4
+    distribution = {(3,): 0.8 * 0.3, (1, 3): 0.2 * 0.3, (2, 3): 0.8 * 0.7, (1, 2, 3): 0.2 * 0.7}
+    assert set(counts) <= set(distribution)
+    assert chi_square_p_value(np.array([counts[s] for s in distribution]), np.array(list(distribution.values()))) > 1e-4
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e120])
@@ -188,10 +188,10 @@ def test_items_of_a_projection_dpp():
         assert as_entry(samples.sample_projection)(Y, cumulative, chosen, 3, rng.random(300), 0, out) > 0
         counts[tuple(sorted(out))] += 1
     sets = list(itertools.combinations(range(6), 3))
-    law = np.array([np.linalg.det(Y[np.ix_(s, chosen)]) ** 2 for s in sets])
-    assert law.sum() == pytest.approx(1)
+    distribution = np.array([np.linalg.det(Y[np.ix_(s, chosen)]) ** 2 for s in sets])
+    assert distribution.sum() == pytest.approx(1)
     assert sum(counts[s] for s in sets) == 6000
-    assert chi_square_p_value(np.array([counts[s] for s in sets]), law) > 1e-4
+    assert chi_square_p_value(np.array([counts[s] for s in sets]), distribution) > 1e-4
 
 
 def test_items_of_weight_zero_are_never_drawn():

@@ -22,7 +22,7 @@ def test_the_triangle_of_a_tall_matrix(shape):
 
 
 def test_the_triangle_keeps_small_singular_values():
-    """Those of AᵀA would drown: 1e-20 beside 1."""
+    """Eigenvalues of AᵀA would drown: 1e-20 beside 1."""
     A = np.linalg.qr(np.random.default_rng(0).normal(size=(5000, 3)))[0] * [1, 1e-5, 1e-10]
     A = A @ np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
     np.testing.assert_allclose(np.linalg.svd(triangle(A, 1), compute_uv=False), [1, 1e-5, 1e-10], rtol=1e-4)

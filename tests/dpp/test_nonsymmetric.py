@@ -22,7 +22,7 @@ J = np.array([[0.0, 1.0], [-1.0, 0.0]])
 
 
 def random_skew(rng: np.random.Generator, n: int, share: float = 0.4) -> np.ndarray:
-    """A random skew matrix in which item 2 has no partner."""
+    """A random skew matrix in which item 2 has no neighbor."""
     S = rng.normal(size=(n, n)) * (rng.random((n, n)) < share)
     S -= S.T
     if n > 2:
@@ -73,9 +73,9 @@ def test_attraction_and_repulsion_in_one_kernel():
     S = np.zeros((3, 3))
     S[0, 2], S[2, 0] = 0.5, -0.5
     kernel = Kernel(V, skew=S)
-    law = ExactDPP(V @ V.T + S)
+    distribution = ExactDPP(V @ V.T + S)
     p = kernel.marginals(codes())
-    together = {pair: sum(q for s, q in law.table.items() if set(pair) <= set(s)) for pair in ((0, 1), (0, 2))}
+    together = {pair: sum(q for s, q in distribution.table.items() if set(pair) <= set(s)) for pair in ((0, 1), (0, 2))}
     assert together[0, 2] > 1.2 * p[0] * p[2]
     assert together[0, 1] < 0.8 * p[0] * p[1]
     assert kernel.marginals(codes(0))[2] > p[2]
@@ -183,7 +183,7 @@ def test_both_ways_to_the_resolvent_agree(scale):
     rng = np.random.default_rng(0)
     X, S = rng.normal(size=(9, 3)), scale * random_skew(rng, 9, share=0.7)
     S = np.delete(np.delete(S, 2, 0), 2, 1)
-    skew = Skew.of(S, 8)
+    skew = Skew.from_matrix(S, 8)
     expected = np.linalg.inv(np.eye(8) + S)
     for way in (normalizer.ByCholesky, normalizer.ByLU):
         solver = way(skew.matrix())
@@ -204,7 +204,7 @@ def test_a_huge_skew_part_keeps_the_identity():
 def test_too_many_items_for_exact_samples_and_sizes(monkeypatch):
     """It is said at once, with the limit and what to do instead; log P is there all the same."""
     kernel, L = made("sparse")
-    monkeypatch.setattr(normalizer, "MOST_DENSE", 3)
+    monkeypatch.setattr(normalizer, "MAX_DENSE_ITEMS", 3)
     monkeypatch.setattr("contradpp.dpp.scoring.condition", lambda *_: 1 / 0)
     with pytest.raises(ParameterError, match=r"here 6; the most is 3\. Use method='chain'"):
         Sampler(kernel)
@@ -212,7 +212,7 @@ def test_too_many_items_for_exact_samples_and_sizes(monkeypatch):
         Samplers(kernel).given(np.array([0], dtype=np.int32), None)
     with pytest.raises(ParameterError, match=r"here 6; the most is 3\. Draw sets by sample"):
         _ = kernel.log_size_distribution
-    error = kernel.normalizer.error
+    error = kernel.log_normalizer_error
     assert kernel.log_normalizer == pytest.approx(np.linalg.slogdet(np.eye(7) + L)[1], abs=max(4 * error, 1e-9))
     assert np.isfinite(all_scores(kernel, as_sets([[0]]))[0, 1:]).all()
 
@@ -236,18 +236,18 @@ def test_bad_skew_parts(skew, match):
         Kernel(np.ones((3, 1)), skew=skew)
 
 
-@pytest.mark.parametrize("gain", [[[1.0, 0.0]], [[-1.0, 0.0], [0.0, 1.0]], [[np.nan, 0.0], [0.0, 1.0]]])
-def test_bad_gains(gain):
-    with pytest.raises(ParameterError, match="gain"):
-        Kernel(np.ones((3, 2)), gain)
+@pytest.mark.parametrize("inner", [[[1.0, 0.0]], [[-1.0, 0.0], [0.0, 1.0]], [[np.nan, 0.0], [0.0, 1.0]]])
+def test_bad_inner_matrices(inner):
+    with pytest.raises(ParameterError, match="inner matrix"):
+        Kernel(np.ones((3, 2)), inner)
 
 
 def test_a_skew_part_is_cleaned():
     S = scipy.sparse.coo_array(([1.0, 1.0, -2.0, 0.0], ([0, 0, 1, 2], [1, 1, 0, 0])), shape=(3, 3))
-    skew = Skew.of(S, 3)
+    skew = Skew.from_matrix(S, 3)
     assert (skew.indptr.tolist(), skew.indices.tolist(), skew.values.tolist()) == ([0, 1, 2, 2], [1, 0], [2.0, -2.0])
     assert skew.connected.tolist() == [0, 1]
     nearly = np.array([[0, 1, 0], [-1 - 1e-13, 0, 0], [0, 0, 0]])
-    cleaned = Skew.of(nearly, 3).matrix().toarray()
+    cleaned = Skew.from_matrix(nearly, 3).matrix().toarray()
     np.testing.assert_array_equal(cleaned, -cleaned.T)
-    assert not Skew.of(None, 3).n_entries
+    assert not Skew.from_matrix(None, 3).n_entries

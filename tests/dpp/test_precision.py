@@ -13,6 +13,7 @@ import contradpp as cd
 from contradpp.data.sets import Sets
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ContradppError, NumericalError, RankError
+from contradpp.learn.params import params_from_flat
 from exact import subsets
 from reference import as_sets
 
@@ -23,7 +24,7 @@ NOTHING = np.array([], dtype=np.int32)
 def minors(kernel: Kernel) -> dict[tuple[int, ...], mp.mpf]:
     """det L_A of all sets, to 60 digits."""
     with mp.workdps(60):
-        X, S = mp.matrix(kernel.wide.tolist()), mp.matrix(kernel.skew.matrix().toarray().tolist())
+        X, S = mp.matrix(kernel.X.tolist()), mp.matrix(kernel.skew.matrix().toarray().tolist())
         L = X * X.T + S + mp.diag([mp.mpf(float(d)) for d in kernel.diagonal])
         return {
             s: mp.det(mp.matrix([[L[i, j] for j in s] for i in s])) if s else mp.mpf(1) for s in subsets(kernel.n_items)
@@ -138,23 +139,24 @@ def test_marginals_given_rare_items_that_are_linked():
         (cd.LowRankDPP, 1, {"learning_rate": 10.0, "alpha": 1e6}),
     ],
 )
-def test_absurd_training_gives_a_law_or_an_error(kind, seed, options):
-    """Probabilities of all sets added up to 0.47 and to 4e-22, and sizes were those of another law."""
+def test_absurd_training_gives_a_distribution_or_an_error(kind, seed, options):
+    """Probabilities of all sets added up to 0.47 and to 4e-22, and sizes were those of another distribution."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(4, 7))
     baskets = [sorted(rng.choice(n, int(rng.integers(1, 4)), replace=False).tolist()) for _ in range(60)]
-    model = kind(int(rng.integers(3, 6)), random_state=seed, objective="dynamic", calibrate=None, **options)
+    options = params_from_flat(kind, {"objective": "dynamic", **options})
+    model = kind(int(rng.integers(3, 6)), random_state=seed, calibrate=None, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             kernel = model.fit(baskets).kernel_
         except ContradppError:
             return
-    check_law(kernel)
+    check_distribution(kernel)
 
 
 @pytest.mark.parametrize("form", ["heavy", "linked"])
-def test_a_law_that_rounding_has_lost_is_an_error(form):
+def test_a_distribution_that_rounding_has_lost_is_an_error(form):
     """One far larger than the others, beside which I + L has no digits of them."""
     V = np.random.default_rng(3).normal(size=(M, 3))
     S = random_skew(np.random.default_rng(3), 1)
@@ -163,22 +165,22 @@ def test_a_law_that_rounding_has_lost_is_an_error(form):
     )
     with pytest.raises(NumericalError, match="so heavy"):
         _ = kernel.log_normalizer
-    check_law(kernel)
+    check_distribution(kernel)
 
 
-def check_law(kernel: Kernel) -> None:
-    """Every answer about the whole law is that of enumeration, or a `NumericalError`."""
+def check_distribution(kernel: Kernel) -> None:
+    """Every answer about the whole distribution is that of enumeration, or a `NumericalError`."""
     exact = minors(kernel)
     total = sum(exact.values())
-    law = {s: float(p / total) for s, p in exact.items()}
+    distribution = {s: float(p / total) for s, p in exact.items()}
     sizes, inside = np.zeros(kernel.n_items + 1), np.zeros(kernel.n_items)
-    for s, p in law.items():
+    for s, p in distribution.items():
         sizes[len(s)] += p
         inside[list(s)] += p
     n = kernel.rank + 1
     for ask, expected in (
-        (lambda: np.exp(kernel.log_probability(as_sets(list(law)))), list(law.values())),
-        (lambda: np.exp(kernel.log_size_distribution)[:n], sizes[:n]),
+        (lambda: np.exp(kernel.log_probability(as_sets(list(distribution)))), list(distribution.values())),
+        (lambda: kernel.size_distribution()[:n], sizes[:n]),
         (lambda: kernel.marginals(NOTHING), inside),
         (lambda: kernel.expected_size, inside.sum()),
     ):

@@ -48,15 +48,15 @@ def test_next_items_and_marginals(factors, exact, A):
     np.testing.assert_allclose(reference.marginals(factors, A), exact.marginals(A), atol=1e-9)
 
 
-def test_conditional_kernel_is_the_law_of_the_rest(factors, exact):
+def test_conditional_kernel_is_the_distribution_of_the_rest(factors, exact):
     A = [1, 5]
     L = reference.conditional_kernel(factors, A)
     rest = [i for i in range(7) if i not in A]
     small = ExactDPP(L[np.ix_(rest, rest)])
-    law = exact.given(A)
+    distribution = exact.given(A)
     for s in small.sets:
         whole = tuple(sorted([*A, *(rest[i] for i in s)]))
-        assert small.probability(s) == pytest.approx(law[whole], abs=1e-9)
+        assert small.probability(s) == pytest.approx(distribution[whole], abs=1e-9)
 
 
 def test_leave_one_out_is_a_ratio_of_determinants(factors):

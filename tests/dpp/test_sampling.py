@@ -1,4 +1,4 @@
-"""Exact samples and those of a chain against the law by chi-square on counts, with wrong samplers that must fail."""
+"""Exact samples and those of a chain: chi-square tests on counts, which wrong samplers must fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from contradpp.dpp.sampling import (
     Sampler,
     Samplers,
     eigenvectors,
-    factorise,
+    factorize,
     scale_for_size,
 )
 from contradpp.errors import ParameterError, RankError
@@ -42,15 +42,15 @@ def as_lists(sets: Sets) -> list[list[int]]:
     return [sets.indices[a:b].tolist() for a, b in itertools.pairwise(sets.indptr)]
 
 
-def p_value(drawn, law: dict[tuple[int, ...], float]) -> float:
-    """The chi-square p-value of drawn sets under a law over sorted tuples."""
+def p_value(drawn, distribution: dict[tuple[int, ...], float]) -> float:
+    """The chi-square p-value of drawn sets under a distribution over sorted tuples."""
     counts = Counter(tuple(sorted(s)) for s in (as_lists(drawn) if isinstance(drawn, Sets) else drawn))
-    observed = np.array([counts.pop(cell, 0) for cell in law])
-    return 0.0 if counts else chi_square_p_value(observed, np.array(list(law.values())))
+    observed = np.array([counts.pop(cell, 0) for cell in distribution])
+    return 0.0 if counts else chi_square_p_value(observed, np.array(list(distribution.values())))
 
 
-def of_size(law: dict[tuple[int, ...], float], k: int) -> dict[tuple[int, ...], float]:
-    chosen = {s: p for s, p in law.items() if len(s) == k}
+def of_size(distribution: dict[tuple[int, ...], float], k: int) -> dict[tuple[int, ...], float]:
+    chosen = {s: p for s, p in distribution.items() if len(s) == k}
     total = sum(chosen.values())
     return {s: p / total for s, p in chosen.items()} if total else {}
 
@@ -78,7 +78,7 @@ FORMS = {
     "G": Kernel(V, G),
     "low rank": Kernel(np.hstack([V, B]), LOW_RANK),
     "V + S": Kernel(V, skew=FEW),
-    "V + S, all partners": Kernel(V, skew=ALL),
+    "V + S, all neighbors": Kernel(V, skew=ALL),
     "D + V + S": Kernel(V, G, ALL, D),
     "D + S": Kernel(np.empty((5, 0)), skew=ALL, diagonal=D),
     "pairs that are nothing alone": Kernel(0 * V, skew=ALL),
@@ -91,7 +91,7 @@ def kernel(request) -> Kernel:
 
 
 # Some forms are for one of the two: what is special about the others is not.
-OF_ONE = {"exact": ["V of rank 4", "low rank", "V + S, all partners"], "chain": ["D + V", "G", "D + S"]}
+OF_ONE = {"exact": ["V of rank 4", "low rank", "V + S, all neighbors"], "chain": ["D + V", "G", "D + S"]}
 every_way = pytest.mark.parametrize(
     ("way", "kernel"),
     [
@@ -111,27 +111,27 @@ def test_the_dpp(way, kernel):
 @every_way
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_the_k_dpp(way, kernel, k):
-    law = of_size(ExactDPP(kernel.matrix()).table, k)
-    if not law:
+    distribution = of_size(ExactDPP(kernel.matrix()).table, k)
+    if not distribution:
         with pytest.raises((RankError, ParameterError)):
             draw(way, kernel, 1, seed=0, size=k)
         return
     drawn = draw(way, kernel, seed=k, size=k)
     assert (drawn.sizes == k).all()
-    assert p_value(drawn, law) > 1e-3
+    assert p_value(drawn, distribution) > 1e-3
 
 
 @every_way
 @pytest.mark.parametrize("size", [None, 3, 4])
 def test_given_items(way, kernel, size):
     given = np.array([3, 0], dtype=np.int32)
-    law = ExactDPP(kernel.matrix()).given(given.tolist())
-    law = law if size is None else of_size(law, size)
-    if law:
+    distribution = ExactDPP(kernel.matrix()).given(given.tolist())
+    distribution = distribution if size is None else of_size(distribution, size)
+    if distribution:
         drawn = draw(way, kernel, seed=1, size=size, given=given)
         assert (drawn.indices[drawn.indptr[:-1]] == 3).all()
         assert (drawn.indices[drawn.indptr[:-1] + 1] == 0).all()
-        assert p_value(drawn, law) > 1e-3
+        assert p_value(drawn, distribution) > 1e-3
 
 
 def test_the_default_number_of_steps_is_enough_here(kernel):
@@ -144,32 +144,14 @@ def test_float32_and_wide_spectra():
     U, W = np.linalg.qr(rng.normal(size=(6, 4)))[0], np.linalg.qr(rng.normal(size=(4, 4)))[0]
     V = (U * 10.0 ** np.array([3, 0.5, -0.5, -2.5])) @ W
     exact = {s: np.linalg.det(V[list(s)]) ** 2 for s in itertools.combinations(range(6), 4)}
-    law = {s: volume / sum(exact.values()) for s, volume in exact.items()}
-    assert p_value(Sampler(Kernel(V)).sample(N, seed=0, size=4), law) > 1e-3
-    V32 = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
-    drawn = Sampler(Kernel(V32)).sample(N, seed=0)
-    assert p_value(drawn, ExactDPP(V32.astype(float) @ V32.T.astype(float)).table) > 1e-3
-    """Eigenvalues over eleven orders; the smallest must still be drawn by the k-DPP of full rank."""
-    rng = np.random.default_rng(0)
-    U, W = np.linalg.qr(rng.normal(size=(6, 4)))[0], np.linalg.qr(rng.normal(size=(4, 4)))[0]
-    V = (U * 10.0 ** np.array([3, 0.5, -0.5, -2.5])) @ W
-    exact = {s: np.linalg.det(V[list(s)]) ** 2 for s in itertools.combinations(range(6), 4)}
-    law = {s: volume / sum(exact.values()) for s, volume in exact.items()}
-    assert p_value(Sampler(Kernel(V)).sample(N, seed=0, size=4), law) > 1e-3
+    distribution = {s: volume / sum(exact.values()) for s, volume in exact.items()}
+    assert p_value(Sampler(Kernel(V)).sample(N, seed=0, size=4), distribution) > 1e-3
     V32 = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
     drawn = Sampler(Kernel(V32)).sample(N, seed=0)
     assert p_value(drawn, ExactDPP(V32.astype(float) @ V32.T.astype(float)).table) > 1e-3
 
 
 def test_the_columns_are_orthonormal_whatever_the_spectrum():
-    rng = np.random.default_rng(4)
-    for _ in range(20):
-        U = np.linalg.qr(rng.normal(size=(9, 6)))[0]
-        W = np.linalg.qr(rng.normal(size=(6, 6)))[0]
-        kernel = Kernel(U * 10.0 ** rng.uniform(-7, 0, size=6) @ W)
-        sampler, columns = Sampler(kernel), eigenvectors(kernel).columns
-        np.testing.assert_allclose(columns.T @ columns, np.eye(sampler.rank), atol=1e-9)
-        assert (sampler.sample(5, seed=0, size=sampler.rank).sizes == sampler.rank).all()
     rng = np.random.default_rng(4)
     for _ in range(20):
         U = np.linalg.qr(rng.normal(size=(9, 6)))[0]
@@ -185,7 +167,7 @@ def test_the_columns_are_orthonormal_whatever_the_spectrum():
 
 @pytest.mark.parametrize(("way", "share"), [("exact", 0.0), ("exact", 0.02), ("exact", 1.0), ("chain", 0.01)])
 def test_marginals_of_many_items(way, share):
-    """With and without items that have no partner, over several halvings of the factorisation."""
+    """With and without items that have no neighbor, over several halvings of the factorization."""
     rng = np.random.default_rng(5)
     S = rng.normal(size=(150, 150)) * (0.02 if share == 1 else 0.15) * (rng.random((150, 150)) < share)
     kernel = Kernel(0.1 * rng.normal(size=(150, 6)), skew=S - S.T, diagonal=0.02 * rng.random(150))
@@ -202,7 +184,7 @@ def test_marginals_of_many_items(way, share):
 def test_the_factorisation(n):
     A = np.eye(n) + (lambda R: R - R.T)(np.random.default_rng(n).normal(size=(n, n)))
     factors = A.copy()
-    factorise(factors)
+    factorize(factors)
     product = (np.tril(factors, -1) + np.eye(n)) @ np.triu(factors)
     np.testing.assert_allclose(product, A, atol=1e-9)
 
@@ -216,11 +198,6 @@ def test_the_scale_of_a_size(size):
 
 
 def test_a_k_dpp_with_huge_eigenvalues():
-    """In plain numbers e_100 of these values is 1e3000."""
-    V = np.linalg.qr(np.random.default_rng(0).normal(size=(300, 200)))[0] * 1e15
-    drawn = Sampler(Kernel(V)).sample(3, seed=0, size=100)
-    for row in as_lists(drawn):
-        assert len(set(row)) == 100
     """In plain numbers e_100 of these values is 1e3000."""
     V = np.linalg.qr(np.random.default_rng(0).normal(size=(300, 200)))[0] * 1e15
     drawn = Sampler(Kernel(V)).sample(3, seed=0, size=100)
@@ -244,7 +221,7 @@ def test_independent_items_are_rejected(form):
     [
         ("exact", Kernel(V4 * np.array([1.2, 1, 1, 1, 1])[:, None]), "V of rank 4"),  # one item a fifth longer
         ("exact", Kernel(V), "V + S"),
-        ("exact", Kernel(V, skew=1.2 * ALL), "V + S, all partners"),
+        ("exact", Kernel(V, skew=1.2 * ALL), "V + S, all neighbors"),
         ("chain", Kernel(V, G, 1.3 * ALL, D), "D + V + S"),
     ],
 )
@@ -255,14 +232,14 @@ def test_another_kernel_is_rejected(way, wrong, form):
 def test_a_sampler_without_the_rejection_step_is_rejected():
     """Items by their proposals alone: ‖y_i‖² given the eigenvectors, whatever was drawn before."""
     (values, columns, _), rng, k = eigenvectors(Kernel(V4)), np.random.default_rng(0), 2
-    law = of_size(ExactDPP(V4 @ V4.T).table, k)
+    distribution = of_size(ExactDPP(V4 @ V4.T).table, k)
     pairs = list(itertools.combinations(range(len(values)), k))
     weights = np.array([values[list(pair)].prod() for pair in pairs])
     drawn = []
     for choice in rng.choice(len(pairs), size=N, p=weights / weights.sum()):
         proposal = np.square(columns[:, pairs[choice]]).sum(axis=1) / k
         drawn.append(rng.choice(5, size=k, replace=False, p=proposal / proposal.sum()))
-    assert p_value(drawn, law) < 1e-9
+    assert p_value(drawn, distribution) < 1e-9
 
 
 def test_too_few_steps_are_rejected(kernel):
@@ -270,19 +247,12 @@ def test_too_few_steps_are_rejected(kernel):
 
 
 def test_a_chain_with_wrong_densities_is_rejected():
-    """It draws partners by other shares than those that it corrects for."""
+    """It draws neighbors by other shares than those that it corrects for."""
     kernel = FORMS["D + V + S"]
     chain = Chain(kernel)
     owner = np.repeat(np.arange(5), np.diff(kernel.skew.indptr))
-    chain.shares = np.where(chain.shares < 1 - 1e-12, chain.shares**3, chain.shares)
-    assert len(owner) == len(chain.shares)
-    assert p_value(chain.sample(N, seed=0, n_steps=STEPS), ExactDPP(kernel.matrix()).table) < 1e-6
-    """It draws partners by other shares than those that it corrects for."""
-    kernel = FORMS["D + V + S"]
-    chain = Chain(kernel)
-    owner = np.repeat(np.arange(5), np.diff(kernel.skew.indptr))
-    chain.shares = np.where(chain.shares < 1 - 1e-12, chain.shares**3, chain.shares)
-    assert len(owner) == len(chain.shares)
+    chain.row_cumulative = np.where(chain.row_cumulative < 1 - 1e-12, chain.row_cumulative**3, chain.row_cumulative)
+    assert len(owner) == len(chain.row_cumulative)
     assert p_value(chain.sample(N, seed=0, n_steps=STEPS), ExactDPP(kernel.matrix()).table) < 1e-6
 
 
@@ -302,12 +272,6 @@ def test_the_seed_decides_and_the_threads_do_not(kernel, size):
 
 
 def test_the_seed_of_a_chain_decides_and_the_threads_do_not():
-    one, two = Chain(Kernel(V, G, ALL, D)), Chain(Kernel(V, G, ALL, D, n_jobs=2))
-    n = 5 * SAMPLES_PER_BLOCK["chain"] + 1
-    first, second = one.sample(n, seed=5), two.sample(n, seed=5)
-    np.testing.assert_array_equal(first.indptr, second.indptr)
-    np.testing.assert_array_equal(first.indices, second.indices)
-    assert first.indices.tolist() != one.sample(n, seed=6).indices.tolist()
     one, two = Chain(Kernel(V, G, ALL, D)), Chain(Kernel(V, G, ALL, D, n_jobs=2))
     n = 5 * SAMPLES_PER_BLOCK["chain"] + 1
     first, second = one.sample(n, seed=5), two.sample(n, seed=5)
@@ -360,7 +324,7 @@ def test_bad_sizes(kernel, monkeypatch):
             sampler.sample(1, seed=0, size=size)
     with pytest.raises(ParameterError):
         sampler.sample(-1, seed=0)
-    monkeypatch.setattr(sampling, "MOST_TRIES", 1)
+    monkeypatch.setattr(sampling, "MAX_TRIES", 1)
     if sampler.way == "elimination":  # by eigenvectors, no tries are needed
         with pytest.raises(ParameterError, match="none of 1 sets had 2 items"):
             sampler.sample(500, seed=0, size=2)

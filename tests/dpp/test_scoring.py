@@ -76,10 +76,10 @@ def test_condition_by_enumeration(factors, exact, given_items):
     kernel, rest = scoring.condition(Kernel(factors), codes(*given_items))
     assert rest.tolist() == [i for i in range(7) if i not in given_items]
     small = ExactDPP(kernel.factors @ kernel.factors.T)
-    law = exact.given(given_items)
+    distribution = exact.given(given_items)
     for s in small.sets:
         whole = tuple(sorted([*given_items, *rest[list(s)].tolist()]))
-        assert small.probability(s) == pytest.approx(law[whole], abs=1e-9)
+        assert small.probability(s) == pytest.approx(distribution[whole], abs=1e-9)
 
 
 @pytest.mark.parametrize("function", [Kernel.marginals, Kernel.condition])
@@ -115,15 +115,15 @@ def test_float32_agrees_with_float64(factors):
 @pytest.mark.parametrize(
     ("columns", "diagonal"), [(0, True), (1, True), (3, True), (3, False), (20, True), (20, False)]
 )
-@pytest.mark.parametrize("gain", [True, False])
-def test_scores_given_are_their_definition_with_few_and_many_partners(columns, diagonal, gain):
+@pytest.mark.parametrize("inner", [True, False])
+def test_scores_given_are_their_definition_with_few_and_many_neighbors(columns, diagonal, inner):
     rng = np.random.default_rng(columns)
     V, A, d = rng.normal(size=(12, columns)), rng.normal(size=(12, 12)), rng.uniform(0.1, 1, 12)
-    A[:, rng.random(12) < 0.4] = 0.0  # items that have partners, and items that have few or none
+    A[:, rng.random(12) < 0.4] = 0.0  # items that have neighbors, and items that have few or none
     A[:4, 4:] = A[4:, :4] = 0.0
-    B = np.eye(columns) + 0.5 * rng.normal(size=(columns, columns)) if gain and columns else None
+    B = np.eye(columns) + 0.5 * rng.normal(size=(columns, columns)) if inner and columns else None
     G = np.eye(columns) if B is None else B - B.T + np.eye(columns)
-    kernel = Kernel(V, gain=None if B is None else G, skew=A - A.T, diagonal=d if diagonal else None)
+    kernel = Kernel(V, inner=None if B is None else G, skew=A - A.T, diagonal=d if diagonal else None)
     L = V @ G @ V.T + A - A.T + (np.diag(d) if diagonal else 0.0)
     baskets = [[], [0], [1, 5], [2, 6, 3, 9], [0, 4, 6, 7, 8, 10], rng.permutation(12)[:10].tolist()]
     baskets = [one for one in baskets if not len(one) or np.linalg.cond(L[np.ix_(one, one)]) < 1e6]
@@ -151,7 +151,7 @@ def test_scores_given_of_items_of_very_different_sizes(columns, monkeypatch):
         rest = np.setdiff1d(np.arange(12), one)
         taken = scaled[np.ix_(rest, one)] @ np.linalg.solve(scaled[np.ix_(one, one)], scaled[np.ix_(one, rest)])
         np.testing.assert_allclose(scores[rest], np.diagonal(scaled)[rest] - np.diagonal(taken), rtol=1e-8, atol=1e-10)
-    monkeypatch.setattr(scoring, "MOST_LINKED", -1)  # as of baskets with many partners
+    monkeypatch.setattr(scoring, "MAX_LINKED", -1)  # as of baskets with many neighbors
     monkeypatch.setattr(scoring, "_write_by_squares", None)
     other = scoring.scores_given(kernel, sets)
     np.testing.assert_allclose(found / np.square(sizes), other / np.square(sizes), rtol=1e-8, atol=1e-10)
@@ -185,7 +185,7 @@ def test_top_n_is_a_stable_sort_cut_short(scores, n):
     np.testing.assert_array_equal(top_n(scores, n), expected)
 
 
-@pytest.mark.parametrize("n", [1, 10, scoring.FEW, scoring.FEW + 1, 999])
+@pytest.mark.parametrize("n", [1, 10, scoring.MAX_INSERTED, scoring.MAX_INSERTED + 1, 999])
 def test_top_n_of_long_rows(n):
     scores = np.random.default_rng(2).integers(0, 400, size=(30, 1000)).astype(np.float64)  # with ties
     scores[::3, ::2] = -np.inf
@@ -201,9 +201,9 @@ def test_best_next_by_definition(factors):
     packed = Sets(np.array([0, 1, 3, 3]), np.array([2, 0, 5], dtype=np.int32))
     codes, probabilities = best_next(kernel, packed, 3, candidates=None, banned=NOTHING)
     for row, A in enumerate(sets):
-        law = reference.next_item(factors, A)
-        np.testing.assert_array_equal(codes[row], np.argsort(-law)[:3])
-        np.testing.assert_allclose(probabilities[row], np.sort(law)[::-1][:3])
+        distribution = reference.next_item(factors, A)
+        np.testing.assert_array_equal(codes[row], np.argsort(-distribution)[:3])
+        np.testing.assert_allclose(probabilities[row], np.sort(distribution)[::-1][:3])
 
 
 def test_short_rows_end_in_minus_one(factors):
@@ -218,13 +218,13 @@ def test_short_rows_end_in_minus_one(factors):
 @pytest.mark.parametrize("candidates", [None, np.arange(7), np.array([1, 3, 4])])
 def test_banned_items_keep_their_share_of_the_probability(factors, candidates):
     packed = Sets(np.array([0, 1]), np.array([2], dtype=np.int32))
-    law = reference.next_item(factors, [2])
+    distribution = reference.next_item(factors, [2])
     codes, probabilities = best_next(
         Kernel(factors), packed, 7, candidates=candidates, banned=np.array([3, 0], dtype=np.int32)
     )
     allowed = set(range(7) if candidates is None else candidates.tolist()) - {0, 2, 3}
     assert set(codes[0].tolist()) == allowed
-    np.testing.assert_allclose(probabilities[0], law[codes[0]])
+    np.testing.assert_allclose(probabilities[0], distribution[codes[0]])
 
 
 def test_nothing_to_choose_from(factors):
@@ -236,7 +236,7 @@ def test_nothing_to_choose_from(factors):
 
 
 def random_kernel(form: str, rng: np.random.Generator, n: int) -> Kernel:
-    """Popularity by a power law; every fifth item has a twin with the same row, so that scores tie."""
+    """Popularity by a power distribution; every fifth item has a twin with the same row, so that scores tie."""
     V = rng.normal(size=(n, 5)) * np.arange(1, n + 1)[:, None] ** -0.4
     d = rng.random(n) / np.arange(1, n + 1)
     V[1::5], d[1::5] = V[0::5], d[0::5]
@@ -244,13 +244,13 @@ def random_kernel(form: str, rng: np.random.Generator, n: int) -> Kernel:
     S = np.triu(np.where(rng.random((n, n)) < 0.05, rng.normal(size=(n, n)), 0.0), 1)
     return Kernel(
         V[order].astype(np.float32 if form == "single" else np.float64),
-        gain=np.diag([1.0, 0.5, 2.0, 1.0, 3.0]) if form == "gain" else None,
+        inner=np.diag([1.0, 0.5, 2.0, 1.0, 3.0]) if form == "inner" else None,
         skew=S - S.T if form == "skew" else None,
         diagonal=d[order] if form in ("diagonal", "skew") else None,
     )
 
 
-@pytest.mark.parametrize("form", ["symmetric", "single", "gain", "diagonal", "skew"])
+@pytest.mark.parametrize("form", ["symmetric", "single", "inner", "diagonal", "skew"])
 @pytest.mark.parametrize("pool", ["all", "some", "few"])
 @pytest.mark.parametrize("seed", range(3))
 def test_bounds_do_not_change_the_answer(form, pool, seed, monkeypatch):
@@ -264,7 +264,7 @@ def test_bounds_do_not_change_the_answer(form, pool, seed, monkeypatch):
         expected = best_next(kernel, sets, n, **how)
         with monkeypatch.context() as patch:
             patch.setattr(scoring, "BOUNDED_FROM", 0)
-            patch.setattr(scoring, "FIRST_LOOK", 4)
+            patch.setattr(scoring, "FIRST_SCORED", 4)
             codes, probabilities = best_next(kernel, sets, n, **how)
         np.testing.assert_array_equal(codes, expected[0])
         np.testing.assert_allclose(probabilities, expected[1], rtol=1e-5 if form == "single" else 1e-9, atol=1e-12)
@@ -316,7 +316,7 @@ def test_large_sets_are_answered_as_small_ones_are(monkeypatch, kind):
     kernel, sets, some = kernel_of(kind), some_sets(), np.arange(1, M, 3)
 
     def answers() -> list[np.ndarray]:
-        found = factor.factorise(kernel, sets)
+        found = factor.factorize(kernel, sets)
         return [
             factor.log_det(kernel, sets), found.logs, found.worst, found[0], all_scores(kernel, sets),
             all_scores(kernel, sets, some), scoring.next_totals(kernel, sets), scoring.scores_given(kernel, sets),
@@ -344,7 +344,7 @@ def test_no_large_set_comes_to_the_loops_over_rows(monkeypatch, kind):
 
         monkeypatch.setattr(compiled.kernels, name, wrapped)
 
-    counting("invert_sets", 6)
+    counting("invert_sets", 1)
     counting("bases_of_sets", 2)
     monkeypatch.setattr(factor, "LARGE", 12)
     kernel, sets = kernel_of(kind), some_sets()
@@ -384,7 +384,7 @@ def test_large_sets_that_are_singular(monkeypatch):
 
 @pytest.mark.parametrize(("rank", "size", "diagonal"), [(10, 20, False), (10, 9, False), (6, 25, False), (4, 20, True)])
 def test_what_follows_dependent_items_of_a_large_set_still_counts(monkeypatch, rank, size, diagonal):
-    """Where an item was like an earlier one, a later one that adds a direction was taken for dependent, too."""
+    """After an item like an earlier one, a later one that adds a direction counted as dependent, too."""
     rng = np.random.default_rng(0)
     V, d = rng.normal(size=(M, rank)), rng.uniform(0.2, 1.0, M)
     V[1], V[3], d[:5] = V[0], -2 * V[2], 0.0
@@ -420,7 +420,7 @@ def test_scores_given_the_first_codes_of_many(monkeypatch, kind):
     expected = scoring.scores_given_prefixes(kernel, codes, items)
     monkeypatch.setattr(factor, "LARGE", 12)
     monkeypatch.setattr(scoring, "ROWS_PER_BLOCK", 4 * 7)
-    monkeypatch.setattr(scoring, "scores_given", None)  # which would factorise every one of them
+    monkeypatch.setattr(scoring, "scores_given", None)  # which would factorize every one of them
     found = scoring.scores_given_prefixes(kernel, codes, items)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
-from contradpp.dpp.compiled._numba import LANES, entry, tile
+from contradpp.dpp.compiled._numba import WIDTH, entry, tile
 from contradpp.dpp.compiled.blocks import WORK, invert, invert_by_pivots, multiply
 from contradpp.dpp.factor import SINGULAR
 from reference import as_entry
@@ -72,7 +72,7 @@ def test_only_arrays_are_taken_whose_rows_follow_one_another():
 
     @entry
     def take(C, Y, out):  # type: ignore[no-untyped-def]
-        whole(C, 0, 4, Y, 0, 0, LANES, out, 0)
+        whole(C, 0, 4, Y, 0, 0, WIDTH, out, 0)
 
     square = np.zeros((4, 4))
     take(square, square, np.empty((4, 4)))

@@ -41,14 +41,14 @@ def fake():
 @pytest.fixture
 def faked(monkeypatch):
     """No training: `carry_out` gives made-up results, and notes what it was asked for."""
-    asked: list[Task] = []
+    tasks: list[Task] = []
 
     def carry_out(task, *, n_jobs=None):
-        asked.append(task)
+        tasks.append(task)
         return fake_result(task)
 
     monkeypatch.setattr(run, "carry_out", carry_out)
-    return asked
+    return tasks
 
 
 @pytest.fixture

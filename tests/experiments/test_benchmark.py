@@ -11,7 +11,7 @@ import contradpp as cd
 from contradpp.data.sets import Sets
 from experiments import protocol
 from experiments.benchmark import leaderboard, measure, page
-from experiments.benchmark.models import BEYOND_ROWS, DATA, MODELS, WithoutKernel, groups_of
+from experiments.benchmark.models import DATA, MODELS, WithoutKernel, groups_of
 from experiments.pages import Results, replaced
 from experiments.paper import training
 from experiments.protocol import Protocol, Task, tasks_of
@@ -25,17 +25,46 @@ def test_every_model_is_asked_everything(method: str, monkeypatch, two_kinds):
         pytest.skip(f"{MODELS[method].package} is not installed")
     monkeypatch.setattr(training, "split", two_kinds)
     found = measure.measure(Task("benchmark", "uk", method, 0, "quick"), 1)
-    law = method == "popularity" or MODELS[method].ours
-    expected = set(measure.METRICS) - (set() if law else {"law_matched", "law_uniform", "log_likelihood"})
+    has_distribution = method == "popularity" or MODELS[method].ours
+    expected = set(measure.METRICS) - (
+        set() if has_distribution else {"logp_matched", "logp_uniform", "log_likelihood", "log_size", "composition"}
+    )
     assert set(found["metrics"]) == expected
     assert all(len(found["by_basket"][name]) == 60 for name in ("ndcg", "p10", "matched"))
     assert 0 <= found["metrics"]["matched"] <= 1
     assert found["cpu_seconds"] >= 0
     assert found["query_ms"] > 0
     assert ("chosen" in found) == (found["tried"] > 1)
-    if not law and method not in ("bpr", "lmf"):  # those have no way to take a new basket in
+    if not has_distribution and method not in ("bpr", "lmf"):  # those have no way to take a new basket in
         assert found["metrics"]["mpr"] > 70  # what goes together is plain to see
         assert found["metrics"]["matched"] > 0.8
+
+
+def test_log_sizes_by_samples_are_near_the_exact_ones(monkeypatch, two_kinds):
+    train, test = two_kinds(Task("benchmark", "uk", "x", 0))
+    for model in (
+        cd.MixtureDPP(cd.NonsymmetricDPP(0, 0), 2, smoothing=5.0, random_state=0).fit(train),
+        cd.baselines.Popularity().fit(train),
+    ):
+        evaluation = measure.Evaluation(model, train, test, 0, 1)
+        found = measure.sets_and_likelihood(evaluation)
+        np.testing.assert_allclose(found["log_size"] + found["composition"], found["log_likelihood"])
+        exact = np.exp(measure.log_sizes(evaluation))
+        assert 0.5 < exact.sum() <= 1 + 1e-9
+        if model.__class__.__name__ == "MixtureDPP":
+            np.testing.assert_allclose(exact, model.size_distribution()[: len(exact)])
+            monkeypatch.setattr(measure, "SIZES_EXACTLY", 0)
+            np.testing.assert_allclose(np.exp(measure.log_sizes(evaluation)), exact, atol=0.03)
+
+
+def test_lift_prefers_what_goes_together(two_kinds):
+    train, test = two_kinds(Task("benchmark", "uk", "x", 0))
+    for model in (cd.baselines.EASE().fit(train), cd.NonsymmetricDPP(3, 3, max_iter=20, random_state=0).fit(train)):
+        found = measure.sets_and_likelihood(measure.Evaluation(model, train, test, 0, 1))
+        assert found["lift_matched"].mean() > 0.8
+    alone = cd.baselines.Popularity().fit(train)
+    found = measure.sets_and_likelihood(measure.Evaluation(alone, train, test, 0, 1))
+    assert 0.3 < found["lift_matched"].mean() < 0.7
 
 
 def test_popular_sets_are_drawn_as_often_as_items_were_sold():
@@ -50,10 +79,10 @@ def test_popular_sets_are_drawn_as_often_as_items_were_sold():
 def test_what_cannot_be_answered_counts_as_a_coin_would(two_kinds):
     train, test = two_kinds(Task("benchmark", "uk", "x", 0))
     model = cd.LowRankDPP(3, objective="mle", max_iter=2, oversize="drop", random_state=0).fit(train)
-    question = measure.Question(model, train, test, 0, 1)
-    large = np.setdiff1d(np.arange(test.n_baskets), question.answered)
+    evaluation = measure.Evaluation(model, train, test, 0, 1)
+    large = np.setdiff1d(np.arange(test.n_baskets), evaluation.answered)
     assert len(large)
-    found = measure.next_item(question) | measure.sets_and_likelihood(question)
+    found = measure.next_item(evaluation) | measure.sets_and_likelihood(evaluation)
     for name, expected in (("ndcg", 0), ("mpr", 50), ("matched", 0.5), ("uniform", 0.5)):
         np.testing.assert_array_equal(found[name][large], expected)
     assert np.isnan(found["log_likelihood"][large]).all()
@@ -64,7 +93,7 @@ def test_a_basket_that_a_kernel_holds_impossible_is_not_timed():
     V = np.eye(3)[[0, 0, 1, 2]]
     model = cd.LowRankDPP.from_factors(V, items=range(4))
     baskets = cd.Baskets.from_lists([[0, 1, 2], [0, 2, 3], [1, 2, 3]], items=range(4))
-    assert measure.query_milliseconds(measure.Question(model, baskets, baskets, 0, 1)) > 0
+    assert measure.query_milliseconds(measure.Evaluation(model, baskets, baskets, 0, 1)) > 0
 
 
 def test_settings_are_chosen_apart_from_the_test(monkeypatch, two_kinds):
@@ -86,7 +115,7 @@ def test_the_model_without_its_kernel_does_not_hear_it(two_kinds):
 
 def test_a_model_that_refuses_is_a_result(monkeypatch, two_kinds):
     monkeypatch.setattr(training, "split", two_kinds)
-    monkeypatch.setattr("contradpp.experts.baselines.DENSE_UP_TO", 10)
+    monkeypatch.setattr("contradpp.experts.ease.DENSE_UP_TO", 10)
     found = measure.measure(Task("benchmark", "uk", "ease", 0, "quick"), 1)
     assert "EASE is dense" in found["refused"]
 
@@ -106,9 +135,9 @@ def same_baskets(monkeypatch) -> None:
     monkeypatch.setattr(measure, "asked_baskets", lambda task: (np.arange(50), np.full(50, 4)))
 
 
-def collected(values: dict[str, float], **protocol) -> Results:
-    told = Protocol(quick=True, **protocol)
-    return Results(told, {t: made_up(values.get(t.method, 0.5)) for t in tasks_of("benchmark", told)})
+def collected(values: dict[str, float], **options) -> Results:
+    quick = Protocol(quick=True, **options)
+    return Results(quick, {t: made_up(values.get(t.method, 0.5)) for t in tasks_of("benchmark", quick)})
 
 
 def test_the_section_says_who_is_ahead_and_how_surely(same_baskets):
@@ -137,7 +166,7 @@ def test_intervals_are_those_of_the_mean_over_data_sets(monkeypatch):
         base = rng.normal(size=400)
         for method, values in (("conditional", base + shift + rng.normal(size=400)), ("ease", base)):
             results[Task("benchmark", data, method, 0, "quick")] = made_up(0) | {"by_basket": {"ndcg": values.tolist()}}
-    (column,) = leaderboard.summarise(Results(Protocol(), results)).values()
+    (column,) = leaderboard.summarize(Results(Protocol(), results)).values()
     value, low, high = column["models"]["ease"]["ndcg"]["lead"]
     assert value == pytest.approx(2, abs=0.15)
     assert high - low == pytest.approx(2 * 1.96 * np.sqrt(1 / 400 / 2), rel=0.2)
@@ -163,7 +192,7 @@ def test_a_basket_of_several_seeds_is_drawn_alike_in_each(monkeypatch):
             for method, sign in (("conditional", 1), ("ease", 0))
             for seed in range(n_seeds)
         }
-        (column,) = leaderboard.summarise(Results(Protocol(), results)).values()
+        (column,) = leaderboard.summarize(Results(Protocol(), results)).values()
         _, low, high = column["models"]["ease"]["ndcg"]["lead"]
         widths.append(high - low)
     assert np.mean(widths) / (2 * 1.96) == pytest.approx(true, rel=0.05)
@@ -175,16 +204,16 @@ def test_ids_are_those_of_the_baskets_that_are_asked(monkeypatch):
     """The baskets at these positions are those that `measure` asks, whether all are asked or some."""
     rng = np.random.default_rng(0)
     lists = [rng.choice(40, size=rng.integers(1, 6), replace=False).tolist() for _ in range(500)]
-    whole = cd.Baskets.from_lists(lists, items=range(40))
-    monkeypatch.setattr(training, "load", lambda name: whole)
+    everything = cd.Baskets.from_lists(lists, items=range(40))
+    monkeypatch.setattr(training, "load", lambda name: everything)
     for most in (30, 1000):
         monkeypatch.setitem(protocol.ASKED, "quick", most)
         for trial in range(3):
             task = Task("benchmark", "uk", "x", trial, "quick")
             ids, sizes = measure.asked_baskets(task)
-            asked = measure.some_of(training.split(task)[1], task.asked, trial)
-            assert whole.subset(ids) == asked
-            assert sizes.tolist() == asked.sizes.tolist()
+            queries = measure.some_of(training.split(task)[1], task.asked, trial)
+            assert everything.subset(ids) == queries
+            assert sizes.tolist() == queries.sizes.tolist()
     ids = [set(measure.asked_baskets(Task("benchmark", "uk", "x", trial, "quick"))[0]) for trial in range(2)]
     assert ids[0] & ids[1]
 
@@ -192,12 +221,12 @@ def test_ids_are_those_of_the_baskets_that_are_asked(monkeypatch):
 def test_a_model_that_is_not_there_for_all_is_left_out_of_the_mean(same_baskets):
     data = collected({}, data=("amazon/bath", "amazon/gear"), models=("popularity", "ease"))
     del data.by_task[Task("benchmark", "amazon/gear", "ease", 0, "quick")]
-    (column,) = leaderboard.summarise(data).values()
+    (column,) = leaderboard.summarize(data).values()
     assert list(column["models"]) == ["popularity"]
 
 
 def test_models_learn_from_what_was_bought_alone(monkeypatch):
-    """A conditional DPP weighs its voices by choices where it knows them: it was asked about all items all the same."""
+    """A conditional DPP weighs its experts by choices where it knows them: it is still asked about all items."""
     bought = cd.Baskets.from_lists(
         [["a"], ["b"], ["a", "b"]] * 5, offered=[["a", "b"], ["b", "c"], ["a", "b", "c"]] * 5
     )
@@ -207,23 +236,13 @@ def test_models_learn_from_what_was_bought_alone(monkeypatch):
     assert all(part.offered is not None for part in training.split(task, choices=True))
 
 
-def test_beyond_is_a_part_of_the_benchmark(same_baskets):
-    part, whole = (set(tasks_of(target, Protocol())) for target in ("beyond", "benchmark"))
-    assert part < whole
-    assert {task.method for task in part} == {name for name in BEYOND_ROWS if MODELS[name].available}
-    section = page.section("beyond", collected({}, data=("uk",)))
-    assert [table.title.split(":")[0] for table in section.tables[:2]] == ["Next item", "Next item"]
-    told = [sentence.split(":")[0] for sentence in section.findings]
-    assert told[:4] == [f"Next item, {metric}, UK" for metric in ("MPR", "p@1", "p@10", "nDCG@10")]
-
-
 def test_the_ladder_says_what_each_ingredient_brings(same_baskets):
-    told = Protocol(quick=True, data=("uk",))
+    quick = Protocol(quick=True, data=("uk",))
     values = {"lowrank-mle": 0.6, "lowrank-product": 0.4, "lowrank-nce": 0.7, "conditional": 0.9, "nonsymmetric": 0.8}
-    results = {t: made_up(values.get(t.method, 0.6)) for t in tasks_of("ingredients", told)}
-    section = page.section("ingredients", Results(told, results))
+    results = {t: made_up(values.get(t.method, 0.6)) for t in tasks_of("ingredients", quick)}
+    section = page.section("ingredients", Results(quick, results))
     cells = dict(row[:2] for row in section.tables[0].rows)
-    assert cells["relevance: other voices"] == "**+0.1000 [+0.1000, +0.1000]**"
+    assert cells["the other experts"] == "**+0.1000 [+0.1000, +0.1000]**"
     assert cells["annealing"] == "+0.0000 [+0.0000, +0.0000]"
     (answer,) = section.findings
     assert "Do negatives help on UK?" in answer
@@ -246,18 +265,17 @@ def test_our_model_alone_has_a_page_too():
         }
         section = page.benchmark_of(alone)
         assert "no others were run" in section.setup
-        said = [one for one in section.findings if "refused" not in one]
-        assert all("the kernel brings" in one for one in said)
-        assert bool(said) == (len(names) > 1)
+        findings = [one for one in section.findings if "refused" not in one]
+        assert all("the kernel brings" in one for one in findings)
+        assert bool(findings) == (len(names) > 1)
 
 
 def test_the_published_pages_are_what_was_found():
     """Pages in docs/ and README's table are made from numbers beside them, by `python -m experiments publish`."""
-    names = ("benchmark", "ingredients", "beyond")
+    names = ("benchmark", "ingredients")
     texts = {name: (ROOT / "docs" / f"{name}.json").read_text(encoding="utf-8") for name in names}
     published = {name: json.loads(text) for name, text in texts.items()}
-    for name in ("benchmark", "beyond"):
-        assert leaderboard.dump(published[name]) == texts[name]
+    assert leaderboard.dump(published["benchmark"]) == texts["benchmark"]
     for path, blocks in page.blocks(published).items():
         written = (ROOT / path).read_text(encoding="utf-8")
         for name, content in blocks.items():

@@ -81,11 +81,11 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path, faked, monkeypatch):
 
 def test_several_processes_find_what_one_does(tmp_path):
     tasks = [Task("toy", "toy", method, trial) for method in ("mle", "explicit") for trial in (0, 1)]
-    told = []
+    finished = []
     run.compute(tasks, Store(tmp_path / "one"), n_jobs=1)
     several = Store(tmp_path / "several")
-    run.compute(tasks, several, n_jobs=1, processes=2, watch=lambda task, _: told.append(task))
-    assert sorted(map(str, told)) == sorted(map(str, tasks))
+    run.compute(tasks, several, n_jobs=1, processes=2, watch=lambda task, _: finished.append(task))
+    assert sorted(map(str, finished)) == sorted(map(str, tasks))
     for task in tasks:
         one, other = Store(tmp_path / "one").get(task), several.get(task)
         assert one["probabilities"] == other["probabilities"]

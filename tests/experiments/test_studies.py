@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.data.features import given_features
+from contradpp.data.features import as_feature_table
 from contradpp.data.sets import Sets
 from contradpp.metrics.intervals import plain
 from experiments import protocol, run
@@ -31,7 +31,7 @@ def slates_result(monkeypatch) -> dict:
     shop = cd.datasets.load("grocer", n_baskets=1200, random_state=0)
     kernel = cd.NonsymmetricDPP(4, 4, max_iter=2)
     monkeypatch.setattr(training, "split", lambda task: shop.split(0.2, random_state=task.trial))
-    monkeypatch.setattr(slates, "ConditionalDPP", lambda **told: cd.ConditionalDPP(kernel, **told))
+    monkeypatch.setattr(slates, "ConditionalDPP", lambda **options: cd.ConditionalDPP(kernel, **options))
     monkeypatch.setattr(slates, "SETTINGS", (0.1, 0.5))
     monkeypatch.setattr(slates, "OURS", (0.3, 0.6))
     monkeypatch.setattr(slates, "N_LIKELIHOODS", 40)
@@ -40,7 +40,7 @@ def slates_result(monkeypatch) -> dict:
 
 def test_every_way_runs_and_the_section_is_written(slates_result, tmp_path, monkeypatch):
     ways = slates_result["ways"]
-    assert {"Top 10", "ours, as learned", "ours", "MMR, our likeness", "MSD, co-occurrence"} <= ways.keys()
+    assert {"Top 10", "ours, default", "ours", "MMR, our similarity", "MSD, co-occurrence"} <= ways.keys()
     assert all(0 < way["metrics"]["recall"] < 1 for way in ways.values())
     assert ways["Top 10"]["gains"]["recall"] == [0, 0, 0]
     gains = ways["ours"]["gains"]["categories_hit"]
@@ -54,7 +54,7 @@ def test_every_way_runs_and_the_section_is_written(slates_result, tmp_path, monk
     assert "categories hit" in text
     assert (tmp_path / "figures" / "slates-pareto.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "slates.json").read_text(encoding="utf-8"))["results"]["uk"]["ways"] == ways
-    assert section.findings[0].startswith("groceries, as learned (")
+    assert section.findings[0].startswith("groceries, by default:")
 
 
 # -- New items -------------------------------------------------------------------------------------------
@@ -66,9 +66,9 @@ def cold_result() -> dict:
     table = {item: {"name": shop.items.name(item), "shelf": shelf} for item, shelf in shop.items.categories.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "load", lambda _: shop)
-        patch.setattr(coldstart.datasets, "item_features", lambda _: given_features(table))
+        patch.setattr(coldstart.datasets, "item_features", lambda _: as_feature_table(table))
         kernel = cd.NonsymmetricDPP(4, 4, max_iter=2)
-        patch.setattr(coldstart, "ConditionalDPP", lambda **told: cd.ConditionalDPP(kernel, **told))
+        patch.setattr(coldstart, "ConditionalDPP", lambda **options: cd.ConditionalDPP(kernel, **options))
         return plain(coldstart.measure(COLD, 1))
 
 
@@ -91,18 +91,18 @@ def test_new_items_are_measured_in_every_way(cold_result, tmp_path, monkeypatch)
 
 def test_ranks_count_rivals_outside_of_the_basket():
     scores = np.array([[5.0, 4.0, 4.0, 1.0, 9.0]])
-    questions = coldstart.Questions(Sets.one([4]), np.array([2]))
-    ahead, rivals = coldstart.ranks(questions, lambda _: scores.copy(), np.arange(5), 1)
+    questions = coldstart.Queries(Sets.one([4]), np.array([2]))
+    ahead, others = coldstart.ranks(questions, lambda _: scores.copy(), np.arange(5), 1)
     assert ahead.tolist() == [1.5]  # one ahead, and one tie
-    assert rivals.tolist() == [3]
+    assert others.tolist() == [3]
 
 
 def test_questions_leave_out_one_wanted_item_of_a_basket():
     baskets = cd.Baskets.from_lists([[0, 1, 2], [1, 2], [0], [3, 4]])
-    asked = coldstart.ask(baskets, np.array([True, False, False, True, True]), 10, seed=0)
-    assert len(asked.items) == 2
-    assert {*asked.items.tolist()} <= {0, 3, 4}
-    assert sorted(asked.sets.sizes.tolist()) == [1, 2]
+    queries = coldstart.leave_one_out(baskets, np.array([True, False, False, True, True]), 10, seed=0)
+    assert len(queries.items) == 2
+    assert {*queries.items.tolist()} <= {0, 3, 4}
+    assert sorted(queries.sets.sizes.tolist()) == [1, 2]
 
 
 # -- Real negatives --------------------------------------------------------------------------------------
@@ -117,8 +117,8 @@ def choices(n: int = 900) -> cd.Baskets:
     for items in offered:
         taken = [i for i in items if rng.random() < rates[i]]
         chosen.append([i for k, i in enumerate(taken) if not any(j // 2 == i // 2 for j in taken[:k])])
-    kept = [number for number, items in enumerate(chosen) if items]
-    return cd.Baskets.from_lists([chosen[k] for k in kept], offered=[offered[k] for k in kept], items=range(M))
+    nonempty = [number for number, items in enumerate(chosen) if items]
+    return cd.Baskets.from_lists([chosen[k] for k in nonempty], offered=[offered[k] for k in nonempty], items=range(M))
 
 
 @pytest.fixture
@@ -150,19 +150,19 @@ def test_ids_are_those_of_the_choices_that_are_asked(small, monkeypatch):
     for trial in range(2):
         task = Task("negatives", "yoochoose", "lift", trial)
         _, test = training.split(task, choices=True)
-        assert choices().subset(negatives.asked_ids(task)) == test.subset(negatives.asked(test, trial))
+        assert choices().subset(negatives.asked_ids(task)) == test.subset(negatives.ranked_choices(test, trial))
     negatives.asked_ids.cache_clear()
 
 
-def test_items_on_their_own_are_a_law(small):
+def test_items_on_their_own_are_a_distribution(small):
     """Over all subsets of what was offered the probabilities add up to one."""
     data = choices()
     assert data.offered is not None
     offered = [int(i) for i in data.offered.indices[: data.offered.indptr[1]]]
     subsets = [[i for b, i in enumerate(offered) if code >> b & 1] for code in range(2 ** len(offered))]
-    asked = cd.Baskets.from_lists(subsets, offered=[offered] * len(subsets), items=range(M))
+    queries = cd.Baskets.from_lists(subsets, offered=[offered] * len(subsets), items=range(M))
     for kind in negatives.OTHERS:
-        assert np.exp(negatives.ByItem(kind).fit(data).score_choices(asked)).sum() == pytest.approx(1.0)
+        assert np.exp(negatives.ByItem(kind).fit(data).score_choices(queries)).sum() == pytest.approx(1.0)
 
 
 # -- Defaults --------------------------------------------------------------------------------------------
@@ -177,8 +177,8 @@ def test_defaults_are_chosen_on_validation_baskets_of_other_data_sets(monkeypatc
     monkeypatch.setattr(measure, "asked_baskets", lambda task: (np.arange(20), np.full(20, 4)))
     results = {}
     for data, small, large in (("uk", 0.1, 0.5), ("groceries", 0.25, 0.1), ("belgian", 0.25, 0.1)):
-        told = {"defaults": variant(0.2, 0.3), "alpha=0.1": variant(small, 0.4), "alpha=10": variant(large, 0.9)}
-        results[Task("defaults", data, "nonsymmetric", 0, "quick")] = {"variants": told}
+        options = {"defaults": variant(0.2, 0.3), "alpha=0.1": variant(small, 0.4), "alpha=10": variant(large, 0.9)}
+        results[Task("defaults", data, "nonsymmetric", 0, "quick")] = {"variants": options}
     section = defaults.section(Results(Protocol(quick=True), results))
     uk = next(sentence for sentence in section.findings if "UK" in sentence)
     assert uk == (

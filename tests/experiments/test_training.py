@@ -11,7 +11,8 @@ import contradpp as cd
 from contradpp.data.sets import Sets
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ConvergenceError
-from contradpp.learn.calibrate import auc
+from contradpp.learn.calibration import auc
+from contradpp.learn.params import params_from_flat
 from experiments import run
 from experiments.paper import training
 from experiments.protocol import Task
@@ -47,7 +48,7 @@ def test_calibrating_afterwards_is_calibrating_in_fit(tiny):
     model, _ = training.fit(TASK, part, validation, 1)
     scale = run.carry_out(TASK, n_jobs=1)["scaled"]["scales"]["likelihood"]
     settings = {**TASK.estimator, "calibrate": "likelihood"}
-    other = cd.LowRankDPP(**settings, n_jobs=1).fit(part, validation=validation)
+    other = cd.LowRankDPP(**params_from_flat(cd.LowRankDPP, settings), n_jobs=1).fit(part, validation=validation)
     np.testing.assert_allclose(other.item_factors_, scale * model.item_factors_)
 
 

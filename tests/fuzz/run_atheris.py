@@ -10,7 +10,7 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["contradpp.data", "contradpp.dpp.persist", "contradpp.learn.checkpoint"]):
+with atheris.instrument_imports(include=["contradpp.data", "contradpp.dpp.files", "contradpp.learn.checkpoints"]):
     from targets import load, read
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import contradpp as cd
 from contradpp.errors import ContradppError
-from contradpp.learn.checkpoint import Keeper
+from contradpp.learn.checkpoints import Checkpointer, Checkpointing
 
 SUFFIXES = (".dat", ".csv", ".jsonl", ".parquet", "", ".dat.gz")
 
@@ -40,7 +40,7 @@ def load(data: bytes) -> str:
     path = _file(data, ".safetensors")
     try:
         with suppress(ContradppError):
-            Keeper(path, resume=True)
+            Checkpointer(Checkpointing(path, resume=True))
         model = cd.load(path)
         model.recommend([], N=1)
         return "read"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.errors import DataError
-from contradpp.integrations import Choice
+from contradpp.errors import DataError, ParameterError
+from contradpp.integrations import rerank_things
 from contradpp.integrations.frames import rerank_frame
 
 pytestmark = pytest.mark.filterwarnings("default")  # what frameworks warn of is not ours
@@ -20,14 +20,12 @@ pytestmark = pytest.mark.filterwarnings("default")  # what frameworks warn of is
 RNG = np.random.default_rng(0)
 VECTORS = RNG.normal(size=(8, 3))
 SCORES = np.linspace(1.0, 0.3, 8)
-SHELVES = ["a", "a", "a", "b", "b", None, "c", "c"]
+CATEGORIES = ["a", "a", "a", "b", "b", None, "c", "c"]
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "integrations.md"
 
 
-def expected(k: int, **told: Any) -> list[int]:
-    return cd.rerank(range(8), told.pop("scores", SCORES), k=k, vectors=told.pop("vectors", VECTORS), **told)[
-        0
-    ].tolist()
+def expected(k: int, scores: Any = SCORES, **options: Any) -> list[int]:
+    return cd.rerank(range(8), scores, k, vectors=VECTORS, **options)[0].tolist()
 
 
 def needs(module: str) -> Any:
@@ -44,16 +42,27 @@ class Counts:
         return VECTORS[int(text)].tolist()
 
 
-def test_a_choice_is_that_of_rerank():
+def test_things_are_chosen_as_rerank_does():
     things = [f"t{number}" for number in range(8)]
-    assert Choice(4).of(things, SCORES, VECTORS) == [things[n] for n in expected(4)]
-    capped = Choice(6, 0.0, at_most=1).of(things, SCORES, VECTORS, SHELVES)
-    assert (
-        capped
-        == [things[n] for n in expected(6, diversity=0.0, categories=SHELVES, at_most=1)]
-        == ["t0", "t3", "t5", "t6"]
-    )
-    assert Choice(4).of([], [], []) == []
+    assert rerank_things(things, SCORES, VECTORS, top_k=4) == [things[n] for n in expected(4)]
+    shelves = [{"shelf": category} for category in CATEGORIES]
+    capped = rerank_things(things, SCORES, VECTORS, shelves, top_k=6, diversity=0.0, category="shelf", at_most=1)
+    rules = cd.SlateRules(categories=CATEGORIES, at_most=1)
+    assert capped == [things[n] for n in expected(6, diversity=0.0, rules=rules)] == ["t0", "t3", "t5", "t6"]
+    windowed = expected(6, method=cd.SlidingWindow())
+    assert rerank_things(things, SCORES, VECTORS, top_k=6, method="window") == [things[n] for n in windowed]
+    assert rerank_things([], [], [], top_k=4) == []
+
+
+def test_a_category_that_would_limit_nothing_is_refused():
+    things = list(range(8))
+    shelves = [{"shelf": category, "page": 1} for category in CATEGORIES]
+    with pytest.raises(DataError, match="category='shelves' is in no metadata, which has 'page', 'shelf'"):
+        rerank_things(things, SCORES, VECTORS, shelves, category="shelves", at_most=1)
+    with pytest.raises(ParameterError, match="pass both or neither"):
+        rerank_things(things, SCORES, VECTORS, shelves, category="shelf")
+    with pytest.raises(ParameterError, match="pass both or neither"):
+        rerank_things(things, SCORES, VECTORS, shelves, at_most=1)
 
 
 def test_langchain():
@@ -62,17 +71,19 @@ def test_langchain():
 
     from contradpp.integrations.langchain import VariedCompressor
 
-    documents = [Document(page_content=str(n), metadata={"shelf": SHELVES[n]}) for n in range(8)]
-    compressor = VariedCompressor(embeddings=Counts(), k=3, diversity=0.4)
+    documents = [Document(page_content=str(n), metadata={"category": CATEGORIES[n]}) for n in range(8)]
+    compressor = VariedCompressor(embeddings=Counts(), top_k=3, diversity=0.4)
     assert isinstance(compressor, BaseDocumentCompressor)
     cosines = VECTORS @ VECTORS[2] / np.linalg.norm(VECTORS, axis=1) / np.linalg.norm(VECTORS[2])
     kept = compressor.compress_documents(documents, "2")
     assert [int(one.page_content) for one in kept] == expected(3, scores=cosines, diversity=0.4)
     assert kept[0] is documents[2]
     assert list(compressor.compress_documents([], "2")) == []
-    one_each = VariedCompressor(embeddings=Counts(), k=8, category="shelf", at_most=1)
-    shelves = [one.metadata["shelf"] for one in one_each.compress_documents(documents, "2")]
-    assert sorted(map(str, shelves)) == ["None", "a", "b", "c"]
+    one_each = VariedCompressor(embeddings=Counts(), top_k=8, category="category", at_most=1)
+    categories = [one.metadata["category"] for one in one_each.compress_documents(documents, "2")]
+    assert sorted(map(str, categories)) == ["None", "a", "b", "c"]
+    with pytest.raises(ValueError, match="Extra inputs are not permitted"):
+        VariedCompressor(embeddings=Counts(), k=3)
 
 
 def test_llama_index():
@@ -100,14 +111,18 @@ def test_llama_index():
     def numbers(found: list[Any]) -> list[int]:
         return [int(one.node.text) for one in found]
 
-    assert numbers(VariedPostprocessor(k=3).postprocess_nodes(nodes())) == expected(3)
+    assert numbers(VariedPostprocessor(top_k=3).postprocess_nodes(nodes())) == expected(3)
     model = Model()
-    assert numbers(VariedPostprocessor(k=3, embed_model=model).postprocess_nodes(nodes(embedded=False))) == expected(3)
+    assert numbers(
+        VariedPostprocessor(top_k=3, embed_model=model).postprocess_nodes(nodes(embedded=False))
+    ) == expected(3)
     cosines = VECTORS @ VECTORS[1] / np.linalg.norm(VECTORS, axis=1) / np.linalg.norm(VECTORS[1])
-    found = VariedPostprocessor(k=3, embed_model=model).postprocess_nodes(nodes(scored=False), query_str="1")
+    found = VariedPostprocessor(top_k=3, embed_model=model).postprocess_nodes(nodes(scored=False), query_str="1")
     assert numbers(found) == expected(3, scores=cosines)
     with pytest.raises(DataError, match="8 of 8 have no embedding: pass embed_model"):
         VariedPostprocessor().postprocess_nodes(nodes(embedded=False))
+    with pytest.raises(ValueError, match="Extra inputs are not permitted"):
+        VariedPostprocessor(k=3)
     with pytest.raises(DataError, match="no score"):
         VariedPostprocessor().postprocess_nodes(nodes(scored=False))
 
@@ -119,22 +134,26 @@ def test_haystack():
     from contradpp.integrations.haystack import VariedRanker
 
     documents = [
-        Document(content=str(n), embedding=VECTORS[n].tolist(), score=float(SCORES[n]), meta={"shelf": SHELVES[n]})
+        Document(
+            content=str(n), embedding=VECTORS[n].tolist(), score=float(SCORES[n]), meta={"category": CATEGORIES[n]}
+        )
         for n in range(8)
     ]
     pipeline = Pipeline()
-    pipeline.add_component("ranker", VariedRanker(k=3))
-    told = pipeline.run({"ranker": {"documents": documents}})["ranker"]["documents"]
-    assert [int(one.content) for one in told] == expected(3)
-    ranker = VariedRanker(category="shelf", at_most=1)
+    pipeline.add_component("ranker", VariedRanker(top_k=3))
+    ranked = pipeline.run({"ranker": {"documents": documents}})["ranker"]["documents"]
+    assert [int(one.content) for one in ranked] == expected(3)
+    ranker = VariedRanker(category="category", at_most=1)
     assert len(ranker.run(documents=documents)["documents"]) == 4
-    best = VariedRanker().run(documents=documents, k=2, diversity=0.0)["documents"]
+    best = VariedRanker().run(documents=documents, top_k=2, diversity=0.0)["documents"]
     assert [int(one.content) for one in best] == [0, 1]
     assert ranker.run(documents=[])["documents"] == []
     again = Pipeline.loads(pipeline.dumps(), allowed_modules=["contradpp.integrations.haystack"])
     assert [one.content for one in again.run({"ranker": {"documents": documents}})["ranker"]["documents"]] == [
-        one.content for one in told
+        one.content for one in ranked
     ]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'k'"):
+        VariedRanker(k=3)
     with pytest.raises(DataError, match="return_embedding=True"):
         ranker.run(documents=[Document(content="x", score=1.0)])
 

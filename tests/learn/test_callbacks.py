@@ -11,7 +11,10 @@ import pytest
 
 import contradpp as cd
 from contradpp.errors import ConvergenceError
+from contradpp.learn import callbacks
 from contradpp.learn.callbacks import Callback, Checkpoint, JsonLog, ProgressBar
+from contradpp.learn.params import params_from_flat
+from contradpp.models.conditional import new_kernel_model
 
 SHOP = [["tea", "milk"], ["coffee", "milk", "sugar"], ["coffee"], ["tea", "honey"]] * 20
 
@@ -41,9 +44,8 @@ class Spy(Callback):
 
 
 def model(**parameters) -> cd.LowRankDPP:
-    return cd.LowRankDPP(
-        3, **{"max_iter": 5, "tol": 0.0, "calibrate": None, "random_state": 0, "anneal": False} | parameters
-    )
+    given = {"max_iter": 5, "tol": 0.0, "calibrate": None, "random_state": 0, "anneal": False} | parameters
+    return cd.LowRankDPP(3, **params_from_flat(cd.LowRankDPP, given))
 
 
 def test_order_of_calls():
@@ -114,11 +116,34 @@ def test_checkpoint_every_so_often(tmp_path, monkeypatch):
     assert len(saved) == 2
 
 
-def test_progress_bar_is_silent_without_a_terminal(capfd):
-    model(verbose=1).fit(SHOP)
+def test_progress_without_a_terminal_is_a_line_a_minute(capfd, monkeypatch):
+    """A fit of half an hour under `nohup` was silent."""
+    model().fit(SHOP)
+    assert capfd.readouterr() == ("", "")  # it took less than a minute
+    clock = iter(range(0, 10_000, 25))
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: float(next(clock)))
+    model(max_iter=5).fit(SHOP)
     out, err = capfd.readouterr()
+    lines = err.splitlines()
     assert out == ""
-    assert err == ""
+    assert 2 <= len(lines) <= 6  # of ten steps and rounds, 25 seconds apart
+    assert "round 2 of about" in lines[0]
+    assert "sets/s" in lines[0]
+    assert "\r" not in err
+    model(verbose=0).fit(SHOP)
+    assert capfd.readouterr().err == ""
+
+
+def test_progress_of_a_process_that_works_for_another_is_silent(capfd, monkeypatch):
+    monkeypatch.setattr(callbacks.multiprocessing, "parent_process", lambda: object())
+    model(max_iter=2).fit(SHOP, callbacks=[ProgressBar(force=True)])
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("outer", "inner", "shown"), [(1, 1, True), (0, 1, False), (1, 0, False)])
+def test_both_parts_of_a_conditional_model_must_be_verbose(outer, inner, shown):
+    given = cd.ConditionalDPP(cd.LowRankDPP(verbose=inner), verbose=outer)
+    assert bool(new_kernel_model(given).verbose) == shown
 
 
 def test_progress_bar_shows_what_there_is_to_know(capfd, monkeypatch):
@@ -134,6 +159,8 @@ def test_progress_in_a_notebook_is_a_line_that_changes(monkeypatch):
     """`verbose=1` showed nothing there: standard error is no terminal."""
     shown = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
     monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr(callbacks, "SECONDS_BEFORE", 0.0)
+    monkeypatch.setattr(callbacks, "SECONDS_A_CHANGE", 0.0)
     cd.LowRankDPP(2, max_iter=3, random_state=0, verbose=1).fit([["a", "b"], ["b", "c"]] * 30)
     *_, last = shown.getvalue().split("\r")
     assert "round 3 of about" in last

@@ -10,8 +10,8 @@ from contradpp import LowRankDPP, NonsymmetricDPP
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import EMPTY, swaps
 from contradpp.errors import DataError, ParameterError
-from contradpp.learn.calibrate import calibrated
-from contradpp.learn.negatives import Explicit, Negatives, Refused
+from contradpp.learn.calibration import calibrated
+from contradpp.learn.negatives import ExplicitSource, Negatives, RefusedSource
 from contradpp.learn.objectives import (
     Batch,
     ChoiceLikelihood,
@@ -20,7 +20,7 @@ from contradpp.learn.objectives import (
     mixed_monitor,
     swap_monitor,
 )
-from contradpp.learn.params import Given, problem_of
+from contradpp.learn.params import FitData, problem_of
 from contradpp.learn.state import State, first_state
 from learn.test_forms import FORMS, M, as_sets, check_by_differences, dense_kernel, make_state
 
@@ -122,7 +122,7 @@ def test_refused_negatives_are_drawn_by_the_model():
     shares[0, 1] += 0.5 * share([0, 1], [0, 1], [5, 6])
     shares[5, 6] = 0.5 * share([5, 6], [0, 1], [5, 6])
     shares |= {(7,): share([7], [2], [7]), (2,): share([2], [2], [7])}
-    source = Refused(Explicit(np.full(M, 0.3), positives), whole=0.5)
+    source = RefusedSource(ExplicitSource(np.full(M, 0.3), positives), set_share=0.5)
     drawn = source.draw(state, positives, n, np.random.default_rng(0), None, offered)
     found = [tuple(sorted(part.tolist())) for part in np.split(drawn.indices, drawn.indptr[1:-1])]
     for key, expected in shares.items():
@@ -136,9 +136,9 @@ def test_refused_negatives_are_drawn_by_the_model():
 
 def test_without_offered_sets_nothing_changes():
     state, positives = make_state(), as_sets([[0, 1], [2], [3, 4]])
-    explicit = Explicit(np.full(M, 0.3), positives)
+    explicit = ExplicitSource(np.full(M, 0.3), positives)
     one = explicit.draw(state, positives, 50, np.random.default_rng(1))
-    other = Refused(explicit).draw(state, positives, 50, np.random.default_rng(1))
+    other = RefusedSource(explicit).draw(state, positives, 50, np.random.default_rng(1))
     np.testing.assert_array_equal(one.indices, other.indices)
 
 
@@ -175,8 +175,8 @@ def test_the_law_of_choices_is_found(make):
 @pytest.mark.parametrize(("objective", "columns", "share"), [("choice", 4, 0.1), ("exact", 4, 0.9), ("choice", 0, 1.0)])
 def test_choices_begin_with_little_on_the_diagonal(objective, columns, share):
     """One is taken of several that are alike: that is repulsion, and training seldom leaves the diagonal for V."""
-    params = NonsymmetricDPP(columns, 0, objective=objective).training_params()
-    state = first_state(problem_of(Given(choices(200)[0]), params, seed=0), params)
+    params = NonsymmetricDPP(columns, 0, objective=objective)._training_params()
+    state = first_state(problem_of(FitData(choices(200)[0]), params, seed=0), params)
     d = np.exp(state.log_d)
     np.testing.assert_allclose(d / (d + np.square(state.V).sum(axis=1)), share)
 

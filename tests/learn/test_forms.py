@@ -13,7 +13,7 @@ import contradpp as cd
 import reference_gradients
 from contradpp.data.sets import EMPTY, Sets, pointers
 from contradpp.dpp import compiled
-from contradpp.learn.negatives import Dynamic, Negatives
+from contradpp.learn.negatives import DynamicSource, Negatives
 from contradpp.learn.objectives import (
     Batch,
     ConditionalLikelihood,
@@ -25,14 +25,14 @@ from contradpp.learn.objectives import (
     with_normalizer,
 )
 from contradpp.learn.state import (
-    NO_PARTNERS,
-    Partners,
+    NO_SKEW,
+    SkewPattern,
     State,
     _loaded,
-    beyond_neighbours,
+    beyond_neighbors,
     beyond_others,
     co_occurrences,
-    find_partners,
+    find_skew_pattern,
     popularity,
     start_factors,
     strongest,
@@ -54,9 +54,9 @@ def make_state(form=(False, 5, True), seed: int = 0, *, n_jobs: int = 1) -> Stat
     rng = np.random.default_rng(seed)
     i, j = np.triu_indices(M, k=1)
     chosen = rng.random(len(i)) < 0.5
-    partners = Partners.from_pairs(i[chosen], j[chosen], rng.uniform(0.2, 3.0, int(chosen.sum())), M, seed)
+    partners = SkewPattern.from_pairs(i[chosen], j[chosen], rng.uniform(0.2, 3.0, int(chosen.sum())), M, seed)
     V, log_d = rng.standard_normal((M, K)), rng.normal(size=M)
-    state = State(V, log_d if diagonal else np.empty(0), partners if paired else NO_PARTNERS, n_jobs)
+    state = State(V, log_d if diagonal else np.empty(0), partners if paired else NO_SKEW, n_jobs)
     state.refresh(sum(epsilon, 0.0))
     return state
 
@@ -64,8 +64,8 @@ def make_state(form=(False, 5, True), seed: int = 0, *, n_jobs: int = 1) -> Stat
 def dense_kernel(state: State) -> np.ndarray:
     S = np.zeros((M, M))
     if not state.symmetric:
-        row = np.repeat(np.arange(M), np.diff(state.partners.indptr))
-        S[row, state.partners.columns] = state.partners.signs * np.exp(state.pairs)[state.partners.pair]
+        row = np.repeat(np.arange(M), np.diff(state.skew.indptr))
+        S[row, state.skew.columns] = state.skew.signs * np.exp(state.pairs)[state.skew.pair]
         np.testing.assert_array_equal(S, -S.T)
     d = np.exp(state.log_d) if len(state.log_d) else np.zeros(M)
     return np.diag(d + state.epsilon) + state.V @ state.V.T + S
@@ -133,7 +133,7 @@ def test_contrast_and_likelihood(form, contrast):
 
     gradient = check_by_differences(Contrastive(contrast), batch_of(negatives=NEGATIVES), state, value)
     assert gradient.objective == pytest.approx(value(state), rel=1e-9)
-    if contrast == 1.0:  # the normaliser cancels: only the batch's rows move
+    if contrast == 1.0:  # the normalizer cancels: only the batch's rows move
         assert gradient.right is None
         assert set(gradient.rows.tolist()) == {item for items in SETS + NEGATIVES for item in items}
 
@@ -154,7 +154,7 @@ def test_noise_contrast(form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_entries_determinants_and_normaliser_are_the_definitions(form):
+def test_entries_determinants_and_normalizer_are_the_definitions(form):
     state = make_state(form, 3)
     L = dense_kernel(state)
     expected = [
@@ -171,7 +171,7 @@ def test_entries_determinants_and_normaliser_are_the_definitions(form):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("objective", [ConditionalLikelihood(np.ones(M)), Contrastive(0.5)], ids=["exact", "contrast"])
 def test_shares_of_a_batch_sum_to_the_whole(form, objective):
-    """What a cluster relies on: the gradient is a sum over sets, with the normaliser put on afterwards."""
+    """What a cluster relies on: the gradient is a sum over sets, with the normalizer put on afterwards."""
     state = make_state(form, 6)
     whole = objective.gradient(state, batch_of())
     parts = [
@@ -225,7 +225,7 @@ def test_partners_are_those_bought_together():
     sets = as_sets(baskets)
     share = np.bincount(sets.indices, minlength=6) / len(baskets)
     together = co_occurrences(sets, np.ones(len(baskets)), 6)
-    found = find_partners(together, len(baskets), share / (1 - share), 1, seed=0)
+    found = find_skew_pattern(together, len(baskets), share / (1 - share), 1, seed=0)
     of_0, _, of_2, *_ = np.split(found.columns, found.indptr[1:-1])
     assert 1 in of_0
     assert 3 in of_2
@@ -241,7 +241,7 @@ def test_strongest_keeps_what_either_side_wants():
 @pytest.mark.parametrize("form", FORMS[:4])
 def test_dynamic_negatives_follow_the_conditional_law(form):
     state, A, law = make_state(form, seed=1), [0, 3, 4], Counter()
-    drawn = Dynamic(np.ones(M)).draw(state, as_sets([A]), 30_000, np.random.default_rng(0))
+    drawn = DynamicSource(np.ones(M)).draw(state, as_sets([A]), 30_000, np.random.default_rng(0))
     L = dense_kernel(state)
     for left in A:
         rest = [item for item in A if item != left]
@@ -278,7 +278,7 @@ def test_training_leaves_out_what_is_singular(scale, diagonal):
 
 
 def test_regressions_on_all_items_say_what_the_inverse_says():
-    """Beyond some thousand items there is no inverse: with every item for a neighbour the two are one."""
+    """Beyond some thousand items there is no inverse: with every item for a neighbor the two are one."""
     rng = np.random.default_rng(0)
     sets = as_sets([rng.choice(9, size=rng.integers(2, 6), replace=False).tolist() for _ in range(400)])
     together = co_occurrences(sets, np.ones(400), 10)  # item 9 is never sold
@@ -286,7 +286,7 @@ def test_regressions_on_all_items_say_what_the_inverse_says():
     i, j = upper.row.astype(np.int64), upper.col.astype(np.int64)
     exact = beyond_others(together, i, j, 400.0)
     assert (exact > 0).any()
-    regressed = beyond_neighbours(upper, together.diagonal(), i, j, 400.0, n_jobs=2)
+    regressed = beyond_neighbors(upper, together.diagonal(), i, j, 400.0, n_jobs=2)
     np.testing.assert_allclose(regressed, exact, rtol=1e-9, atol=1e-15)
 
 
@@ -296,9 +296,9 @@ def test_large_catalogues_find_partners_by_regressions(monkeypatch):
     sets = as_sets([rng.choice(12, size=3, replace=False, p=weights).tolist() for _ in range(500)])
     share = np.bincount(sets.indices, minlength=12) / 500
     given = (co_occurrences(sets, np.ones(500), 12), 500.0, share / (1 - share), 3, 0)
-    small = find_partners(*given)
+    small = find_skew_pattern(*given)
     monkeypatch.setattr("contradpp.learn.state.INVERTIBLE", 5)
-    large = find_partners(*given)
+    large = find_skew_pattern(*given)
     np.testing.assert_array_equal(large.columns, small.columns)
     np.testing.assert_allclose(large.start, small.start, rtol=1e-9)
 

@@ -29,7 +29,7 @@ def batch_of(labels=LABELS, negatives=NEGATIVES, weights=None, ratio=0.75) -> Ba
 
 
 def gradient_of(objective, state: State, batch: Batch):
-    """The gradient with the normaliser's part."""
+    """The gradient with the normalizer's part."""
     return with_normalizer(state, objective.gradient(state, batch))
 
 
@@ -165,7 +165,7 @@ def test_expected_dynamic_gradient_is_that_of_the_conditional_likelihood(V, remo
 
 
 def test_impossible_sets_leave_the_weights_of_the_others_whole(V):
-    """A negative beyond the rank has no gradient; its weight goes to the others, so that the normaliser cancels."""
+    """A negative beyond the rank has no gradient; its weight goes to the others, so that the normalizer cancels."""
     batch = batch_of(negatives=[*NEGATIVES, [0, 1, 2, 3, 4]], weights=np.full(4, 0.25))
     gradient = gradient_of(Contrastive(1.0), State(V), batch)
     same = gradient_of(Contrastive(1.0), State(V), batch_of())
@@ -173,7 +173,7 @@ def test_impossible_sets_leave_the_weights_of_the_others_whole(V):
     np.testing.assert_allclose(dense(V, gradient), dense(V, same), atol=1e-12)
 
 
-def test_empty_sets_have_only_the_normaliser(V):
+def test_empty_sets_have_only_the_normalizer(V):
     batch = Batch(as_sets([[], [0, 1]]), np.array([0.5, 0.5]), Negatives(EMPTY, np.empty(0)))
     gradient = gradient_of(Contrastive(1.0), State(V), batch)
     logs = [reference.log_probability(V, A) for A in ([], [0, 1])]

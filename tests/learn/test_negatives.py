@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from contradpp.data.sets import Sets
-from contradpp.learn.negatives import Dynamic, Explicit, NotInTraining, Product
+from contradpp.learn.negatives import DynamicSource, ExplicitSource, NotInTraining, ProductSource
 from contradpp.learn.state import State
 from exact import ExactDPP, chi_square_p_value
 from learn.test_forms import as_sets
@@ -59,7 +59,7 @@ def dynamic_law(V, A, popularity, *, by_norm=False) -> dict[tuple[int, ...], flo
 @pytest.mark.parametrize("A", [[0, 1], [5, 2, 0], [3, 1, 2, 4], [3]])
 def test_dynamic(V, state, A):
     """From one item A∖i is empty: j is drawn by its norm alone, itself included."""
-    drawn = Dynamic(POPULARITY).draw(state, as_sets([A]), N, np.random.default_rng(0))
+    drawn = DynamicSource(POPULARITY).draw(state, as_sets([A]), N, np.random.default_rng(0))
     assert p_value(drawn, dynamic_law(V, A, POPULARITY)) > 1e-3
     assert p_value(drawn, dynamic_law(np.eye(M), A, POPULARITY)) < 1e-6  # all items alike
     if len(A) > 1:
@@ -69,11 +69,11 @@ def test_dynamic(V, state, A):
 
 def test_dynamic_follows_a_change_of_the_factors(V, state):
     """The model's norms are kept in step with V, whatever way V changed."""
-    Dynamic(POPULARITY).draw(state, as_sets([[0, 1]]), 10, np.random.default_rng(0))
+    DynamicSource(POPULARITY).draw(state, as_sets([[0, 1]]), 10, np.random.default_rng(0))
     changed = V * np.array([3.0, 0.2, 1.0, 2.0, 0.1, 1.0])[:, None]
     state.V[:] = changed
     state.changed()
-    drawn = Dynamic(POPULARITY).draw(state, as_sets([[0, 1]]), N, np.random.default_rng(0))
+    drawn = DynamicSource(POPULARITY).draw(state, as_sets([[0, 1]]), N, np.random.default_rng(0))
     assert p_value(drawn, dynamic_law(changed, [0, 1], POPULARITY)) > 1e-3
 
 
@@ -86,7 +86,7 @@ def test_dynamic_in_a_large_catalogue():
     scores[7] = 0.0
     popularity = np.full(700, 1e-12)
     popularity[9] = 1.0  # so that it is always 9 that is removed
-    drawn = Dynamic(popularity).draw(State(V), as_sets([[7, 9]]), N, rng)
+    drawn = DynamicSource(popularity).draw(State(V), as_sets([[7, 9]]), N, rng)
     new = drawn.indices.reshape(-1, 2)
     assert (np.sort(new, axis=1) == 7).any(axis=1).all()
     counts = np.bincount(new.sum(axis=1) - 7, minlength=700)
@@ -98,11 +98,11 @@ def test_dynamic_in_a_large_catalogue():
 def test_every_parent_has_its_share(state):
     """More negatives than positives: n/|A⁺| children each, to within one; by weight where there are weights."""
     parents = as_sets([[0], [0, 1], [0, 1, 2]])
-    drawn = Dynamic(POPULARITY).draw(state, parents, 30, np.random.default_rng(0))
+    drawn = DynamicSource(POPULARITY).draw(state, parents, 30, np.random.default_rng(0))
     assert np.bincount(drawn.sizes).tolist() == [0, 10, 10, 10]
-    drawn = Dynamic(POPULARITY).draw(state, parents, 2, np.random.default_rng(0))
+    drawn = DynamicSource(POPULARITY).draw(state, parents, 2, np.random.default_rng(0))
     assert len(set(drawn.sizes.tolist())) == 2
-    for source in (Dynamic(POPULARITY), Explicit(POPULARITY, parents)):
+    for source in (DynamicSource(POPULARITY), ExplicitSource(POPULARITY, parents)):
         drawn = source.draw(state, parents, 40, np.random.default_rng(0), np.array([1.0, 2.0, 1.0]))
         assert np.bincount(drawn.sizes).tolist() == [0, 10, 20, 10]
 
@@ -110,7 +110,7 @@ def test_every_parent_has_its_share(state):
 def test_parents_of_few_negatives_are_all_alike(state):
     parents = as_sets([[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]])
     rng = np.random.default_rng(0)
-    sizes = np.concatenate([Dynamic(POPULARITY).draw(state, parents, 1, rng).sizes for _ in range(2000)])
+    sizes = np.concatenate([DynamicSource(POPULARITY).draw(state, parents, 1, rng).sizes for _ in range(2000)])
     assert chi_square_p_value(np.bincount(sizes)[1:], np.full(4, 0.25)) > 1e-3
 
 
@@ -118,7 +118,7 @@ def test_parents_of_few_negatives_are_all_alike(state):
 def test_sets_of_nearly_the_whole_catalogue(A):
     """Only the removed item, or one other, can come in; the negative is a set of as many distinct items."""
     state = State(np.random.default_rng(0).normal(size=(M, M)))
-    for source in (Dynamic(POPULARITY), Explicit(POPULARITY, as_sets([A]))):
+    for source in (DynamicSource(POPULARITY), ExplicitSource(POPULARITY, as_sets([A]))):
         drawn = source.draw(state, as_sets([A]), 50, np.random.default_rng(0))
         assert all(len(set(s)) == len(A) and set(s) <= set(range(M)) for s in as_lists(drawn))
     if len(A) < M:
@@ -126,7 +126,7 @@ def test_sets_of_nearly_the_whole_catalogue(A):
 
 
 def test_empty_baskets_have_empty_negatives_at_most(state):
-    drawn = Product(POPULARITY).draw(state, as_sets([[], []]), 5, np.random.default_rng(0))
+    drawn = ProductSource(POPULARITY).draw(state, as_sets([[], []]), 5, np.random.default_rng(0))
     assert drawn.count == 5
 
 
@@ -156,7 +156,7 @@ def explicit_law(A, popularity, training, n_items, *, repelled=True) -> dict[tup
 def test_explicit(state, A):
     training = as_sets(TOGETHER)
     popularity = np.bincount(training.indices, minlength=M) / len(TOGETHER)
-    drawn = Explicit(popularity, training).draw(state, as_sets([A]), N, np.random.default_rng(0))
+    drawn = ExplicitSource(popularity, training).draw(state, as_sets([A]), N, np.random.default_rng(0))
     assert p_value(drawn, explicit_law(A, popularity, TOGETHER, M)) > 1e-3
     if 0 in A:
         assert p_value(drawn, explicit_law(A, popularity, TOGETHER, M, repelled=False)) < 1e-6
@@ -168,7 +168,7 @@ def test_explicit_never_pairs_what_is_always_together(state):
     """Items 0 and 1 in every basket: 1 is never put next to 0, though half of all proposals are 1."""
     training = as_sets([[0, 1]] * 50)
     popularity = np.array([1.0, 1.0, 0.0])
-    drawn = Explicit(popularity, training).draw(state, as_sets([[0]]), 500, np.random.default_rng(0))
+    drawn = ExplicitSource(popularity, training).draw(state, as_sets([[0]]), 500, np.random.default_rng(0))
     assert set(as_lists(drawn)) == {(2,)}
 
 
@@ -185,7 +185,7 @@ def product_law(p) -> dict[tuple[int, ...], float]:
 
 
 def test_product(state):
-    drawn = Product(POPULARITY).draw(state, as_sets([[0]]), N, np.random.default_rng(0))
+    drawn = ProductSource(POPULARITY).draw(state, as_sets([[0]]), N, np.random.default_rng(0))
     assert p_value(drawn, product_law(POPULARITY)) > 1e-3
     assert p_value(drawn, product_law(np.full(M, POPULARITY.mean()))) < 1e-6
 
@@ -196,7 +196,7 @@ def test_product_with_a_power(state, power):
     p = raised * POPULARITY.sum() / raised.sum()
     if power > 1:
         p = np.minimum(p, POPULARITY.max())  # never above what the data show
-    source = Product.from_popularity(POPULARITY, power)
+    source = ProductSource.from_popularity(POPULARITY, power)
     np.testing.assert_allclose(source.probabilities, p)
     drawn = source.draw(state, as_sets([[0]]), N, np.random.default_rng(0))
     assert p_value(drawn, product_law(p)) > 1e-3
@@ -207,12 +207,12 @@ def test_product_with_a_power(state, power):
 
 def test_product_of_certain_and_impossible_items(state):
     p = np.array([1.0, 0.0, 0.5, 0.0, 1.0, 1e-9])
-    drawn = Product(p).draw(state, as_sets([[0]]), 400, np.random.default_rng(0))
+    drawn = ProductSource(p).draw(state, as_sets([[0]]), 400, np.random.default_rng(0))
     assert set(as_lists(drawn)) == {(0, 4), (0, 2, 4)}
 
 
 def test_product_log_probability_is_its_definition():
-    source = Product(POPULARITY)
+    source = ProductSource(POPULARITY)
     for s, p in product_law(POPULARITY).items():
         assert source.log_empty() + source.log_odds()[list(s)].sum() == pytest.approx(np.log(p))
 
@@ -223,18 +223,18 @@ def test_product_log_probability_is_its_definition():
 def test_false_negatives_are_drawn_again(V, state):
     """With "reject" the law is that of the true negatives only; without, training baskets come back."""
     A, training = [0, 1], [[0, 1], [0, 2], [4, 1]]
-    source = NotInTraining(Dynamic(POPULARITY), as_sets(training), tries=300)
+    source = NotInTraining(DynamicSource(POPULARITY), as_sets(training), tries=300)
     drawn = source.draw(state, as_sets([A]), N, np.random.default_rng(0))
     assert drawn.count == N
     law = {s: p for s, p in dynamic_law(V, A, POPULARITY).items() if list(s) not in map(sorted, training)}
     total = sum(law.values())
     assert p_value(drawn, {s: p / total for s, p in law.items()}) > 1e-3
-    plain = Dynamic(POPULARITY).draw(state, as_sets([A]), N, np.random.default_rng(0))
+    plain = DynamicSource(POPULARITY).draw(state, as_sets([A]), N, np.random.default_rng(0))
     assert {(0, 1), (0, 2), (1, 4)} <= set(as_lists(plain))
 
 
 def test_false_negatives_that_cannot_be_avoided_are_given_up(state):
     """Where every negative is a training basket, none is better than a false one."""
     everything = as_sets([[i] for i in range(M)])
-    source = NotInTraining(Dynamic(POPULARITY), everything)
+    source = NotInTraining(DynamicSource(POPULARITY), everything)
     assert source.draw(state, as_sets([[0]]), 20, np.random.default_rng(0)).count == 0

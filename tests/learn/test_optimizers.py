@@ -11,10 +11,10 @@ from contradpp.data.sets import EMPTY
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.learn.negatives import Negatives
 from contradpp.learn.objectives import Batch, Contrastive, Gradient, Validation, with_normalizer
-from contradpp.learn.optimizers import Adam, Nesterov, Plateau, RelativeChange, RobbinsMonro, Schedule, Verdict
+from contradpp.learn.optimizers import NesterovAscent, ProjectedAscent, RowwiseAdam
 from contradpp.learn.params import Problem, TrainingData
 from contradpp.learn.state import State
-from contradpp.learn.training import make_plan
+from contradpp.learn.training import Plateau, RelativeChange, Schedule, Status, make_plan
 from learn.test_forms import as_sets
 
 M, K = 7, 3
@@ -42,7 +42,7 @@ def likelihood(state: State) -> Gradient:
 
 def take_steps(optimizer, state: State, n: int, rate: float = 1.0) -> None:
     for _ in range(n):
-        optimizer.step(state, likelihood(optimizer.look(state)), rate)
+        optimizer.step(state, likelihood(optimizer.look_ahead(state)), rate)
     optimizer.settle(state)
 
 
@@ -60,7 +60,7 @@ def nesterov_transcript(V, n, gradient) -> np.ndarray:
 def test_nesterov_is_the_rule_as_written(V, n):
     penalty = np.linspace(0.1, 0.7, M)
     state = State(V.copy())
-    take_steps(Nesterov(penalty, batch_scale=3.0), state, n)
+    take_steps(NesterovAscent(penalty, batch_scale=3.0), state, n)
     expected = nesterov_transcript(V, n, lambda W: 3.0 * likelihood_gradient(W) - 2 * penalty[:, None] * W)
     np.testing.assert_allclose(state.V, expected, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(state.dual, state.V.T @ state.V, rtol=1e-12, atol=1e-12)
@@ -71,7 +71,7 @@ def test_alpha_is_set_against_the_sum_of_a_batch_as_in_the_paper(V):
     counts, alpha, n = np.arange(1.0, M + 1), 0.7, 1000
     lists = [LISTS[i % 3] for i in range(2 * n)]
     data = TrainingData(as_sets(lists), np.ones(2 * n), EMPTY, np.empty(0))
-    params = cd.LowRankDPP(K, objective="mle", alpha=alpha, settings="paper").training_params()
+    params = cd.LowRankDPP(K, objective="mle", alpha=alpha, settings="paper")._training_params()
     state = State(V.copy())
     validation = Validation(data.positives, data.weights)
     plan = make_plan(Problem(Vocabulary(range(M)), data, validation, counts, 2.0 * n, seed=0), params, state)
@@ -84,7 +84,7 @@ def test_alpha_is_set_against_the_sum_of_a_batch_as_in_the_paper(V):
 def test_robbins_monro_steps_meet_the_theorem(V):
     """Σ η_t = ∞ and Σ η_t² < ∞: with a constant gradient, the moves are η_t = η/(1 + t/τ)."""
     state = State(np.zeros((M, K)) + 1e-9)
-    optimizer = RobbinsMonro(np.zeros(M), radius=1e9, step_size=0.5, decay=100.0)
+    optimizer = ProjectedAscent(np.zeros(M), radius=1e9, step_size=0.5, decay=100.0)
     rows = np.arange(M, dtype=np.int32)
     moves = []
     for _ in range(3000):
@@ -101,7 +101,7 @@ def test_robbins_monro_steps_meet_the_theorem(V):
 def test_robbins_monro_projects_onto_the_ball(V):
     penalty = np.linspace(0.1, 0.7, M)
     state, expected = State(V.copy()), V.copy()
-    optimizer = RobbinsMonro(penalty, radius=0.8, step_size=0.8, decay=10.0)
+    optimizer = ProjectedAscent(penalty, radius=0.8, step_size=0.8, decay=10.0)
     for t in range(20):
         take_steps(optimizer, state, 1)
         expected = expected + 0.8 / (1 + t / 10) * (likelihood_gradient(expected) - 2 * penalty[:, None] * expected)
@@ -121,7 +121,7 @@ def sparse(rows, rng) -> Gradient:
 
 def test_adam_without_penalty_leaves_other_rows_alone(V):
     state = State(V.copy())
-    optimizer = Adam(np.zeros(M), K)
+    optimizer = RowwiseAdam(np.zeros(M), K)
     optimizer.step(state, sparse([1, 4], np.random.default_rng(0)), 1.0)
     optimizer.settle(state)
     others = [0, 2, 3, 5, 6]
@@ -136,7 +136,7 @@ def test_adam_settles_what_was_put_off(V):
 
     def run(*, settle_every_step: bool) -> np.ndarray:
         state, rng = State(V.copy()), np.random.default_rng(1)
-        optimizer = Adam(penalty, K)
+        optimizer = RowwiseAdam(penalty, K)
         optimizer.step(state, sparse(range(M), rng), 1.0)
         for step in range(30):
             optimizer.step(state, sparse([0, 1] if step % 3 else [2, 3], rng), 0.7 if step > 10 else 1.0)
@@ -162,7 +162,7 @@ def test_adam_settles_what_was_put_off(V):
 def test_adam_moves_log_norm_and_direction_by_their_own_steps(V):
     """The first step of Adam has the size of the step in each part, whatever the gradient's length."""
     state = State(V.copy())
-    optimizer = Adam(np.zeros(M), K, norm_step=0.01, direction_step=0.2)
+    optimizer = RowwiseAdam(np.zeros(M), K, norm_step=0.01, direction_step=0.2)
     optimizer.step(state, sparse(range(M), np.random.default_rng(6)), 1.0)
     ratio = np.linalg.norm(state.V, axis=1) / np.linalg.norm(V, axis=1)
     np.testing.assert_allclose(np.abs(np.log(ratio)), 0.01, rtol=1e-6)
@@ -171,8 +171,12 @@ def test_adam_moves_log_norm_and_direction_by_their_own_steps(V):
 
 
 def test_adam_ascends(V):
-    """Each optimiser raises the likelihood from the same start."""
-    for optimizer in (Adam(np.zeros(M), K), RobbinsMonro(np.zeros(M)), Nesterov(np.zeros(M), batch_scale=3.0)):
+    """Each optimizer raises the likelihood from the same start."""
+    for optimizer in (
+        RowwiseAdam(np.zeros(M), K),
+        ProjectedAscent(np.zeros(M)),
+        NesterovAscent(np.zeros(M), batch_scale=3.0),
+    ):
         state = State(V.copy())
         start = likelihood(state).objective
         take_steps(optimizer, state, 40)
@@ -185,7 +189,7 @@ def test_what_the_state_keeps_is_in_step_with_the_rows(dense, n_jobs):
     """Norms and VᵀV after steps over more rows than a block holds, few and many, against their definitions."""
     rng = np.random.default_rng(2)
     state = State(rng.normal(size=(3000, K)), n_jobs=n_jobs)
-    optimizer = Adam(np.full(3000, 0.1), K, dense=dense)
+    optimizer = RowwiseAdam(np.full(3000, 0.1), K, dense=dense)
     for size in (700, 1200, 2900, 1):
         rows = np.sort(rng.choice(3000, size=size, replace=False)).astype(np.int32)
         right = rng.normal(size=(K, K)) + 0 * state.dual
@@ -199,8 +203,8 @@ def test_what_the_state_keeps_is_in_step_with_the_rows(dense, n_jobs):
 def test_a_shared_part_that_was_put_off_counts_for_every_step_since():
     """Row 2 is touched at steps 1 and 4: its gradient then is what its own is, and three times v `right`."""
     V, right = np.random.default_rng(5).normal(size=(M, K)), np.diag([0.3, -0.2, 0.1])
-    lazy, state = Adam(np.zeros(M), K, dense=False), State(V.copy())
-    plain, other = Adam(np.zeros(M), K, dense=False), State(V.copy())
+    lazy, state = RowwiseAdam(np.zeros(M), K, dense=False), State(V.copy())
+    plain, other = RowwiseAdam(np.zeros(M), K, dense=False), State(V.copy())
     row, scale = np.array([2], dtype=np.int32), np.linspace(0.5, 1.1, M)
     for touched, times in ((row, 1.0), (row + 1, 1.0), (row + 1, 1.0), (row, 3.0)):
         own = np.full((1, K), 0.2)
@@ -216,7 +220,7 @@ def test_a_row_of_zeros_stays_finite():
     V = np.zeros((M, K))
     V[0] = 1.0
     state, rng = State(V), np.random.default_rng(0)
-    optimizer = Adam(np.full(M, 0.3), K)
+    optimizer = RowwiseAdam(np.full(M, 0.3), K)
     for _ in range(5):
         optimizer.step(state, sparse(range(M), rng), 1.0)
     optimizer.settle(state)
@@ -229,7 +233,7 @@ def test_adam_where_penalty_and_data_cancel():
     state = State(V.copy())
     penalty = np.full(M, 0.2)
     rows = np.arange(M, dtype=np.int32)
-    Adam(penalty, K).step(state, Gradient(rows, 2 * 0.2 * V, None, 0.0), 1.0)  # v·g = 2 penalty ‖v‖²
+    RowwiseAdam(penalty, K).step(state, Gradient(rows, 2 * 0.2 * V, None, 0.0), 1.0)  # v·g = 2 penalty ‖v‖²
     assert np.isfinite(state.V).all()
     np.testing.assert_allclose(state.V, V, rtol=0.05)
 
@@ -237,7 +241,7 @@ def test_adam_where_penalty_and_data_cancel():
 def test_rounding_beside_a_row_is_no_direction(V):
     """An item only ever bought alone has a gradient along its row; what rounding leaves beside it is not a step."""
     state = State(V.copy())
-    optimizer = Adam(np.zeros(len(V)), V.shape[1], dense=False)
+    optimizer = RowwiseAdam(np.zeros(len(V)), V.shape[1], dense=False)
     for step in range(20):
         noise = 1e-16 * np.random.default_rng(step).standard_normal((1, V.shape[1]))
         along = state.V[[2]] / (state.V[2] @ state.V[2])
@@ -249,7 +253,7 @@ def test_rounding_beside_a_row_is_no_direction(V):
 
 # -- Slowing down and ending ------------------------------------------------------------------------
 
-ON, SLOW, END = Verdict.GO_ON, Verdict.SLOW_DOWN, Verdict.CONVERGED
+ON, SLOW, END = Status.CONTINUE, Status.SLOW_DOWN, Status.CONVERGED
 
 
 @pytest.mark.parametrize(
@@ -271,7 +275,7 @@ ON, SLOW, END = Verdict.GO_ON, Verdict.SLOW_DOWN, Verdict.CONVERGED
     ],
 )
 def test_schedules_slow_down_and_end_by_the_score(rule, scores, verdicts, rate):
-    assert [rule.judge(score) for score in scores] == verdicts
+    assert [rule.update(score) for score in scores] == verdicts
     assert rule.rate == rate
 
 
@@ -279,8 +283,8 @@ def test_the_rounds_left_are_those_until_the_score_has_stopped_rising():
     plateau = Plateau(tol=0.0, patience=2, reductions=2)
     told = []
     for score in (1.0, 2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 3.0, 3.0):
-        verdict = plateau.judge(score)
+        verdict = plateau.update(score)
         told.append(plateau.rounds_left())
-    assert verdict is Verdict.CONVERGED
+    assert verdict is Status.CONVERGED
     assert told == [8, 8, 7, 5, 5, 4, 2, 1, 0]
     assert Schedule().rounds_left() == RelativeChange(1e-3).rounds_left() == float("inf")

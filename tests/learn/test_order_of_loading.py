@@ -30,16 +30,19 @@ class Die(Callback):
         os._exit(7)  # the round's check is over, and the last checkpoint is from before it
 
 
+ADAM = cd.optimizers.Adam(batch_size=100)
+
+
 def fit(objective, **given):
-    model = cd.LowRankDPP(24, objective=objective, batch_size=100, max_iter=3, tol=0.0, n_jobs=1, random_state=3)
+    model = cd.LowRankDPP(24, objective=objective, optimizer=ADAM, max_iter=3, tol=0.0, n_jobs=1, random_state=3)
     return model.fit(BASKETS, **given)
 
 
 for step in sys.argv[2:]:
     if step == "break":
-        fit("dynamic", checkpoint=sys.argv[1], checkpoint_every=STEPS, callbacks=[Die()])
+        fit("dynamic", checkpoint=cd.Checkpointing(sys.argv[1], every=STEPS), callbacks=[Die()])
     elif step == "resume":
-        model = fit("dynamic", checkpoint=sys.argv[1], resume=True)
+        model = fit("dynamic", checkpoint=cd.Checkpointing(sys.argv[1], resume=True))
     else:
         model = fit(step)
 print(hashlib.sha256(model.item_factors_.tobytes()).hexdigest())

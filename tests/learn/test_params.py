@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 
 import contradpp as cd
 import reference_gradients as ref
 from contradpp.errors import DataError, ParameterError
 from contradpp.learn.callbacks import Callback
-from contradpp.learn.optimizers import CONTRASTIVE_STEPS
+from contradpp.learn.negatives import DynamicNegatives, DynamicSource, ExplicitNegatives, ProductNegatives
+from contradpp.learn.optimizers import CONTRASTIVE_STEPS, Adam, RobbinsMonro
+from contradpp.learn.params import flat_params, params_from_flat
 from learn.test_optimizers import nesterov_transcript
 
 SHOP = [[0, 1], [2, 3], [1, 2], [0]] * 5
@@ -18,23 +22,22 @@ SHOP = [[0, 1], [2, 3], [1, 2], [0]] * 5
 WRONG = {
     "objective": ["mse", None],
     "contrast": [-0.1, "count", np.nan, True],
-    "negative_ratio": [-1, np.inf, "half"],
+    "negatives": ["sampled", 3, "explicit", ExplicitNegatives()],  # the objective is "dynamic"
+    "negatives.ratio": [-1, np.inf, "half"],
+    "negatives.refresh": [0],
+    "negatives.reject_training": ["drop", "reject", None],
+    "negatives.removal": ["norm"],
     "alpha": [-1e-9, None],
-    "optimizer": ["sgd"],
+    "optimizer": ["sgd", Adam],
+    "optimizer.batch_size": [0, 2.5],
+    "optimizer.learning_rate": [0.0, -1.0],
     "init": ["zeros"],
     "calibrate": ["yes"],
     "oversize": ["trim"],
     "settings": ["papers"],
-    "batch_size": [0, 2.5, None],
     "max_iter": [0, True],
     "tol": [-1e-3, "small"],
-    "learning_rate": [0.0, -1.0],
-    "refresh": [0],
-    "false_negatives": ["drop"],
-    "frequency_power": [-0.5],
-    "removal": ["norm"],
     "monitor": ["auc"],
-    "radius": [0.0],
     "n_components": [0, 2.0],
     "n_jobs": [0, "all"],
     "random_state": [-1, "seed"],
@@ -43,17 +46,77 @@ WRONG = {
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_wrong_values_are_refused_by_name(name, value):
-    model = cd.LowRankDPP(**({"n_components": 3} | {name: value}))  # the constructor only stores
+    part, _, key = name.partition(".")
+    if key:
+        value = {"negatives": DynamicNegatives, "optimizer": Adam}[part](**{key: value})
+    model = cd.LowRankDPP(**({"n_components": 3} | {part: value}))  # the constructor only stores
     with pytest.raises(ParameterError, match=name):
         model.fit(SHOP)
     assert not hasattr(model, "items_")
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"objective": "product", "negatives": ProductNegatives(frequency_power=-0.5)},
+        {"objective": "mle", "negatives": DynamicNegatives()},
+        {"optimizer": RobbinsMonro(radius=0.0)},
+    ],
+)
+def test_fields_and_negatives_of_other_objectives_are_refused(wrong):
+    with pytest.raises(ParameterError, match=r"frequency_power|takes no negatives|radius"):
+        cd.LowRankDPP(3, **wrong).fit(SHOP)
+    if "optimizer" in wrong:
+        with pytest.raises(ParameterError, match="optimizer must be 'adam'"):
+            cd.NonsymmetricDPP(3, **wrong).fit(SHOP)
+
+
 def test_noise_contrastive_needs_noise_of_a_known_law():
     with pytest.raises(ParameterError, match="negative_ratio"):
-        cd.LowRankDPP(3, objective="nce", negative_ratio=0).fit(SHOP)
+        cd.LowRankDPP(3, objective="nce", negatives=ProductNegatives(ratio=0)).fit(SHOP)
     with pytest.raises(ParameterError, match="false_negatives"):
-        cd.LowRankDPP(3, objective="nce", false_negatives="reject").fit(SHOP)
+        cd.LowRankDPP(3, objective="nce", negatives=ProductNegatives(reject_training=True)).fit(SHOP)
+
+
+# -- Parameter objects -------------------------------------------------------------------------------
+
+
+def test_a_word_is_the_object_with_its_defaults():
+    word = cd.LowRankDPP(3, negatives="dynamic", optimizer="adam", max_iter=2, random_state=0).fit(SHOP)
+    own = {"negatives": DynamicNegatives(0.5, "popularity"), "optimizer": Adam(0.1, 1000)}
+    other = cd.LowRankDPP(3, **own, max_iter=2, random_state=0).fit(SHOP)
+    assert word.item_factors_.tobytes() == other.item_factors_.tobytes()
+
+
+def test_parameter_objects_are_those_of_scikit_learn(tmp_path):
+    """Cloned apart, set and searched by nested names, and kept in files."""
+    model = cd.LowRankDPP(3, negatives=DynamicNegatives(1.0), optimizer=Adam(0.2), max_iter=2, random_state=0)
+    copy = clone(model).set_params(optimizer__learning_rate=0.05, negatives__refresh=3)
+    assert (model.optimizer, model.negatives) == (Adam(0.2), DynamicNegatives(1.0))
+    assert copy.get_params()["optimizer__learning_rate"] == 0.05
+    with pytest.raises(ParameterError, match="no parameter 'rate'"):
+        copy.set_params(optimizer__rate=1.0)
+    grid = {"optimizer__batch_size": [5, 10], "negatives__ratio": [0.5, 2.0]}
+    search = GridSearchCV(model, grid, cv=2).fit(SHOP)
+    assert search.best_params_.keys() == grid.keys()
+    copy.fit(SHOP).save(tmp_path / "m")
+    assert cd.load(tmp_path / "m").get_params() == copy.get_params()
+
+
+@pytest.mark.parametrize("kind", [cd.LowRankDPP, cd.NonsymmetricDPP])
+def test_flat_names_and_objects_say_the_same(kind):
+    model = kind(3, negatives=DynamicNegatives(2.0, "uniform", 1), optimizer=Adam(0.3, 7), objective="dynamic")
+    flat = flat_params(model)
+    assert (flat["negative_ratio"], flat["batch_size"], flat["learning_rate"]) == (2.0, 7, 0.3)
+    assert flat_params(kind(**params_from_flat(kind, flat))) == flat
+    explicit = params_from_flat(
+        cd.LowRankDPP, {"objective": "explicit", "false_negatives": "reject", "removal": "uniform"}
+    )
+    assert explicit == {"objective": "explicit", "negatives": ExplicitNegatives(reject_training=True)}
+    monro = params_from_flat(cd.LowRankDPP, {"optimizer": "robbins-monro", "radius": 2.0})
+    assert monro == {"optimizer": RobbinsMonro(radius=2.0)}
+    default = flat_params(cd.LowRankDPP())
+    assert (default["false_negatives"], default["removal"], default["optimizer"]) == ("keep", "popularity", "adam")
 
 
 class Steps(Callback):
@@ -69,7 +132,7 @@ def test_the_papers_preset():
     rng = np.random.default_rng(0)
     baskets = [rng.choice(6, size=rng.integers(1, 4), replace=False).tolist() for _ in range(30)]
     validation = baskets[:6]
-    whatever = {"optimizer": "adam", "init": "popularity", "batch_size": 7, "tol": 0.5, "learning_rate": 3.0}
+    whatever = {"optimizer": Adam(3.0, batch_size=7), "init": "popularity", "tol": 0.5}
     given = {"objective": "mle", "settings": "paper", "alpha": 0.8, "calibrate": None, "random_state": 5} | whatever
     start, model = (cd.LowRankDPP(3, **given) for _ in range(2))
     model.fit(cd.Baskets.from_lists(baskets), validation=validation)
@@ -121,7 +184,9 @@ def test_monitor_is_what_it_says():
     for how in ({"objective": "dynamic", "monitor": "likelihood"}, {"objective": "mle"}):
         model = cd.LowRankDPP(3, **how, **common).fit(SHOP, validation=held)
         assert model.history_[-1]["validation"] == pytest.approx(model.score(held))
-    model = cd.LowRankDPP(3, objective="exact", removal="uniform", **common).fit(SHOP, validation=held)
+    model = cd.LowRankDPP(3, objective="exact", negatives=DynamicNegatives(removal="uniform"), **common).fit(
+        SHOP, validation=held
+    )
     logs = [np.log(model.predict_next([A[1 - a]])[list(model.items_).index(A[a])]) for A in held for a in range(2)]
     assert model.history_[-1]["validation"] == pytest.approx(np.mean(logs))
 
@@ -132,3 +197,24 @@ def test_n_iter_of_partial_fit_is_checked():
         model.partial_fit(SHOP, n_iter=0)
     with pytest.raises(DataError):
         model.partial_fit([])
+
+
+def test_a_source_of_ones_own_draws_the_negatives():
+    """An object with `draw` takes the place of the sampler, where the objective draws and knows no noise."""
+
+    class Copies:
+        asked = 0
+
+        def draw(self, state, positives, n, rng, weights=None):
+            self.asked += n
+            return DynamicSource(np.ones(state.n_items)).draw(state, positives, n, rng, weights)
+
+    source = Copies()
+    own = cd.LowRankDPP(3, negatives=source, max_iter=2, random_state=0).fit(SHOP)
+    word = cd.LowRankDPP(3, negatives=DynamicNegatives(removal="uniform"), max_iter=2, random_state=0)
+    assert source.asked > 0
+    assert own.history_[0]["objective"] == word.fit(SHOP).history_[0]["objective"]
+    assert flat_params(own)["negative_ratio"] == 0.5
+    for objective in ("nce", "exact", "mle"):
+        with pytest.raises(ParameterError, match="negatives"):
+            cd.LowRankDPP(3, objective=objective, negatives=source).fit(SHOP)

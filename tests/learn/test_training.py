@@ -11,24 +11,27 @@ import pytest
 import contradpp as cd
 from contradpp.data.sets import EMPTY, Sets, distinct_sets
 from contradpp.errors import ConvergenceError
+from contradpp.learn.negatives import ExplicitNegatives
 from contradpp.learn.objectives import Contrastive, Gradient
-from contradpp.learn.optimizers import Adam, FullBatch, Plateau, Schedule, climb
-from contradpp.learn.params import Given, TrainingData, problem_of
-from contradpp.learn.state import Partners, State, first_state
+from contradpp.learn.optimizers import Adam, FullBatch, Nesterov, RobbinsMonro, RowwiseAdam, climb
+from contradpp.learn.params import FitData, TrainingData, problem_of
+from contradpp.learn.state import SkewPattern, State, first_state
 from contradpp.learn.training import (
-    Outcome,
+    BestSoFar,
     Plan,
+    Plateau,
+    Schedule,
     Supply,
     anneal,
     assemble,
     batches,
     make_plan,
     n_free,
-    polish,
+    refine,
     restart,
     train,
 )
-from learn.test_checkpoint import Break, BreakAt
+from learn.test_checkpoints import Break, BreakAt
 from learn.test_forms import as_sets
 
 M, K = 8, 3
@@ -54,7 +57,7 @@ class Source:
 def plan_of(source=None, **changes) -> Plan:
     return Plan(
         **{
-            "objective": Contrastive(1.0), "optimizer": Adam(np.zeros(M), K), "schedule": Schedule(),
+            "objective": Contrastive(1.0), "optimizer": RowwiseAdam(np.zeros(M), K), "schedule": Schedule(),
             "monitor": lambda state: 0.0, "source": source, "negative_ratio": 0.5, "batch_size": 4, "max_iter": 3,
             "seed": 0,
         } | changes
@@ -88,14 +91,14 @@ def test_negatives_are_refreshed_every_so_many_steps(batch_size, refresh, draws)
     """Three rounds of three batches (or of one): steps count across rounds."""
     source = Source()
     plan = plan_of(source, batch_size=batch_size, refresh=refresh)
-    train(state_of(), data_of(), plan, [], Outcome(np.zeros((M, K))))
+    train(state_of(), data_of(), plan, [], BestSoFar(np.zeros((M, K))))
     assert source.draws == draws
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.5, 2.0), (2.5, 10.0), (0.3, 1.2)])
 def test_negative_ratio(ratio, expected):
     source = Source()
-    train(state_of(), data_of(400), plan_of(source, negative_ratio=ratio), [], Outcome(np.zeros((M, K))))
+    train(state_of(), data_of(400), plan_of(source, negative_ratio=ratio), [], BestSoFar(np.zeros((M, K))))
     counts = [n for _, n, _ in source.asked]
     assert min(counts) >= int(expected)
     assert max(counts) <= int(expected) + 1
@@ -103,7 +106,7 @@ def test_negative_ratio(ratio, expected):
 
 
 def test_labels_and_negatives_cancel_in_every_batch():
-    """With contrast 1 the normaliser must cancel whatever a batch's labels sum to, or all rows would move."""
+    """With contrast 1 the normalizer must cancel whatever a batch's labels sum to, or all rows would move."""
     weights = np.linspace(0.1, 3.0, 10)
     data = data_of(weights=weights, negatives=[[0], [1, 2]], negative_weights=[1.0, 5.0])
     plan = plan_of(Source())
@@ -145,7 +148,7 @@ def test_only_the_batchs_rows_change_without_penalty():
     state = state_of()
     before = state.V.copy()
     data = TrainingData(as_sets([[0, 1], [2, 3]] * 5), np.ones(10), as_sets([[4, 5]]), np.ones(1))
-    train(state, data, plan_of(batch_size=3), [], Outcome(np.zeros((M, K))))
+    train(state, data, plan_of(batch_size=3), [], BestSoFar(np.zeros((M, K))))
     np.testing.assert_array_equal(state.V[6:], before[6:])
     assert (state.V[:6] != before[:6]).any(axis=1).all()
 
@@ -158,12 +161,12 @@ def test_the_best_is_kept_and_slow_down_returns_to_it():
         seen.append(state.V.copy())
         return next(scores)
 
-    outcome = Outcome(np.zeros((M, K)))
+    outcome = BestSoFar(np.zeros((M, K)))
     plan = plan_of(schedule=Plateau(0.0, patience=2, reductions=1), monitor=monitor, max_iter=6, batch_size=10)
     state = state_of()
     train(state, data_of(negatives=[[7]], negative_weights=[1.0]), plan, [], outcome)
     np.testing.assert_array_equal(outcome.V, seen[4])
-    assert outcome.best_score == -2.0
+    assert outcome.score == -2.0
     assert [h["validation"] for h in outcome.history] == [-5.0, -3.0, -4.0, -4.0, -2.0, -6.0]
     # after the fourth score training went on from the second's parameters: one step from there, not from the fourth's
     assert np.abs(seen[4] - seen[1]).max() < np.abs(seen[3] - seen[1]).max()
@@ -171,7 +174,7 @@ def test_the_best_is_kept_and_slow_down_returns_to_it():
 
 def test_without_keep_best_the_last_counts():
     scores = iter([-1.0, -2.0, -3.0])
-    outcome, state = Outcome(np.zeros((M, K))), state_of()
+    outcome, state = BestSoFar(np.zeros((M, K))), state_of()
     train(state, data_of(), plan_of(monitor=lambda _: next(scores), keep_best=False), [], outcome)
     np.testing.assert_array_equal(outcome.V, state.V)
 
@@ -179,24 +182,25 @@ def test_without_keep_best_the_last_counts():
 # -- Remark 2: static negatives can drive the objective to infinity ----------------------------------
 
 PAIRS = [[0, 1], [2, 3]] * 30
+ONLY_OWN = ExplicitNegatives(ratio=0)
 MANY_PAIRS = PAIRS * 20
 SINGLES = [[0], [1], [2], [3]]  # P({i}) / P({i, j}) falls without bound as the kernel grows: φ → ∞
 
 
 @pytest.mark.parametrize(
-    "parameters",
+    "optimizer",
     [
-        {"optimizer": "adam", "learning_rate": 20.0, "batch_size": 1},
-        {"optimizer": "nesterov", "learning_rate": 1e140},
-        {"optimizer": "robbins-monro", "learning_rate": 1e140, "radius": 1e150},
+        Adam(learning_rate=20.0, batch_size=1),
+        Nesterov(learning_rate=1e140),
+        RobbinsMonro(learning_rate=1e140, radius=1e150),
     ],
-    ids=lambda p: p["optimizer"],
+    ids=lambda optimizer: type(optimizer).__name__,
 )
 @pytest.mark.parametrize("contrast", [1.0, 0.9])
-def test_divergence_is_caught(parameters, contrast):
+def test_divergence_is_caught(optimizer, contrast):
     model = cd.LowRankDPP(
-        3, objective="explicit", contrast=contrast, negative_ratio=0, alpha=0, tol=0, max_iter=1000,
-        monitor="likelihood", random_state=0, **parameters,
+        3, objective="explicit", contrast=contrast, negatives=ONLY_OWN, alpha=0, tol=0, max_iter=1000,
+        monitor="likelihood", random_state=0, optimizer=optimizer,
     )  # fmt: skip
     with pytest.raises(ConvergenceError, match=r"at step \d+ .*objective='dynamic'|after step \d+"):
         model.fit(MANY_PAIRS, negatives=SINGLES)
@@ -212,12 +216,12 @@ def test_the_objective_does_rise_without_bound():
 
     def objectives(**parameters):
         model = cd.LowRankDPP(
-            3, contrast=1.0, alpha=0, tol=0, batch_size=4, max_iter=4, learning_rate=1.0, random_state=0, **parameters
+            3, contrast=1.0, alpha=0, tol=0, optimizer=Adam(1.0, batch_size=4), max_iter=4, random_state=0, **parameters
         )
         model.fit(PAIRS, negatives=SINGLES if parameters["objective"] == "explicit" else None)
         return np.array([h["objective"] for h in model.history_])
 
-    static = objectives(objective="explicit", negative_ratio=0)
+    static = objectives(objective="explicit", negatives=ONLY_OWN)
     assert (np.diff(static) > 0.5).all()
     dynamic = objectives(objective="dynamic")
     assert np.abs(np.diff(dynamic)).max() < 1.0
@@ -228,7 +232,14 @@ def test_negatives_that_become_impossible_do_no_harm():
     """Remark 2's other face, P(A⁻) → 0 in direction: what has no volume any more has no gradient, and all is finite."""
     for optimizer in ("adam", "nesterov", "robbins-monro"):
         model = cd.LowRankDPP(
-            4, objective="explicit", negative_ratio=0, alpha=0, optimizer=optimizer, max_iter=60, tol=0, random_state=0
+            4,
+            objective="explicit",
+            negatives=ONLY_OWN,
+            alpha=0,
+            optimizer=optimizer,
+            max_iter=60,
+            tol=0,
+            random_state=0,
         ).fit(PAIRS, negatives=[[0, 2], [1, 3]])
         p = model.predict_next([[0], [1]])
         codes = {item: code for code, item in enumerate(model.items_)}
@@ -237,7 +248,7 @@ def test_negatives_that_become_impossible_do_no_harm():
 
 
 def test_a_score_that_is_not_finite_names_the_step():
-    outcome = Outcome(np.ones((M, K)))
+    outcome = BestSoFar(np.ones((M, K)))
     with pytest.raises(ConvergenceError, match="after step 3"):
         train(state_of(), data_of(), plan_of(monitor=lambda _: np.nan), [], outcome)
     np.testing.assert_array_equal(outcome.V, 1.0)  # what was good before
@@ -249,7 +260,7 @@ def test_an_error_of_our_own_is_not_taken_for_divergence():
             raise ValueError("shapes do not match")
 
     with pytest.raises(ValueError, match="shapes"):
-        train(state_of(), data_of(), plan_of(objective=Broken()), [], Outcome(np.ones((M, K))))
+        train(state_of(), data_of(), plan_of(objective=Broken()), [], BestSoFar(np.ones((M, K))))
 
 
 def test_a_gradient_that_is_not_finite_ends_training():
@@ -258,7 +269,7 @@ def test_a_gradient_that_is_not_finite_ends_training():
             rows = np.array([2, 5], dtype=np.int32)
             return Gradient(rows, np.array([[1.0, 0.0, 0.0], [0.0, np.inf, 1.0]]), None, 0.0)
 
-    outcome = Outcome(np.ones((M, K)))
+    outcome = BestSoFar(np.ones((M, K)))
     with pytest.raises(ConvergenceError, match="at step 1"):
         train(state_of(), data_of(), plan_of(objective=Overflowing()), [], outcome)
     np.testing.assert_array_equal(outcome.V, 1.0)
@@ -267,19 +278,19 @@ def test_a_gradient_that_is_not_finite_ends_training():
 def test_the_gram_matrix_is_known_from_the_best_parameters_where_few_rows_moved():
     rng = np.random.default_rng(0)
     state = State(rng.normal(size=(40, K)))
-    outcome = Outcome.start(state)
-    outcome.remind(state)
+    outcome = BestSoFar.of(state)
+    outcome.update_dual(state)
     assert state.known_dual is None  # nothing is known yet
     np.testing.assert_allclose(state.dual, state.V.T @ state.V, rtol=1e-13)
-    outcome.take(state, 1.0)
+    outcome.update(state, 1.0)
     for rows, known in ((np.array([3, 17, 20]), True), (np.arange(30), False)):
         moved = rows.astype(np.int32)
         state.V[moved] = rng.normal(size=(len(moved), K))
         state.rows_changed(moved, np.square(state.V[moved]).sum(axis=1))
-        outcome.remind(state)
+        outcome.update_dual(state)
         assert (state.known_dual is not None) == known
         np.testing.assert_allclose(state.dual, state.V.T @ state.V, rtol=1e-12)
-    outcome.give_back(state)
+    outcome.restore(state)
     np.testing.assert_array_equal(state.V, outcome.V)
     np.testing.assert_allclose(state.known_dual, state.V.T @ state.V, rtol=1e-12)
     np.testing.assert_allclose(state.squared_norms, np.square(state.V).sum(axis=1), rtol=1e-13)
@@ -288,14 +299,14 @@ def test_the_gram_matrix_is_known_from_the_best_parameters_where_few_rows_moved(
 def after_450_steps(nudge: float) -> State:
     """Training with a diagonal, many baskets larger than the rank, from a start that is changed in its last bits."""
     shop = cd.datasets.load("grocer", n_baskets=400, random_state=0)
-    params = cd.NonsymmetricDPP(6, 10, batch_size=50, max_iter=57, tol=0.0, n_jobs=1).training_params()
-    problem = problem_of(Given(shop), params, seed=0)
+    params = cd.NonsymmetricDPP(6, 10, optimizer=Adam(batch_size=50), max_iter=57, tol=0.0, n_jobs=1)._training_params()
+    problem = problem_of(FitData(shop), params, seed=0)
     state = first_state(problem, params)
     state.V *= 1 + nudge * np.random.default_rng(0).choice([-1.0, 1.0], size=state.V.shape)
     state.log_d *= 1 + nudge
     state.changed()
     plan = make_plan(problem, params, state)
-    train(state, problem.data, replace(plan, schedule=Schedule()), [], Outcome.start(state))
+    train(state, problem.data, replace(plan, schedule=Schedule()), [], BestSoFar.of(state))
     assert (problem.data.positives.sizes > 6).mean() > 0.2
     return state
 
@@ -340,7 +351,7 @@ def test_what_is_kept_in_step_with_float32_factors_is_that_of_float64():
     np.testing.assert_allclose(state.dual, exact.T @ exact, rtol=1e-13)
     np.testing.assert_allclose(state.squared_norms, (exact**2).sum(axis=1), rtol=1e-13)
     penalty = np.zeros(400)
-    optimizer = Adam.for_state(state, penalty, dense=False)
+    optimizer = RowwiseAdam.for_state(state, penalty, dense=False)
     rows = np.arange(0, 400, 7, dtype=np.int32)
     optimizer.step(state, Gradient(rows, np.ones((len(rows), 6)), None, 0.0), 1.0)
     assert state.V.dtype == optimizer.momentum.dtype == np.float32
@@ -359,10 +370,10 @@ def test_a_few_parameters_are_polished_in_float64_and_then_rounded():
 
 def test_a_broken_run_in_float32_goes_on_to_the_same_bytes(tmp_path):
     whole = LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP)
-    given = {"checkpoint": tmp_path / "run.ckpt", "checkpoint_every": 1}
+    checkpoint = cd.Checkpointing(tmp_path / "run.ckpt", every=1)
     with pytest.raises(Break):
-        LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, callbacks=[BreakAt(4)], **given)
-    resumed = LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, resume=True, **given)
+        LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, callbacks=[BreakAt(4)], checkpoint=checkpoint)
+    resumed = LARGE["exact"](n_jobs=1, dtype="float32").fit(SHOP, checkpoint=replace(checkpoint, resume=True))
     assert resumed.item_factors_.tobytes() == whole.item_factors_.tobytes()
 
 
@@ -419,11 +430,11 @@ def test_without_stages_walls_stop_the_climb(optimum):
 def test_anneal_and_polish_reach_the_optimum_from_every_start(optimum, seed):
     state = start(seed)
     plan = small_plan(state, stages=tuple(np.geomspace(1, 1e-3, 12)), restarts=True)
-    outcome = Outcome.start(state)
+    outcome = BestSoFar.of(state)
     anneal(state, whole(BASKETS), plan, outcome)
     assert state.epsilon == 0.0
     assert outcome.converged
-    polish(state, whole(BASKETS), N, plan, outcome, [])
+    refine(state, whole(BASKETS), N, plan, outcome, [])
     assert mean_log_likelihood(state) > optimum - 0.005
     np.testing.assert_array_equal(outcome.V, state.V)
     assert outcome.history[-1]["objective"] == pytest.approx(mean_log_likelihood(state), abs=1e-4)
@@ -431,7 +442,7 @@ def test_anneal_and_polish_reach_the_optimum_from_every_start(optimum, seed):
 
 def test_other_starts_leave_a_local_optimum(optimum):
     value, state = climbed(start(0).V)
-    outcome = Outcome.start(state)
+    outcome = BestSoFar.of(state)
     restart(state, whole(BASKETS), small_plan(state), outcome, trusted=True)
     assert mean_log_likelihood(state) > max(value + 0.05, optimum - 0.01)
 
@@ -440,9 +451,9 @@ def test_other_starts_leave_a_local_optimum(optimum):
 def test_validation_has_the_last_word_unless_the_data_are_trusted(n_baskets):
     state = start(0)
     first, scores = state.V.copy(), iter(range(0, -(10**6), -1))  # every iterate is worse than the one before
-    outcome = Outcome.start(state)
-    outcome.take(state, 1.0)
-    polish(state, whole(BASKETS), n_baskets, small_plan(state, lambda state: next(scores)), outcome, [])
+    outcome = BestSoFar.of(state)
+    outcome.update(state, 1.0)
+    refine(state, whole(BASKETS), n_baskets, small_plan(state, lambda state: next(scores)), outcome, [])
     assert np.array_equal(outcome.V, first) == (n_baskets == 100)
 
 
@@ -451,11 +462,11 @@ def with_signs(seed, n=4000):
     rng = np.random.default_rng(seed)
     V, d, A = rng.normal(size=(7, 2)) * 0.7, rng.uniform(0.2, 0.5, size=7), np.triu(rng.normal(size=(7, 7)), 1)
     truth = cd.NonsymmetricDPP.from_factors(V, S=A - A.T, diagonal=d)
-    partners = Partners.of_matrix(truth.skew_, 7)
-    wrong = np.where(rng.random(len(partners.start)) < 0.5, -1.0, 1.0)
-    partners.signs[:] *= wrong[partners.pair]
+    skew = SkewPattern.of_matrix(truth.skew_, 7)
+    wrong = np.where(rng.random(len(skew.start)) < 0.5, -1.0, 1.0)
+    skew.signs[:] *= wrong[skew.pair]
     baskets = truth.sample(n, random_state=seed)
-    return State(V, np.log(d), partners), baskets, truth.score(baskets)
+    return State(V, np.log(d), skew), baskets, truth.score(baskets)
 
 
 def test_other_signs_raise_the_likelihood_to_that_of_the_truth():
@@ -465,13 +476,13 @@ def test_other_signs_raise_the_likelihood_to_that_of_the_truth():
         return float(np.mean(state.kernel.log_probability(baskets.sets)))
 
     assert score(state) < truth - 0.1
-    outcome = Outcome.start(state)
-    outcome.take(state, score(state))
+    outcome = BestSoFar.of(state)
+    outcome.update(state, score(state))
     restart(state, whole(baskets), small_plan(state, score), outcome, trusted=False)
     S = state.kernel.skew.matrix().toarray()
     np.testing.assert_array_equal(S, -S.T)
-    outcome.give_back(state)
-    assert score(state) == pytest.approx(outcome.best_score, abs=1e-9)
+    outcome.restore(state)
+    assert score(state) == pytest.approx(outcome.score, abs=1e-9)
     assert score(state) > truth - 0.005
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.errors import DataError, NotFittedError, ParameterError, UnknownItemError
+from contradpp.experts.base import Baseline
 
 ITEMS = list("abcdefgh")
 
@@ -46,7 +47,7 @@ class FakeFoldIn(FakeFactors):
         return user_items @ self.item_factors * 2
 
 
-class FakeNeighbours:
+class FakeNeighbors:
     """As the item-item models: a sparse similarity."""
 
     similarity = None
@@ -62,16 +63,16 @@ MODELS = {
     "dpp": lambda: cd.LowRankDPP(n_components=6, max_iter=3, random_state=0),
     "popularity": cd.baselines.Popularity,
     "knn": cd.baselines.ItemKNN,
-    "knn-few": lambda: cd.baselines.ItemKNN(neighbours=2, shrinkage=0),
+    "knn-few": lambda: cd.baselines.ItemKNN(neighbors=2, shrinkage=0),
     "bm25": lambda: cd.baselines.ItemKNN(weights="bm25"),
     "share": lambda: cd.baselines.ItemKNN(weights="share"),
-    "ridge": lambda: cd.baselines.RidgeNeighbours(4, 1.0),
-    "baskets": lambda: cd.baselines.BasketNeighbours(5),
+    "ridge": lambda: cd.baselines.RidgeNeighbors(4, 1.0),
+    "baskets": lambda: cd.baselines.BasketKNN(5),
     "ease": lambda: cd.baselines.EASE(1.0),
     "loglinear": cd.baselines.LogLinear,
     "implicit-bpr": lambda: cd.baselines.Implicit(FakeFactors()),
     "implicit-als": lambda: cd.baselines.Implicit(FakeFoldIn()),
-    "implicit-knn": lambda: cd.baselines.Implicit(FakeNeighbours()),
+    "implicit-knn": lambda: cd.baselines.Implicit(FakeNeighbors()),
 }
 
 
@@ -141,7 +142,7 @@ def test_every_model_is_evaluated_by_the_same_code(fitted, train):
     assert report.n_skipped == 0
 
 
-OWN = ("Popularity", "ItemKNN", "RidgeNeighbours", "BasketNeighbours", "EASE", "LogLinear")
+OWN = ("Popularity", "ItemKNN", "RidgeNeighbors", "BasketKNN", "EASE", "LogLinear")
 
 
 @pytest.mark.parametrize("make", [getattr(cd.baselines, name) for name in OWN])
@@ -157,16 +158,16 @@ def test_before_fit_and_without_data(make):
     "make",
     [
         lambda: cd.baselines.Popularity(smoothing=-1),
-        lambda: cd.baselines.ItemKNN(neighbours=0),
+        lambda: cd.baselines.ItemKNN(neighbors=0),
         lambda: cd.baselines.ItemKNN(shrinkage=math.nan),
         lambda: cd.baselines.ItemKNN(weights="tf"),
-        lambda: cd.baselines.RidgeNeighbours(0),
-        lambda: cd.baselines.RidgeNeighbours(ridge=0),
-        lambda: cd.baselines.RidgeNeighbours(dropout=1),
-        lambda: cd.baselines.BasketNeighbours(n_neighbours=0),
-        lambda: cd.baselines.BasketNeighbours(max_postings=0),
-        lambda: cd.baselines.BasketNeighbours(power=-1),
-        lambda: cd.baselines.BasketNeighbours(size_damping=math.nan),
+        lambda: cd.baselines.RidgeNeighbors(0),
+        lambda: cd.baselines.RidgeNeighbors(ridge=0),
+        lambda: cd.baselines.RidgeNeighbors(dropout=1),
+        lambda: cd.baselines.BasketKNN(n_neighbors=0),
+        lambda: cd.baselines.BasketKNN(max_postings=0),
+        lambda: cd.baselines.BasketKNN(power=-1),
+        lambda: cd.baselines.BasketKNN(size_damping=math.nan),
         lambda: cd.baselines.EASE(0),
         lambda: cd.baselines.LogLinear(0),
         lambda: cd.baselines.LogLinear(math.nan),
@@ -183,6 +184,27 @@ def test_an_empty_basket_is_offered_the_most_popular(train):
     for name in ("popularity", "knn", "bm25", "share", "ridge", "baskets", "ease", "loglinear"):
         items, _ = MODELS[name]().fit(train).recommend([], N=8)
         assert items.tolist() == [ITEMS[code] for code in order], name
+
+
+class Smallest(Baseline):
+    """All that an expert has to write."""
+
+    def _fit(self, statistics) -> None:
+        self.together_ = statistics.together.matrix(statistics.train.n_items).toarray()
+
+    def write_scores(self, sets, out) -> None:
+        out[:] = [self.together_[codes].max(axis=0, initial=0.0) for codes in np.split(sets.indices, sets.indptr[1:-1])]
+
+
+def test_an_expert_needs_two_methods(train):
+    model = Smallest().fit(train)
+    best = ITEMS[model.together_[0].argmax()]
+    assert model.recommend(["a"], N=1)[0].tolist() == [best]
+    assert cd.evaluate(model, train).mpr > 50
+    combined = cd.ConditionalDPP(cd.NonsymmetricDPP(2, 2, max_iter=1), [model], random_state=0).fit(train)
+    reasons = combined.explain(["a", "b"], "c")
+    assert reasons.log_probability == pytest.approx(np.log(combined.predict_next(["a", "b"])[2]))
+    assert "Smallest" in reasons.by_expert
 
 
 # -- Each by its formula -------------------------------------------------------------------------------
@@ -218,20 +240,20 @@ def scores_by_rule(S: np.ndarray, train: cd.Baskets, basket: list[str]) -> np.nd
     return x / x.sum()
 
 
-@pytest.mark.parametrize("neighbours", [None, 2])
+@pytest.mark.parametrize("neighbors", [None, 2])
 @pytest.mark.parametrize("shrinkage", [0.0, 3.0])
-def test_item_knn_is_cosine_with_shrinkage(train, neighbours, shrinkage):
+def test_item_knn_is_cosine_with_shrinkage(train, neighbors, shrinkage):
     X = train.to_csr().toarray()
     S = np.zeros((8, 8))
     for i, j in itertools.permutations(range(8), 2):
         together = X[:, i] @ X[:, j]
         S[i, j] = together / (math.sqrt(X[:, i].sum() * X[:, j].sum()) + shrinkage) if together else 0.0
-    if neighbours:
+    if neighbors:
         for row in S:
-            row[np.argsort(-row, kind="stable")[neighbours:]] = 0.0
-    model = cd.baselines.ItemKNN(neighbours=neighbours, shrinkage=shrinkage).fit(train)
+            row[np.argsort(-row, kind="stable")[neighbors:]] = 0.0
+    model = cd.baselines.ItemKNN(neighbors=neighbors, shrinkage=shrinkage).fit(train)
     np.testing.assert_allclose(model.similarity_.toarray(), S)
-    # the popularity term refers to the largest weight, which is among the neighbours
+    # the popularity term refers to the largest weight, which is among the neighbors
     np.testing.assert_allclose(model.predict_next(["a", "c"]), scores_by_rule(S, train, ["a", "c"]), atol=1e-15)
 
 
@@ -261,7 +283,7 @@ def test_ease_is_its_closed_form(train):
     B = -P / np.diag(P)
     np.fill_diagonal(B, 0)
     model = cd.baselines.EASE(2.0).fit(train)
-    np.testing.assert_allclose(model.weights_, B, atol=1e-12)
+    np.testing.assert_allclose(model.item_weights_, B, atol=1e-12)
     assert B.min() < 0
     np.testing.assert_allclose(model.predict_next(["a", "c"]), scores_by_rule(B, train, ["a", "c"]), atol=1e-12)
 
@@ -274,7 +296,7 @@ def test_ease_mirrors_every_strip_of_a_larger_matrix():
     X = shop.to_csr().toarray()
     P = np.linalg.inv(X.T @ X + 5.0 * np.eye(1100))
     B = np.eye(1100) - P / np.diag(P)
-    np.testing.assert_allclose(cd.baselines.EASE(5.0).fit(shop).weights_, B, atol=1e-10)
+    np.testing.assert_allclose(cd.baselines.EASE(5.0).fit(shop).item_weights_, B, atol=1e-10)
 
 
 def test_implicit_models_are_scored_by_what_they_offer(train):
@@ -293,14 +315,14 @@ def test_implicit_models_are_scored_by_what_they_offer(train):
 
 @pytest.mark.filterwarnings("default")  # it warns of its own threads, and of its own matrices
 def test_the_implicit_package_itself(train):
-    """ALS, BPR and neighbours of the real package, where it is installed."""
+    """ALS, BPR and neighbors of the real package, where it is installed."""
     als = pytest.importorskip("implicit.als")
     bpr = pytest.importorskip("implicit.bpr")
-    neighbours = pytest.importorskip("implicit.nearest_neighbours")
+    neighbors = pytest.importorskip("implicit.nearest_neighbors")
     for model in (
         als.AlternatingLeastSquares(factors=3, random_state=0),
         bpr.BayesianPersonalizedRanking(factors=3, random_state=0),
-        neighbours.BM25Recommender(K=8),
+        neighbors.BM25Recommender(K=8),
     ):
         report = cd.evaluate(cd.baselines.Implicit(model).fit(train), train)
         assert 30 < report.mpr <= 100

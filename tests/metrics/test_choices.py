@@ -49,7 +49,7 @@ def by_definition(L: np.ndarray, chosen: list[int], offered: list[int]) -> dict[
 
 def test_metrics_by_their_definitions() -> None:
     dpp, test = model(), choices()
-    V, S, d = dpp.item_factors_, dpp.skew_.toarray(), dpp.diagonal_
+    V, S, d = dpp.item_factors_, dpp.skew_.toarray(), dpp.kernel_.diagonal
     L = np.diag(d) + V @ V.T + S
     report = cd.evaluate_choices(dpp, test)
     assert test.offered is not None
@@ -117,7 +117,7 @@ def test_score_choices() -> None:
     assert logs.shape == (40,)
     one = dpp.score_choices([1], [1, 2])
     assert np.isscalar(one) or one.shape == ()
-    L = dpp.kernel_.take(np.arange(M))
+    L = dpp.kernel_.restrict(np.arange(M))
     pair = [np.exp(dpp.score_choices(chosen, [1, 2])) for chosen in ([], [1], [2], [1, 2])]
     assert sum(pair) == pytest.approx(1.0)
     assert L.n_items == M

@@ -32,17 +32,17 @@ def shop(n: int = 60, largest: int = 6) -> cd.Baskets:
 
 
 def test_with_training_baskets_popularity_is_always_shown(train):
-    table = cd.compare({"neighbours": cd.baselines.ItemKNN().fit(train)}, train, train=train, ks=(1, 3))
-    assert list(table.reports) == ["Popularity", "neighbours"]
+    table = cd.compare({"neighbors": cd.baselines.ItemKNN().fit(train)}, train, train=train, ks=(1, 3))
+    assert list(table.reports) == ["Popularity", "neighbors"]
     assert table.baseline == "Popularity"
     assert table.reports["Popularity"].as_dict() == cd.evaluate(
         cd.baselines.Popularity().fit(train), train, ks=(1, 3), train=train
     ).as_dict()  # fmt: skip
-    for word in ("Popularity", "neighbours", "MPR", "p@3", "–"):
+    for word in ("Popularity", "neighbors", "MPR", "p@3", "–"):
         assert word in str(table)
     own = {"best sellers": cd.baselines.Popularity(smoothing=1).fit(train)}
     assert list(cd.compare(own, train, train=train).reports) == ["best sellers"]
-    assert table.as_dict()["neighbours"]["auc"] is None
+    assert table.as_dict()["neighbors"]["auc"] is None
 
 
 def test_without_training_baskets_the_first_model_is_the_baseline():

@@ -10,7 +10,7 @@ import pytest
 import contradpp as cd
 import naive_metrics as naive
 from contradpp.errors import MissingExtraError, ParameterError
-from contradpp.learn.calibrate import auc
+from contradpp.learn.calibration import auc
 from contradpp.metrics import intervals, metrics
 from contradpp.metrics.report import POPULARITY, popularity_groups
 
@@ -69,7 +69,7 @@ def test_diversity_and_personalization_are_their_definitions():
     assert metrics.personalization(np.tile(ten[2], (5, 1)), 17) == pytest.approx(0)
 
 
-def test_diversity_tells_popularity_from_neighbours_and_a_dpp():
+def test_diversity_tells_popularity_from_neighbors_and_a_dpp():
     """On the made-up shop: the intervals of diversity do not meet, and personalization is far apart."""
     train, test = cd.datasets.load("grocer", n_baskets=4000, random_state=0).split(0.25, random_state=0)
     dpp = cd.LowRankDPP(n_components=30, max_iter=8, random_state=0, n_jobs=1, oversize="clip").fit(train)
@@ -78,11 +78,11 @@ def test_diversity_tells_popularity_from_neighbours_and_a_dpp():
         for name, model in {
             "popularity": cd.baselines.Popularity().fit(train),
             "dpp": dpp,
-            "neighbours": cd.baselines.ItemKNN().fit(train),
+            "neighbors": cd.baselines.ItemKNN().fit(train),
         }.items()
     }
     bounds = {name: report.interval("diversity", level=0.99) for name, report in reports.items()}
-    for one, other in itertools.pairwise(["popularity", "dpp", "neighbours"]):
+    for one, other in itertools.pairwise(["popularity", "dpp", "neighbors"]):
         assert bounds[one][1] < bounds[other][0]
         assert reports[one].personalization < reports[other].personalization - 0.02
 
@@ -106,7 +106,7 @@ def test_interval_of_the_auc_resamples_baskets_with_their_random_sets():
         drawn = np.repeat(np.arange(40), weights.astype(int))
         areas.append(naive.auc(real[drawn], random[drawn]))
     wanted = np.quantile(areas, [0.1, 0.9])
-    got = intervals.auc_interval(real, random, level=0.8, n_resamples=50, seed=7)
+    got = intervals.percentiles(intervals.resampled_aucs(real, random, 50, 7), 0.8)
     np.testing.assert_allclose(got, wanted)
 
 

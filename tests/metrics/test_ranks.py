@@ -12,9 +12,16 @@ from contradpp.data.sets import Sets, without_each
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.scoring import scores_given
 from contradpp.experts.base import Baseline
-from contradpp.experts.statistics import Rows, Sums
+from contradpp.experts.statistics import Rows
 from contradpp.metrics import ranks
-from contradpp.metrics.ranks import KernelScorer, Outcome, PredictScorer, as_scorer, count_rows, rank_one_by_one
+from contradpp.metrics.ranks import (
+    KernelScorer,
+    LeaveOneOut,
+    PredictScorer,
+    as_scorer,
+    count_rows,
+    rank_entries,
+)
 
 
 def random_sets(n_items: int, n_sets: int, largest: int, seed: int) -> Sets:
@@ -24,7 +31,7 @@ def random_sets(n_items: int, n_sets: int, largest: int, seed: int) -> Sets:
     return Sets(np.concatenate([[0], np.cumsum(sizes)]), np.concatenate(codes).astype(np.int32))
 
 
-def ranks_of(model, sets: Sets, n_top: int = 10, n_jobs: int = 1) -> Outcome:
+def ranks_of(model, sets: Sets, n_top: int = 10, n_jobs: int = 1) -> LeaveOneOut:
     """Of every item of every set; the first of a set is the one that is held out."""
     scorer = KernelScorer(model, cd.Vocabulary(range(model.n_items))) if isinstance(model, Kernel) else as_scorer(model)
     return scorer.leave_one_out(sets, sets.indptr[:-1].copy(), n_top, n_jobs)
@@ -41,7 +48,7 @@ def members(sets: Sets) -> list[np.ndarray]:
     return [sets.indices[first:last] for first, last in zip(sets.indptr[:-1], sets.indptr[1:], strict=True)]
 
 
-def assert_same(ours: Outcome, theirs: Outcome) -> None:
+def assert_same(ours: LeaveOneOut, theirs: LeaveOneOut) -> None:
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -77,11 +84,12 @@ def test_closed_form_of_a_nonsymmetric_kernel(n_items, rank, low_rank):
     model, sets = nonsymmetric(n_items, rank, 0, low_rank=low_rank), random_sets(n_items, 40, rank, seed=1)
     held, kernel = sets.indptr[:-1].copy(), model.kernel_
     ours = ranks_of(model, sets)
-    asked = PredictScorer(model).leave_one_out(sets, held, 10, 1)
-    np.testing.assert_array_equal(ours.better, asked.better)
-    np.testing.assert_array_equal(ours.top, asked.top)
-    one_by_one = rank_one_by_one(
-        lambda rest: scores_given(kernel, rest), sets, held, 10, n_items, rounding=1e-12 * kernel.squared_norms
+    slow = PredictScorer(model).leave_one_out(sets, held, 10, 1)
+    np.testing.assert_array_equal(ours.better, slow.better)
+    np.testing.assert_array_equal(ours.top, slow.top)
+    rounding = 1e-12 * kernel.squared_norms
+    one_by_one = rank_entries(
+        lambda part: scores_given(kernel, without_each(part)), sets, held, 10, n_items, rounding=rounding
     )
     assert_same(ours, one_by_one)
 
@@ -172,13 +180,10 @@ class Linear(Baseline):
     """Scores bias_j + Σ_{a∈A} S[a, j]."""
 
     def __init__(self, matrix, bias) -> None:
-        self.items_, self.matrix, self.bias_ = cd.Vocabulary(range(len(bias))), matrix, bias
+        self.items_, self.item_weights_, self.bias_ = cd.Vocabulary(range(len(bias))), matrix, bias
 
-    def _learn(self, labour) -> None:
+    def _fit(self, statistics) -> None:
         """There is nothing to learn."""
-
-    def sums(self) -> Sums:
-        return Sums(self.bias_, self.matrix)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -203,10 +208,12 @@ def test_linear_scores_lose_the_row_of_the_item_left_out(bias, sparse):
                 assert out.top[s].tolist() == np.argsort(-row, kind="stable")[:10].tolist()
 
 
-def test_static_scores_are_a_linear_model_without_weights():
+def test_popularity_is_a_linear_model_without_weights():
     scores = np.random.default_rng(0).integers(0, 5, size=50).astype(float)
     sets = random_sets(50, 40, 6, seed=6)
-    assert_same(ranks_of(Linear(None, scores), sets), ranks_of(Linear(np.zeros((50, 50)), scores), sets))
+    popularity = cd.baselines.Popularity()
+    popularity.items_, popularity.probabilities_ = cd.Vocabulary(range(50)), scores / 10
+    assert_same(ranks_of(popularity, sets), ranks_of(Linear(np.zeros((50, 50)), scores), sets))
 
 
 # -- Rows of scores --------------------------------------------------------------------------------------
@@ -219,7 +226,7 @@ def test_sets_without_each_item():
 
 def test_lists_end_where_nothing_is_left():
     sets = Sets.one([0, 1, 2])
-    out = rank_one_by_one(lambda rest: np.tile([3.0, 2.0, 1.0, 0.0], (rest.count, 1)), sets, np.array([1]), 10, 4)
+    out = rank_entries(lambda part: np.tile([3.0, 2.0, 1.0, 0.0], (3, 1)), sets, np.array([1]), 10, 4)
     assert out.top.tolist() == [[1, 3, -1, -1, -1, -1, -1, -1, -1, -1]]
 
 

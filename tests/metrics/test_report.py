@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ import naive_metrics as naive
 from contradpp._random import stream
 from contradpp.data.sets import Sets
 from contradpp.errors import DataError, ParameterError
-from contradpp.learn.calibrate import uniform_sets
+from contradpp.learn.calibration import uniform_sets
+from contradpp.metrics.compare import Comparison
 from contradpp.metrics.ranks import PredictScorer, as_scorer
 from contradpp.metrics.report import Report
 
@@ -111,10 +113,10 @@ def test_baseline_metrics_are_their_definitions(kind):
     )  # item 11 never occurs: ties
     model = {
         "popularity": cd.baselines.Popularity(),
-        "knn": cd.baselines.ItemKNN(neighbours=3),
+        "knn": cd.baselines.ItemKNN(neighbors=3),
         "bm25": cd.baselines.ItemKNN(weights="bm25"),
-        "ridge": cd.baselines.RidgeNeighbours(4, 2.0),
-        "baskets": cd.baselines.BasketNeighbours(5),
+        "ridge": cd.baselines.RidgeNeighbors(4, 2.0),
+        "baskets": cd.baselines.BasketKNN(5),
         "ease": cd.baselines.EASE(2.0),
     }[kind].fit(train)
     test = random_baskets(12, 40, largest=6, seed=1)
@@ -296,16 +298,27 @@ def test_a_log_likelihood_that_rests_on_an_estimate_says_so(monkeypatch):
     exact = cd.evaluate(cd.NonsymmetricDPP.from_factors(*parts), test)
     assert exact.log_likelihood_error == 0 == exact.as_dict()["log_likelihood_error"]
     assert "±" not in str(exact)
-    monkeypatch.setattr("contradpp.dpp.normalizer.MOST_DENSE", 4)
+    monkeypatch.setattr("contradpp.dpp.normalizer.MAX_DENSE_ITEMS", 4)
     model = cd.NonsymmetricDPP.from_factors(*parts)
-    model.refine_normalizer(0.5 * model.log_normalizer_error_)
+    model.dpp.refine_normalizer(0.5 * model.dpp.log_normalizer_error)
     report = cd.evaluate(model, test)
-    assert report.log_likelihood_error == model.log_normalizer_error_ == report.as_dict()["log_likelihood_error"] > 0
+    assert report.log_likelihood_error == model.dpp.log_normalizer_error == report.as_dict()["log_likelihood_error"] > 0
     assert report.log_likelihood == pytest.approx(exact.log_likelihood, abs=4 * report.log_likelihood_error)
-    assert f" ± {report.log_likelihood_error:.1g}" in str(report)
-    assert f"{report.log_likelihood:.2f} ± {report.log_likelihood_error:.1g}" in str(cd.compare({"one": model}, test))
-    unasked = cd.evaluate(model, test, likelihood=False)
-    assert unasked.log_likelihood_error == 0
+    rough, fine = (replace(report, log_likelihood_error=error) for error in (0.2, 5e-6))
+    assert f"{report.log_likelihood:.2f} ± 0.20" in str(Comparison({"one": rough}, "one"))
+    assert " ± 0.20" in str(rough)
+    assert "±" not in str(fine)  # less than the last digit
+    without = cd.evaluate(model, test, likelihood=False)
+    assert without.log_likelihood_error == 0
+
+
+def test_what_the_model_learned_from_is_noticed(caplog):
+    train = cd.Baskets.from_lists([["tea", "milk", str(number), str(number + 1)] for number in range(60)])
+    model = cd.ConditionalDPP(cd.LowRankDPP(4, max_iter=2), random_state=0, n_jobs=1).fit(train)
+    cd.evaluate(model, [["tea", "7", "30"], ["milk", "8"]])
+    assert not caplog.text
+    cd.evaluate(model, train)
+    assert "learned from 100 % of these baskets" in caplog.text
 
 
 def test_of_a_large_basket_some_items_are_ranked(monkeypatch):

@@ -11,13 +11,13 @@ import pytest
 
 import contradpp as cd
 from contract import fitted
-from contradpp.data.halves import hide
 from contradpp.errors import DataError, ParameterError
 from contradpp.metrics.compare import Comparison
+from contradpp.slates.halves import hide
 
 RNG = np.random.default_rng(0)
 ITEMS = [f"i{number}" for number in range(14)]
-SHELVES = {item: "abcd"[number % 4] for number, item in enumerate(ITEMS[:12])}  # two items have none
+CATEGORIES = {item: "abcd"[number % 4] for number, item in enumerate(ITEMS[:12])}  # two items have none
 TEST = [RNG.permutation(ITEMS)[: RNG.integers(2, 11)].tolist() for _ in range(60)]
 VECTORS = {item: RNG.normal(size=3) for item in ITEMS[:13]}
 
@@ -31,16 +31,16 @@ def some_slates(baskets: cd.Baskets, k: int) -> list[list[str]]:
 
 def define(slate: list[str], hidden: list[str], k: int) -> dict[str, float]:
     """All metrics of one slate, in plain loops."""
-    shelf = {item: SHELVES.get(item, item) for item in ITEMS}
-    gain, alpha_gain, counts = 0.0, 0.0, dict.fromkeys(shelf.values(), 0)
+    category_of = {item: CATEGORIES.get(item, item) for item in ITEMS}
+    gain, alpha_gain, counts = 0.0, 0.0, dict.fromkeys(category_of.values(), 0)
     for place, item in enumerate(slate):
         if item in hidden:
             gain += 1 / math.log2(place + 2)
-            alpha_gain += 0.5 ** counts[shelf[item]] / math.log2(place + 2)
-            counts[shelf[item]] += 1
+            alpha_gain += 0.5 ** counts[category_of[item]] / math.log2(place + 2)
+            counts[category_of[item]] += 1
     orders = itertools.permutations(hidden, min(k, len(hidden)))
     best = max(
-        sum(0.5 ** sum(shelf[o] == shelf[item] for o in order[:place]) / math.log2(place + 2)
+        sum(0.5 ** sum(category_of[o] == category_of[item] for o in order[:place]) / math.log2(place + 2)
             for place, item in enumerate(order))
         for order in orders
     )  # fmt: skip
@@ -53,16 +53,16 @@ def define(slate: list[str], hidden: list[str], k: int) -> dict[str, float]:
         "hit": float(bool(found)),
         "ndcg": gain / sum(1 / math.log2(place + 2) for place in range(min(k, len(hidden)))),
         "alpha_ndcg": alpha_gain / best,
-        "categories_hit": len({shelf[item] for item in slate} & {shelf[item] for item in hidden}),
-        "categories_found": len({shelf[item] for item in found}),
-        "categories": len({shelf[item] for item in slate}),
-        "distance_categories": mean([shelf[a] != shelf[b] for a, b in pairs]),
+        "categories_hit": len({category_of[item] for item in slate} & {category_of[item] for item in hidden}),
+        "categories_found": len({category_of[item] for item in found}),
+        "categories": len({category_of[item] for item in slate}),
+        "distance_categories": mean([category_of[a] != category_of[b] for a, b in pairs]),
         "distance_vectors": mean([1 - units[a] @ units[b] for a, b in pairs]),
     }
 
 
 def test_every_metric_is_its_definition():
-    report = cd.evaluate_slates(some_slates, TEST, 4, categories=SHELVES, vectors=VECTORS)
+    report = cd.evaluate_slates(some_slates, TEST, 4, categories=CATEGORIES, vectors=VECTORS)
     halves = hide(TEST)
     slates = some_slates(halves.given, 4)
     expected = [define(slate, hidden, 4) for slate, hidden in zip(slates, halves.hidden, strict=True)]
@@ -154,7 +154,7 @@ def test_baskets_as_large_as_the_rank_are_skipped_and_unknown_items_are_missed()
 
 
 def test_differences_are_paired():
-    ours = cd.evaluate_slates(some_slates, TEST, 4, categories=SHELVES)
+    ours = cd.evaluate_slates(some_slates, TEST, 4, categories=CATEGORIES)
     theirs = cd.evaluate_slates(lambda baskets, k: [row[::-1] for row in some_slates(baskets, k)], TEST, 4)
     gain = ours.difference(theirs, "recall")
     assert gain[:3] == (0, 0, 0)  # the same items in another order
@@ -171,7 +171,7 @@ def test_differences_are_paired():
 
 
 def test_report_as_text_and_json():
-    report = cd.evaluate_slates(some_slates, TEST, 4, categories=SHELVES)
+    report = cd.evaluate_slates(some_slates, TEST, 4, categories=CATEGORIES)
     content = json.loads(json.dumps(report.as_dict(), allow_nan=False))
     assert content["recall"] == report.recall
     assert content["intervals"]["hit"] == list(report.interval("hit"))
@@ -182,7 +182,7 @@ def test_report_as_text_and_json():
 
 
 @pytest.mark.parametrize(
-    ("told", "error", "match"),
+    ("options", "error", "match"),
     [
         ({"k": 0}, ParameterError, "k must"),
         ({"given": 1.0}, ParameterError, "share between"),
@@ -191,9 +191,9 @@ def test_report_as_text_and_json():
         ({"diversity": 0.5}, ParameterError, "models with `slate`"),
     ],
 )
-def test_bad_questions(told, error, match):
+def test_bad_questions(options, error, match):
     with pytest.raises(error, match=match):
-        cd.evaluate_slates(some_slates, TEST, **told)
+        cd.evaluate_slates(some_slates, TEST, **options)
 
 
 def test_bad_slates():

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 import contradpp as cd
-from contradpp.cli.evaluate import tune as tune_command
 from contradpp.cli.fit import fit as fit_command
+from contradpp.cli.output import program
+from contradpp.cli.tune import tune as tune_command
 from contradpp.errors import DataError, ParameterError
 from contradpp.metrics.tuning import Trial, measured, tune
 
@@ -55,7 +56,8 @@ def test_a_rank_gains_no_likelihood_from_baskets_that_it_cannot_hold():
     """Log-likelihoods are negative: leaving baskets out must not raise them."""
     V = np.random.default_rng(0).normal(size=(6, 4))
     small = cd.LowRankDPP.from_factors(V[:, :2])
-    large = cd.LowRankDPP.from_factors(np.hstack([V[:, :2], np.full((6, 2), 1e-9)]))  # the same law, to rounding
+    # The same distribution, to rounding.
+    large = cd.LowRankDPP.from_factors(np.hstack([V[:, :2], np.full((6, 2), 1e-9)]))
     validation = cd.Baskets.from_lists([[0, 1], [2, 3], [0, 4], [0, 1, 2], [3, 4, 5]], items=range(6))
     of = [measured(model, validation, "log-likelihood", 1, smallest=2) for model in (small, large)]
     assert of[0] == pytest.approx(of[1])
@@ -87,8 +89,9 @@ def test_the_command_reads_a_file_as_fit_does(tmp_path):
     done = CliRunner().invoke(tune_command, words, catch_exceptions=False)
     assert done.exit_code == 0
     command = shlex.split(json.loads(done.stdout)["command"])
-    assert command[:3] == ["contradpp", "fit", str(file)]
-    context = fit_command.make_context("fit", command[2:])
+    words = shlex.split(program())
+    assert command[: len(words) + 2] == [*words, "fit", str(file)]
+    context = fit_command.make_context("fit", command[len(words) + 1 :])
     assert {context.params[name[2:]]: name for name in layout[::2]} == dict(zip(layout[1::2], layout[::2], strict=True))
     assert (context.params["model"], context.params["objective"]) == ("lowrank", "mle")
     assert context.params["n_components"] >= 2

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import contradpp as cd
 import reference
 from contradpp.errors import DataError, NotFittedError, ParameterError, RankError, UnknownItemError
-from contradpp.learn.training import Learned
+from contradpp.learn.training import TrainingResult
+from contradpp.models.learned import set_result
 from exact import ExactDPP, chi_square_p_value
 
 GIVEN = [(), (3,), (6, 0), (1, 2, 5)]
@@ -36,9 +37,10 @@ def test_score_samples_of_every_subset(model, exact):
     assert model.score_samples([0, 3]) == pytest.approx(np.log(exact.probability((0, 3))))
     assert np.ndim(model.score_samples([0, 3])) == 0
     assert model.score([[0], [1, 2]]) == pytest.approx(np.mean(model.score_samples([[0], [1, 2]])))
-    assert model.score_samples([]) == pytest.approx(-model.log_normalizer_)
-    np.testing.assert_allclose(model.log_det([[0], [0, 3]]) - model.log_normalizer_, model.score_samples([[0], [0, 3]]))
-    assert model.law_is_cheap_
+    assert model.score_samples([]) == pytest.approx(-model.kernel_.log_normalizer)
+    logs = model.kernel_.log_det(cd.Baskets.from_lists([[0], [0, 3]], items=model.items_).sets)
+    np.testing.assert_allclose(logs - model.kernel_.log_normalizer, model.score_samples([[0], [0, 3]]))
+    assert model.dpp.is_exact
 
 
 def test_size_distribution_of_every_size(model, exact):
@@ -192,9 +194,9 @@ def test_complete_without_excluded_items(model, exclude):
 
 def test_similar_items():
     model = cd.LowRankDPP.from_factors([[1, 0], [-3, 0], [1, 1], [0, 2], [0, 0]], items=list("abcde"))
-    items, likeness = model.similar_items("a", N=4)
+    items, similarity = model.similar_items("a", N=4)
     assert items.tolist() == ["b", "c", "d", "e"]
-    np.testing.assert_allclose(likeness, [1, np.sqrt(0.5), 0, 0], atol=1e-12)
+    np.testing.assert_allclose(similarity, [1, np.sqrt(0.5), 0, 0], atol=1e-12)
     assert model.similar_items("a", N=99)[0].tolist() == ["b", "c", "d", "e"]
     with pytest.raises(UnknownItemError):
         model.similar_items("z")
@@ -203,13 +205,13 @@ def test_similar_items():
 
 
 def test_similar_items_that_seldom_sell_come_later():
-    """b is a little more alike to a than c is, but was sold once; what is told of both is the likeness itself."""
+    """b is a little more alike to a than c is, but was sold once; what is told of both is the similarity itself."""
     model = cd.LowRankDPP.from_factors([[1, 0], [1, 0.1], [1, 0.2]], items=list("abc"))
     assert model.similar_items("a")[0].tolist() == ["b", "c"]
     model.item_counts_ = np.array([100.0, 1.0, 100.0])
-    items, likeness = model.similar_items("a")
+    items, similarity = model.similar_items("a")
     assert items.tolist() == ["c", "b"]
-    np.testing.assert_allclose(likeness, [1 / np.sqrt(1.04), 1 / np.sqrt(1.01)])
+    np.testing.assert_allclose(similarity, [1 / np.sqrt(1.04), 1 / np.sqrt(1.01)])
 
 
 # -- Sampling ------------------------------------------------------------------------------------
@@ -300,10 +302,10 @@ def test_invariances(order, labels, seed):
     np.testing.assert_allclose(model.predict_next(shuffled), law, atol=1e-6)
     np.testing.assert_allclose(model.marginals(shuffled), inside, atol=1e-6)
 
-    relabelled = cd.LowRankDPP.from_factors(V[labels], items=labels)
-    assert relabelled.score_samples(basket) == pytest.approx(log, abs=1e-6)
-    np.testing.assert_allclose(relabelled.predict_next(basket), law[labels], atol=1e-6)
-    np.testing.assert_allclose(relabelled.size_distribution(), model.size_distribution(), atol=1e-9)
+    relabeled = cd.LowRankDPP.from_factors(V[labels], items=labels)
+    assert relabeled.score_samples(basket) == pytest.approx(log, abs=1e-6)
+    np.testing.assert_allclose(relabeled.predict_next(basket), law[labels], atol=1e-6)
+    np.testing.assert_allclose(relabeled.size_distribution(), model.size_distribution(), atol=1e-9)
 
     rotated = cd.LowRankDPP.from_factors(V @ np.linalg.qr(rng.normal(size=(5, 5)))[0])
     assert rotated.score_samples(basket) == pytest.approx(log, abs=1e-6)
@@ -314,7 +316,8 @@ def test_invariances(order, labels, seed):
 def test_scale_leaves_the_ranking_and_moves_the_sizes(model, factors):
     larger = cd.LowRankDPP.from_factors(3 * factors)
     np.testing.assert_allclose(larger.predict_next([1, 4]), model.predict_next([1, 4]), atol=1e-12)
-    shift = larger.score_samples([1, 4]) + larger.log_normalizer_ - model.score_samples([1, 4]) - model.log_normalizer_
+    codes = cd.Baskets.from_lists([[1, 4]], items=model.items_).sets
+    shift = larger.kernel_.log_det(codes) - model.kernel_.log_det(codes)
     assert shift == pytest.approx(4 * np.log(3))
 
 
@@ -348,7 +351,7 @@ def test_what_is_computed_in_which_precision(alike):
     np.testing.assert_allclose(single.score_samples(baskets), double.score_samples(baskets), rtol=1e-12)
     np.testing.assert_allclose(single.kernel_.log_normalizer, double.kernel_.log_normalizer, rtol=1e-12)
     assert single.sample(20, random_state=0) == double.sample(20, random_state=0)
-    np.testing.assert_allclose(single.kernel_.likeness(3), double.kernel_.likeness(3), rtol=1e-12)
+    np.testing.assert_allclose(single.kernel_.similarity(3), double.kernel_.similarity(3), rtol=1e-12)
     assert "wide" not in vars(single.kernel_)  # no copy in float64 is kept
     np.testing.assert_allclose(single.marginals(), double.marginals(), rtol=1e-5)
     np.testing.assert_allclose(single.predict_next(baskets), double.predict_next(baskets), rtol=1e-2)
@@ -376,7 +379,7 @@ def test_before_there_are_parameters():
         lambda: model.similar_items(1),
         lambda: model.save("never.safetensors"),
         lambda: model.item_factors_,
-        lambda: model.log_normalizer_,
+        lambda: model.kernel_.log_normalizer,
         lambda: model.size_distribution(),
     ):
         with pytest.raises(NotFittedError, match="fit"):
@@ -520,10 +523,10 @@ def test_the_callers_factors_stay_theirs(factors):
 
 def test_new_parameters_forget_the_old_ones(model, factors):
     model.sample(3, random_state=0)
-    model.log_normalizer_  # noqa: B018
+    model.kernel_.log_normalizer  # noqa: B018
     fresh = cd.LowRankDPP.from_factors(2 * factors)
-    model.take(Learned(fresh.kernel_, model.items_, np.ones(7), 1.0))
-    assert model.log_normalizer_ == fresh.log_normalizer_
+    set_result(model, TrainingResult(fresh.kernel_, model.items_, np.ones(7), 1.0))
+    assert model.kernel_.log_normalizer == fresh.kernel_.log_normalizer
     assert model.sample(50, random_state=0) == fresh.sample(50, random_state=0)
 
 
@@ -562,12 +565,13 @@ def test_a_kernel_given_as_a_matrix_is_that_law(kind):
     assert (found[~likely] < -20).all()
     values = np.linalg.eigvals(L)
     np.testing.assert_allclose(
-        np.sort(np.abs(model.eigenvalues))[::-1], np.sort(np.abs(values))[::-1][: len(model.eigenvalues)]
+        np.sort(np.abs(model.kernel_.eigenvalues))[::-1],
+        np.sort(np.abs(values))[::-1][: len(model.kernel_.eigenvalues)],
     )
     if model.kernel_.symmetric:
         same = cd.LowRankDPP.from_kernel(L, items="abcde")
         np.testing.assert_allclose(same.L, L, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(same.eigenvalues, model.eigenvalues, rtol=1e-9)
+        np.testing.assert_allclose(same.kernel_.eigenvalues, model.kernel_.eigenvalues, rtol=1e-9)
     else:
         with pytest.raises(ParameterError, match="NonsymmetricDPP"):
             cd.LowRankDPP.from_kernel(L)
@@ -589,9 +593,9 @@ def test_a_matrix_of_many_items_is_refused():
     for name in ("L", "K"):
         with pytest.raises(ParameterError, match=f"^{name} as a matrix .* 4,000"):
             getattr(model, name)
-    assert model.eigenvalues == pytest.approx([5000])
+    assert model.kernel_.eigenvalues == pytest.approx([5000])
     with pytest.raises(ParameterError, match=r"^eigenvalues .* 4,000"):
-        _ = cd.NonsymmetricDPP.from_factors(np.ones((5000, 1)), diagonal=np.ones(5000)).eigenvalues
+        _ = cd.NonsymmetricDPP.from_factors(np.ones((5000, 1)), diagonal=np.ones(5000)).kernel_.eigenvalues
 
 
 # -- A basket that someone fills -----------------------------------------------------------------------------

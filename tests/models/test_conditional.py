@@ -11,18 +11,21 @@ import pytest
 import contradpp as cd
 from contract import BASKETS, BLACK, FAST, RED, answers, checkerboard, fitted
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError, UnknownItemError
+from contradpp.experts.table import DEFAULT_EXPERTS, KERNEL, KINDS
 from contradpp.learn.callbacks import Callback
-from contradpp.models.relevance import AS_LEARNED, DEFAULT, KERNEL
+from contradpp.models import conditional
+from contradpp.models.combination import NEUTRAL_TEMPERATURE
 
 ITEMS = RED + BLACK
 
 
-def small(*relevance: object, **params: object) -> cd.ConditionalDPP:
+def small(*experts: object, **params: object) -> cd.ConditionalDPP:
     """A model that learns in a moment."""
-    return cd.ConditionalDPP(cd.NonsymmetricDPP(5, 4, **FAST), relevance or DEFAULT, n_jobs=1, random_state=0, **params)
+    kernel = cd.NonsymmetricDPP(5, 4, **FAST)
+    return cd.ConditionalDPP(kernel, experts or DEFAULT_EXPERTS, n_jobs=1, random_state=0, **params)
 
 
-class Favourite:
+class Favorite:
     """A model of the user's: one item, whatever the basket holds, over a catalogue of its own."""
 
     def __init__(self, item: str, items: list[str]) -> None:
@@ -67,10 +70,10 @@ class Interrupt(Callback):
 
 
 def test_an_interrupt_before_the_first_round_is_an_end(monkeypatch):
-    """All voices were learned, and half a minute of kernels compiled, for a model that was then thrown away."""
+    """All experts were learned, and half a minute of kernels compiled, for a model that was then thrown away."""
     model = copy.deepcopy(fitted("conditional"))
     before = answers(model)
-    monkeypatch.setattr(cd.ConditionalDPP, "learn_voices", lambda *_: 1 / 0)
+    monkeypatch.setattr(conditional, "fit_combination", lambda *_: 1 / 0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(checkerboard(), callbacks=[Interrupt(0)])
     assert answers(model) == before
@@ -78,14 +81,14 @@ def test_an_interrupt_before_the_first_round_is_an_end(monkeypatch):
 
 def test_an_interrupt_while_voices_are_learned_loses_nothing(monkeypatch):
     """The trained kernel was lost, and the command said that no round had been finished."""
-    learn, interrupts = cd.ConditionalDPP.learn_voices, [KeyboardInterrupt()]
+    fit, interrupts = conditional.fit_combination, [KeyboardInterrupt()]
 
-    def interrupted(self, *args):
+    def interrupted(*args):
         if interrupts:
             raise interrupts.pop()
-        learn(self, *args)
+        fit(*args)
 
-    monkeypatch.setattr(cd.ConditionalDPP, "learn_voices", interrupted)
+    monkeypatch.setattr(conditional, "fit_combination", interrupted)
     model = small()
     with pytest.raises(KeyboardInterrupt):
         model.fit(checkerboard())
@@ -94,22 +97,22 @@ def test_an_interrupt_while_voices_are_learned_loses_nothing(monkeypatch):
 
 def test_voices_learn_from_all_baskets_and_the_kernel_from_nine_tenths():
     model = fitted("conditional")
-    assert set(model.voices_) == {"popularity", "ridge", "share", "cosine", "baskets", "loglinear"}
+    assert set(model.experts_) == set(KINDS)
     assert model.baskets_.n_baskets == model.n_baskets_ == 420
-    np.testing.assert_array_equal(model.voices_["popularity"].counts_, checkerboard().item_counts)
+    np.testing.assert_array_equal(model.experts_["popularity"].item_counts_, checkerboard().item_counts)
     np.testing.assert_array_equal(model.item_counts_, checkerboard().item_counts)
-    assert model.estimator_.n_baskets_ == 378
+    assert model.kernel_.n_baskets_ == 378
     assert set(model.weights_) == {
         "popularity",
         "ridge:0",
         "ridge:1",
-        "share",
-        "cosine",
-        "baskets",
+        "item_knn_share",
+        "item_knn_cosine",
+        "basket_knn",
         "loglinear",
         KERNEL,
     }
-    assert model.n_iter_ == model.estimator_.n_iter_ > 0
+    assert model.n_iter_ == model.kernel_.n_iter_ > 0
 
 
 def test_it_is_better_than_each_of_its_voices():
@@ -117,9 +120,9 @@ def test_it_is_better_than_each_of_its_voices():
     train, test = train[:1500], test[:600]
     model = cd.ConditionalDPP(random_state=0).fit(train)
     own = cd.evaluate(model, test, min_size=2)
-    assert own.log_likelihood == pytest.approx(cd.evaluate(model.estimator_, test, min_size=2).log_likelihood)
-    for voice in (*model.voices_.values(), model.estimator_):
-        assert own.ndcg > cd.evaluate(voice, test, min_size=2).ndcg - 0.002, voice
+    assert own.log_likelihood == pytest.approx(cd.evaluate(model.kernel_, test, min_size=2).log_likelihood)
+    for expert in (*model.experts_.values(), model.kernel_):
+        assert own.ndcg > cd.evaluate(expert, test, min_size=2).ndcg - 0.002, expert
 
 
 def test_evaluation_is_that_of_predict_next():
@@ -150,13 +153,13 @@ def test_a_basket_is_completed_by_the_next_items_of_the_model():
 
 def test_an_empty_basket_is_a_matter_of_the_kernel():
     model = fitted("conditional")
-    np.testing.assert_allclose(model.predict_next([]), model.estimator_.predict_next([]), rtol=1e-12)
+    np.testing.assert_allclose(model.predict_next([]), model.kernel_.predict_next([]), rtol=1e-12)
 
 
 def test_baskets_of_one_item_leave_the_kernel_alone():
     model = small().fit([["a"], ["b"], ["a"], ["c"]] * 10)
     assert model.weights_[KERNEL] == (1.0, 0.0)
-    np.testing.assert_allclose(model.predict_next(["a"]), model.estimator_.predict_next(["a"]), rtol=1e-6)
+    np.testing.assert_allclose(model.predict_next(["a"]), model.kernel_.predict_next(["a"]), rtol=1e-6)
     assert small().fit([["a", "b"]]).predict_next(["a"]).tolist() == [0, 1]
 
 
@@ -164,8 +167,8 @@ def test_validation_baskets_of_the_user():
     train, held = checkerboard()[:300], checkerboard()[300:]
     model = small().fit(train, validation=held)
     assert model.baskets_.n_baskets == 420
-    assert model.estimator_.n_baskets_ == 300
-    assert small().fit(train, validation=0.5).estimator_.n_baskets_ == 150
+    assert model.kernel_.n_baskets_ == 300
+    assert small().fit(train, validation=0.5).kernel_.n_baskets_ == 150
 
 
 def test_labels_are_for_the_kernel_and_voices_learn_from_those_above_zero():
@@ -184,7 +187,7 @@ def test_updates_go_on():
     assert model.n_updates_ == 1
     assert "new" in model.items_
     assert model.n_baskets_ == 440
-    assert model.voices_["popularity"].counts_[model.items_.code("new")] == 10
+    assert model.experts_["popularity"].item_counts_[model.items_.code("new")] == 10
     assert model.predict_next(["r0"]).shape == (9,)
     assert model.predict_next(["b0", "r1"])[model.items_.code("new")] > 0
     moved = max(abs(model.weights_[name][0] - before[name][0]) for name in before)
@@ -200,27 +203,27 @@ def test_a_refused_update_changes_nothing():
     assert answers(model) == answers(fitted("conditional"))
 
 
-# -- Voices of the user's ------------------------------------------------------------------------------------
+# -- Experts of the user's ------------------------------------------------------------------------------------
 
 
 def test_a_voice_of_the_users_with_another_catalogue():
-    model = small("popularity", Favourite("b3", ["b3", "x", "r0"])).fit(checkerboard())
-    assert "Favourite" in model.weights_
-    model.relevance_.weights.theta[:] = 0
-    model.relevance_.weights.theta[0, 1] = 5.0
+    model = small("popularity", Favorite("b3", ["b3", "x", "r0"])).fit(checkerboard())
+    assert "Favorite" in model.weights_
+    model._combination.weights.theta[:] = 0
+    model._combination.weights.theta[0, 1] = 5.0
     assert model.recommend(["r0"], N=1)[0].tolist() == ["b3"]
-    law = model.predict_next(BASKETS)
-    np.testing.assert_allclose(law.sum(axis=1), 1)
+    probabilities = model.predict_next(BASKETS)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
 
 
 def test_voices_that_are_not_fitted_are_fitted_and_names_do_not_collide():
     own, knn = Counts(), cd.baselines.ItemKNN(weights="bm25")
     model = small(own, Counts(), knn).fit(checkerboard())
-    assert list(model.voices_) == ["Counts", "Counts2", "ItemKNN"]
+    assert list(model.experts_) == ["Counts", "Counts2", "ItemKNN"]
     assert not hasattr(own, "items_")  # what was given stays as it was
     assert not hasattr(knn, "items_")
-    told = model.explain(["r0", "b1"], "b0")
-    assert told.log_probability == pytest.approx(np.log(model.predict_next(["r0", "b1"])[ITEMS.index("b0")]))
+    explained = model.explain(["r0", "b1"], "b0")
+    assert explained.log_probability == pytest.approx(np.log(model.predict_next(["r0", "b1"])[ITEMS.index("b0")]))
 
 
 def test_baselines_among_the_voices_are_saved_and_others_are_refused(tmp_path):
@@ -228,8 +231,8 @@ def test_baselines_among_the_voices_are_saved_and_others_are_refused(tmp_path):
     model.save(tmp_path / "m")
     again = cd.load(tmp_path / "m")
     np.testing.assert_array_equal(again.predict_next(BASKETS), model.predict_next(BASKETS))
-    assert again.voices_["EASE"].regularization == 5.0
-    assert again.relevance[0] == "ridge"
+    assert again.experts_["EASE"].regularization == 5.0
+    assert again.experts[0] == "ridge"
     again.fit(checkerboard())
     other = small(Counts()).fit(checkerboard())
     with pytest.raises(ModelFileError, match="'Counts'"):
@@ -246,7 +249,7 @@ def test_a_loaded_model_goes_on(tmp_path):
     assert again.baskets_ == model.baskets_
     copied = copy.deepcopy(model)
     for one in (again, copied):
-        one.kernel.random_state = one.estimator_.random_state = 0
+        one.kernel.random_state = one.kernel_.random_state = 0
         one.partial_fit([["r0", "b0"]] * 3)
     np.testing.assert_allclose(again.predict_next(BASKETS), copied.predict_next(BASKETS), rtol=1e-9)
 
@@ -257,14 +260,14 @@ def test_a_loaded_model_goes_on(tmp_path):
         {"theta": np.zeros((3, 3))},
         {"theta": np.zeros((2, 7))},
         {"theta": np.ones((3, 7), dtype=bool)},
-        {"voice.ridge.columns": None},
-        {"voice.ridge.values": None},
-        {"voice.ridge.columns": np.full(1, 99, dtype=np.int32)},
+        {"expert.ridge.columns": None},
+        {"expert.ridge.values": None},
+        {"expert.ridge.columns": np.full(1, 99, dtype=np.int32)},
         {"baskets.indices": np.array([99], dtype=np.int32)},
     ],
 )
 def test_files_that_do_not_fit_together_are_refused(tmp_path, change):
-    from contradpp.dpp import persist
+    from contradpp.dpp import files as persist
 
     fitted("conditional").save(tmp_path / "m")
     tensors, info = persist.read_model(tmp_path / "m")
@@ -279,7 +282,7 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path, change):
 
 
 def test_an_item_that_was_only_ever_refused_is_known():
-    """It was in the kernel and in no other voice: fit ended in an error about shapes."""
+    """It was in the kernel and in no other expert: fit ended in an error about shapes."""
     refused = [["r0", "never bought"]]
     model = small().fit(checkerboard(), negatives=refused)
     assert list(model.items_)[-1] == "never bought"
@@ -297,29 +300,29 @@ def test_explanations_add_up(basket):
     shares = model.predict_next(basket)
     normalizers = set()
     for item in set(ITEMS) - set(basket):
-        told = model.explain(basket, item)
-        assert told.log_probability == pytest.approx(np.log(shares[ITEMS.index(item)]), abs=1e-9)
-        assert told.basket == basket
-        assert sum(told.by_item.values()) == pytest.approx(sum(told.by_voice.values()), abs=1e-9)
-        normalizers.add(round(told.log_normalizer, 8))
+        explained = model.explain(basket, item)
+        assert explained.log_probability == pytest.approx(np.log(shares[ITEMS.index(item)]), abs=1e-9)
+        assert explained.basket == basket
+        assert sum(explained.by_item.values()) == pytest.approx(sum(explained.by_expert.values()), abs=1e-9)
+        normalizers.add(round(explained.log_normalizer, 8))
     assert len(normalizers) == 1  # the same for all items: the parts are those of the logits
 
 
 def test_several_items_are_explained_as_each_alone():
     model = fitted("conditional")
-    for told, item in zip(model.explain_each(["r0", "b1"], ["b0", "r2"]), ["b0", "r2"], strict=True):
+    for explained, item in zip(model.explain_each(["r0", "b1"], ["b0", "r2"]), ["b0", "r2"], strict=True):
         alone = model.explain(["r0", "b1"], item)
-        assert told.item == item
-        np.testing.assert_allclose(told.parts, alone.parts, atol=1e-12)
-        assert told.log_normalizer == alone.log_normalizer
+        assert explained.item == item
+        np.testing.assert_allclose(explained.parts, alone.parts, atol=1e-12)
+        assert explained.log_normalizer == alone.log_normalizer
     assert model.explain_each(["r0"], []) == []
     with pytest.raises(DataError, match="in the basket"):
         model.explain_each(["r0"], ["b0", "r0"])
 
 
 def test_the_item_that_goes_with_it_is_the_reason():
-    told = fitted("conditional").explain(["r0", "b1"], "b0")
-    assert next(iter(told.by_item)) == "r0"
+    explained = fitted("conditional").explain(["r0", "b1"], "b0")
+    assert next(iter(explained.by_item)) == "r0"
     with pytest.raises(DataError, match="in the basket"):
         fitted("conditional").explain(["r0"], "r0")
     with pytest.raises(UnknownItemError):
@@ -333,7 +336,7 @@ def test_the_item_that_goes_with_it_is_the_reason():
     ("make", "match"),
     [
         (lambda: small("magic"), "'magic'"),
-        (lambda: cd.ConditionalDPP(relevance="ridge"), "sequence"),
+        (lambda: cd.ConditionalDPP(experts="ridge"), "sequence"),
         (lambda: small(3), "predict_next"),
         (lambda: cd.ConditionalDPP(kernel="x"), "kernel must be"),
     ],
@@ -359,7 +362,9 @@ def test_parameters_of_the_kernel():
     assert "kernel__alpha" not in model.get_params(deep=False)
     model.set_params(kernel__alpha=0.7, n_jobs=2)
     assert model.kernel.alpha == 0.7
-    assert cd.ConditionalDPP().set_params(kernel__n_components=3).kernel.n_components == 3
+    assert cd.ConditionalDPP().set_params(kernel__n_clusters=3).kernel.n_clusters == 3
+    nested = cd.ConditionalDPP().set_params(kernel__kernel__n_components=3)
+    assert nested.kernel.kernel.n_components == 3
     base = pytest.importorskip("sklearn.base")
     clone = base.clone(model)
     assert clone.kernel is not model.kernel
@@ -375,15 +380,15 @@ def test_weights_are_learned_from_what_was_refused_where_that_is_known():
     plain = cd.Baskets.from_lists(chosen + orders)
     seen = cd.Baskets.from_lists(chosen + orders, offered=offered + [[]] * 200)
     kernel = cd.NonsymmetricDPP(2, 2, max_iter=3)
-    without, told = (cd.ConditionalDPP(kernel, random_state=0).fit(data) for data in (plain, seen))
+    without, explained = (cd.ConditionalDPP(kernel, random_state=0).fit(data) for data in (plain, seen))
     among = ["star", "hit", "rare0"]
-    ranks = [list(model.recommend(["odd0"], 3, candidates=among)[0]).index("rare0") for model in (without, told)]
+    ranks = [list(model.recommend(["odd0"], 3, candidates=among)[0]).index("rare0") for model in (without, explained)]
     assert ranks[1] <= ranks[0]
-    scores = [model.predict_next(["odd0"])[model.items_.code("star")] for model in (without, told)]
+    scores = [model.predict_next(["odd0"])[model.items_.code("star")] for model in (without, explained)]
     assert scores[1] < scores[0]
-    before = told.weights_
-    told.partial_fit(seen.subset(np.arange(50)))
-    assert told.weights_ != before
+    before = explained.weights_
+    explained.partial_fit(seen.subset(np.arange(50)))
+    assert explained.weights_ != before
 
 
 def test_few_baskets_say_little_of_how_loud_voices_are_and_more_say_more():
@@ -391,9 +396,9 @@ def test_few_baskets_say_little_of_how_loud_voices_are_and_more_say_more():
     model = cd.ConditionalDPP(cd.NonsymmetricDPP(8, 10, max_iter=2), n_jobs=1, random_state=0)
     model.fit(shop.subset(range(40)))
     sets = shop.subset(range(1400, 1500)).recode(model.items_, unknown="ignore").sets
-    before = model.relevance_.loudness(model.relevance_.circumstances(sets))
+    before = model._combination.temperature(model._combination.context(sets))
     model.partial_fit(shop.subset(range(40, 1400)))
-    after = model.relevance_.loudness(model.relevance_.circumstances(sets))
+    after = model._combination.temperature(model._combination.context(sets))
     assert np.abs(before - 1).max() < 0.4
     assert np.abs(after - 1).max() < 0.6  # baskets of one seed: 0.48
     assert np.abs(after - before).max() > 0.001
@@ -402,12 +407,12 @@ def test_few_baskets_say_little_of_how_loud_voices_are_and_more_say_more():
 def test_products_are_measured_by_the_first_questions_that_there_are():
     model = cd.ConditionalDPP(cd.NonsymmetricDPP(2, 2, max_iter=2), n_jobs=1, random_state=0)
     model.fit([["a"], ["b"], ["c"], ["d"]] * 5)
-    assert not model.relevance_.weights.pairs.measured
+    assert not model._combination.weights.products.is_measured
     model.partial_fit([["a", "b"], ["c", "d"], ["a", "b", "c"]] * 20)
-    pairs = model.relevance_.weights.pairs
-    assert pairs.measured
-    again = model.partial_fit([["a", "b"], ["c", "d"]] * 20).relevance_.weights.pairs
-    np.testing.assert_array_equal(again.centre, pairs.centre)
+    products = model._combination.weights.products
+    assert products.is_measured
+    again = model.partial_fit([["a", "b"], ["c", "d"]] * 20)._combination.weights.products
+    np.testing.assert_array_equal(again.center, products.center)
 
 
 def test_one_basket_with_refused_items_does_not_silence_what_parts_of_the_others_say():
@@ -419,7 +424,7 @@ def test_one_basket_with_refused_items_does_not_silence_what_parts_of_the_others
     validation = cd.Baskets.from_lists(lists[:200], items=shop.items, offered=offered[:200])
     model = cd.ConditionalDPP(cd.NonsymmetricDPP(4, 4, max_iter=2), n_jobs=1, random_state=0)
     model.fit(shop.subset(range(200, 400)), validation=validation)
-    assert (model.relevance_.weights.loudness != AS_LEARNED).any()
+    assert (model._combination.weights.temperature != NEUTRAL_TEMPERATURE).any()
 
 
 def test_items_that_never_sold_are_seldom_rather_than_impossible_to_a_popularity_of_the_users():
@@ -429,3 +434,17 @@ def test_items_that_never_sold_are_seldom_rather_than_impossible_to_a_popularity
     never = shares[model.items_.code("never sold")]
     assert 0 < never < shares.max() <= 1
     assert model.explain([ITEMS[0]], "never sold").log_probability == pytest.approx(np.log(never))
+
+
+def test_substitutes_avoid_each_other_beyond_chance():
+    rng = np.random.default_rng(0)
+    baskets = [["tea", ["rolls", "buns"][rng.integers(2)], ["jam", "honey"][rng.integers(2)]] for _ in range(400)]
+    baskets += [["beer", "nuts"]] * 200
+    model = cd.ConditionalDPP(cd.LowRankDPP(4, max_iter=2), random_state=0, n_jobs=1).fit(baskets)
+    found, ratios = model.substitutes("rolls")
+    assert found.tolist() == ["buns"]
+    assert ratios.tolist() == [0]
+    assert model.substitutes("nuts")[0].tolist() == []
+    assert len(model.substitutes("jam", N=1)[0]) == 1
+    with pytest.raises(ParameterError):
+        model.substitutes("jam", N=0)

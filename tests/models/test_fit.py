@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import logging
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,13 +17,15 @@ import contradpp as cd
 import reference
 from contradpp.errors import ConvergenceError, DataError, ParameterError, RankError
 from contradpp.learn.callbacks import Callback
+from contradpp.learn.params import params_from_flat
 
 OBJECTIVES = ["mle", "dynamic", "explicit", "product", "nce", "exact"]
 SHOP = [["tea", "milk"], ["coffee", "milk", "sugar"], ["coffee"], ["tea", "honey"], ["milk", "honey"]] * 20
 
 
 def dpp(n_components=3, **parameters) -> cd.LowRankDPP:
-    return cd.LowRankDPP(n_components, **{"max_iter": 5, "random_state": 0, "alpha": 0.3, "anneal": False} | parameters)
+    given = {"max_iter": 5, "random_state": 0, "alpha": 0.3, "anneal": False} | parameters
+    return cd.LowRankDPP(n_components, **params_from_flat(cd.LowRankDPP, given))
 
 
 def probability(model, basket, item) -> float:
@@ -409,7 +412,7 @@ def test_weights_of_negatives(objective):
 
     def fitted(weights):
         model = dpp(4, objective=objective, max_iter=6, alpha=0, negative_ratio=0.1, init="popularity")
-        return model.fit(MIXED, negatives=[["a", "c"], ["b", "d"]], negative_weight=weights)
+        return model.fit(MIXED, negatives=cd.negatives.WeightedSets([["a", "c"], ["b", "d"]], weights))
 
     ac, bd = fitted([9.0, 1.0]), fitted([1.0, 9.0])
     assert ac.score([["a", "c"]]) < bd.score([["a", "c"]])
@@ -429,10 +432,8 @@ def test_negatives_may_name_new_items_and_be_empty():
 
 
 def test_negatives_that_do_not_fit():
-    with pytest.raises(ParameterError, match="negative_weight needs negatives"):
-        dpp().fit(SHOP, negative_weight=[1.0])
-    with pytest.raises(ParameterError, match="negative_weight must hold 1"):
-        dpp().fit(SHOP, negatives=[["tea", "milk"]], negative_weight=[1.0, 2.0])
+    with pytest.raises(ParameterError, match="weights of negatives must hold 1"):
+        dpp().fit(SHOP, negatives=cd.negatives.WeightedSets([["tea", "milk"]], [1.0, 2.0]))
     with pytest.raises(DataError, match="negatives"):
         dpp().fit(SHOP, negatives=7)
 
@@ -518,7 +519,7 @@ def test_fit_forgets_and_warm_start_does_not():
 def test_warm_start_keeps_the_rows_of_known_items():
     model = dpp(objective="mle", warm_start=True, calibrate=None, alpha=0).fit(SHOP)
     old, items = np.array(model.item_factors_), list(model.items_)
-    model.set_params(learning_rate=1e-9, max_iter=1)
+    model.set_params(optimizer=cd.optimizers.Adam(learning_rate=1e-9), max_iter=1)
     model.fit([["scones", "tea"], ["milk"]] * 10)
     assert list(model.items_) == [*items, "scones"]
     np.testing.assert_allclose(model.item_factors_[: len(items)], old, rtol=1e-6)
@@ -546,7 +547,8 @@ def test_a_refused_fit_leaves_the_model_as_it_was():
 def test_steps_far_too_long_leave_a_law_or_say_so(kind, objective, rate):
     """P(A) was 1.19 after steps of 30; after longer ones there was an error about a skew part that nobody had given."""
     baskets = [["a", "b"], ["a", "c"], ["b", "c"], ["c", "d"], ["a"]] * 20
-    model = kind(4, objective=objective, learning_rate=rate, max_iter=10, random_state=0)
+    adam = cd.optimizers.Adam(learning_rate=rate)
+    model = kind(4, objective=objective, optimizer=adam, max_iter=10, random_state=0)
     with contextlib.suppress(ConvergenceError):
         model.fit(baskets)
     sets = [list(s) for n in range(5) for s in itertools.combinations("abcd", n)]
@@ -562,7 +564,7 @@ class OfOurOwn:
 
 
 def test_an_objective_may_be_an_object(tmp_path):
-    own = dpp(objective=OfOurOwn(), removal="uniform").fit(SHOP)
+    own = dpp(objective=OfOurOwn()).fit(SHOP)
     word = dpp(objective="exact", removal="uniform", max_iter=5).fit(SHOP)
     assert own.score(SHOP) == pytest.approx(word.score(SHOP), abs=0.3)
     own.save(tmp_path / "model")
@@ -571,13 +573,27 @@ def test_an_objective_may_be_an_object(tmp_path):
         dpp(objective=object()).fit(SHOP)
 
 
+def test_an_objective_of_ones_own_may_have_negatives_drawn():
+    class Contrast:
+        spec = cd.objectives.OBJECTIVES["dynamic"]
+        seen = 0
+
+        def gradient(self, state, batch):
+            Contrast.seen += batch.negatives.sets.count
+            return cd.objectives.Contrastive(1.0).gradient(state, batch)
+
+    Contrast.spec = replace(Contrast.spec, make=lambda _: Contrast(), closed=None)
+    dpp(objective=Contrast(), negatives=cd.negatives.DynamicNegatives(ratio=1.0)).fit(SHOP)
+    assert Contrast.seen > 0
+
+
 def test_a_kernel_that_cannot_be_calibrated_is_kept():
     """Steps of an absurd length make a kernel whose normalizer is lost to rounding: the model is still there."""
     failed = 0
     for seed in range(8):
         rng = np.random.default_rng(seed)
         baskets = [rng.choice(6, size=rng.integers(1, 4), replace=False).tolist() for _ in range(60)]
-        model = cd.NonsymmetricDPP(3, learning_rate=30.0, max_iter=20, random_state=seed)
+        model = cd.NonsymmetricDPP(3, optimizer=cd.optimizers.Adam(learning_rate=30.0), max_iter=20, random_state=seed)
         try:
             model.fit(baskets)
         except ConvergenceError:

@@ -1,4 +1,4 @@
-"""The log-linear model of pairs: its definition, its derivatives, what it learns, and its place among the voices."""
+"""The log-linear model of pairs: its definition, its derivatives, what it learns, and its place among the experts."""
 
 from itertools import combinations
 
@@ -9,8 +9,8 @@ from threadpoolctl import threadpool_limits
 import contradpp as cd
 from contradpp.errors import ParameterError
 from contradpp.experts import loglinear
+from contradpp.experts import table as experts
 from contradpp.experts.loglinear import log_likelihood
-from contradpp.models import relevance as voices
 
 M = 6
 
@@ -28,7 +28,7 @@ def some_weights(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     return W + W.T, rng.normal(size=M)
 
 
-def law(given: list[int], W: np.ndarray, b: np.ndarray) -> np.ndarray:
+def next_distribution(given: list[int], W: np.ndarray, b: np.ndarray) -> np.ndarray:
     """P(next = j | A) by the definition."""
     logits = b + W[given].sum(axis=0) / max(len(given), 1) ** 0.5
     p = np.exp(logits)
@@ -42,7 +42,7 @@ def defined(shop: cd.Baskets, W: np.ndarray, b: np.ndarray) -> float:
     for basket in range(shop.n_baskets):
         codes = shop.codes(basket).tolist()
         if len(codes) >= 2:
-            total += sum(np.log(law([a for a in codes if a != i], W, b)[i]) for i in codes)
+            total += sum(np.log(next_distribution([a for a in codes if a != i], W, b)[i]) for i in codes)
     return total
 
 
@@ -57,45 +57,45 @@ def test_the_likelihood_is_that_of_the_definition():
 
 def test_its_derivatives_are_central_differences():
     shop, (W, b) = baskets(), some_weights()
-    told, h = log_likelihood(two_and_more(shop), W, b), 1e-5
+    found, h = log_likelihood(two_and_more(shop), W, b), 1e-5
     for i, j in combinations(range(M), 2):
         step = np.zeros((M, M))
         step[i, j] = step[j, i] = h
         slope = (defined(shop, W + step, b) - defined(shop, W - step, b)) / (2 * h)
-        assert told.weights[i, j] + told.weights[j, i] == pytest.approx(slope, abs=1e-3)
+        assert found.weights[i, j] + found.weights[j, i] == pytest.approx(slope, abs=1e-3)
     for j in range(M):
         step = h * (np.arange(M) == j)
         slope = (defined(shop, W, b + step) - defined(shop, W, b - step)) / (2 * h)
-        assert told.bias[j] == pytest.approx(slope, abs=1e-3)
+        assert found.bias[j] == pytest.approx(slope, abs=1e-3)
 
 
 def test_what_it_learns_is_the_best_there_is():
     shop = baskets(400)
     model = cd.baselines.LogLinear(2.0).fit(shop)
-    W, b, centre = model.weights_, model.base_, np.log(shop.item_counts + 1.0)
+    W, b, center = model.weights_, model.base_, np.log(shop.item_counts + 1.0)
     np.testing.assert_array_equal(W, W.T)
     assert (np.diag(W) == 0).all()
 
-    def penalised(W, b):
-        away = b - (centre - centre.max())
+    def penalized(W, b):
+        away = b - (center - center.max())
         return defined(shop, W, b) - 2.0 / 2 * (np.square(W).sum() / 2 + np.square(away).sum())
 
-    best, rng = penalised(W, b), np.random.default_rng(0)
+    best, rng = penalized(W, b), np.random.default_rng(0)
     for _ in range(20):
         step = rng.normal(size=(M, M)) * 0.02
         step = np.triu(step, 1) + np.triu(step, 1).T
-        assert penalised(W + step, b + rng.normal(size=M) * 0.02) < best
+        assert penalized(W + step, b + rng.normal(size=M) * 0.02) < best
 
 
-def test_probabilities_are_the_law_of_what_it_learned():
+def test_probabilities_are_those_of_the_learned_weights():
     shop = baskets(200)
     model = cd.baselines.LogLinear().fit(shop)
     for given in ([0], [1, 4], [0, 2, 5], list(range(M))):
-        told = model.predict_next(given)
+        found = model.predict_next(given)
         if len(given) < M:
-            np.testing.assert_allclose(told, law(given, model.weights_, model.base_), atol=1e-12)
+            np.testing.assert_allclose(found, next_distribution(given, model.weights_, model.base_), atol=1e-12)
         else:
-            assert (told == 0).all()
+            assert (found == 0).all()
 
 
 def test_one_and_two_threads_learn_the_same():
@@ -125,54 +125,54 @@ def test_large_catalogues_are_refused_by_itself_and_done_without_by_a_conditiona
     monkeypatch.setattr(loglinear, "DENSE_UP_TO", M - 1)
     with pytest.raises(ParameterError, match="5 at most: here are 6"):
         cd.baselines.LogLinear().fit(baskets())
-    monkeypatch.setitem(voices.KINDS, "loglinear", voices.KINDS["loglinear"]._replace(up_to=M - 1))
+    monkeypatch.setitem(experts.KINDS, "loglinear", experts.KINDS["loglinear"]._replace(max_items=M - 1))
     model = cd.ConditionalDPP(cd.NonsymmetricDPP(2, 2, max_iter=2), random_state=0).fit(baskets())
-    assert set(model.voices_) == {"popularity", "ridge", "share", "cosine", "baskets"}
+    assert set(model.experts_) == {"popularity", "ridge", "item_knn_share", "item_knn_cosine", "basket_knn"}
     model.save(tmp_path / "large.safetensors")
     again = cd.load(tmp_path / "large.safetensors")
-    assert again.relevance == model.relevance == voices.DEFAULT
+    assert again.experts == model.experts == experts.DEFAULT_EXPERTS
     np.testing.assert_array_equal(again.predict_next([1, 2]), model.predict_next([1, 2]))
     model.partial_fit(baskets(20, seed=1))
-    assert "loglinear" not in model.voices_
+    assert "loglinear" not in model.experts_
 
 
-def test_a_model_that_has_the_voice_keeps_it_when_the_catalogue_grows(monkeypatch):
-    monkeypatch.setitem(voices.KINDS, "loglinear", voices.KINDS["loglinear"]._replace(up_to=M))
+def test_a_model_that_has_the_expert_keeps_it_when_the_catalogue_grows(monkeypatch):
+    monkeypatch.setitem(experts.KINDS, "loglinear", experts.KINDS["loglinear"]._replace(max_items=M))
     model = cd.ConditionalDPP(cd.NonsymmetricDPP(2, 2, max_iter=2), random_state=0).fit(baskets())
     model.partial_fit(baskets(40, seed=1, n_items=M + 3))
-    assert model.voices_["loglinear"].weights_.shape == (M + 3, M + 3)
+    assert model.experts_["loglinear"].weights_.shape == (M + 3, M + 3)
     assert model.predict_next([M + 1]).sum() == pytest.approx(1.0)
 
 
-def test_a_model_that_has_the_voice_takes_no_more_items_than_it_can(monkeypatch):
+def test_a_model_that_has_the_expert_takes_no_more_items_than_it_can(monkeypatch):
     model = cd.ConditionalDPP(cd.NonsymmetricDPP(2, 2, max_iter=2), random_state=0).fit(baskets())
     before = model.predict_next([1]).tobytes()
-    monkeypatch.setattr(voices, "DENSE_UP_TO", M)
-    with pytest.raises(ParameterError, match="9 items are too many for the voice LogLinear"):
+    monkeypatch.setattr(experts, "DENSE_UP_TO", M)
+    with pytest.raises(ParameterError, match="9 items are too many for the expert LogLinear"):
         model.partial_fit(baskets(40, seed=1, n_items=M + 3))
     assert model.predict_next([1]).tobytes() == before
 
 
-def test_other_voices_than_those_of_fit_cannot_go_on():
+def test_other_experts_than_those_of_fit_cannot_go_on():
     kernel = cd.NonsymmetricDPP(2, 2, max_iter=2)
     model = cd.ConditionalDPP(kernel, ("popularity", "loglinear"), random_state=0).fit(baskets())
     for other in (("popularity",), ("popularity", "loglinear", "ridge")):
         with pytest.raises(ParameterError, match="fit it anew"):
-            model.set_params(relevance=other).partial_fit(baskets(20, seed=1))
-    again = model.set_params(relevance=("loglinear", "popularity")).partial_fit(baskets(20, seed=1))
+            model.set_params(experts=other).partial_fit(baskets(20, seed=1))
+    again = model.set_params(experts=("loglinear", "popularity")).partial_fit(baskets(20, seed=1))
     straight = cd.ConditionalDPP(kernel, ("popularity", "loglinear"), random_state=0).fit(baskets())
     straight.partial_fit(baskets(20, seed=1))
     np.testing.assert_array_equal(again.predict_next([0, 3]), straight.predict_next([0, 3]))
 
 
-def test_the_voice_by_name_is_the_model_as_a_voice():
+def test_the_expert_by_name_is_the_model_as_an_expert():
     kernel, shop = cd.NonsymmetricDPP(2, 2, max_iter=2), baskets(200)
     models = [
-        cd.ConditionalDPP(kernel, ("popularity", voice), random_state=0, n_jobs=1).fit(shop)
-        for voice in ("loglinear", cd.baselines.LogLinear())
+        cd.ConditionalDPP(kernel, ("popularity", expert), random_state=0, n_jobs=1).fit(shop)
+        for expert in ("loglinear", cd.baselines.LogLinear())
     ]
     np.testing.assert_array_equal(models[0].predict_next([1, 2]), models[1].predict_next([1, 2]))
-    assert models[0].voices_["loglinear"].n_jobs == 1
+    assert models[0].experts_["loglinear"].n_jobs == 1
 
 
 def test_an_empty_basket_is_offered_what_sells_most_even_alone():

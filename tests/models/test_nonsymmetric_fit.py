@@ -132,7 +132,7 @@ def test_edges_of_a_catalogue(objective, n_skew, baskets, items):
     """A law over the whole catalogue, finite everywhere, since there is a diagonal."""
     given = cd.Baskets.from_lists(baskets, items=items)
     model = cd.NonsymmetricDPP(2, n_skew, objective=objective, max_iter=3, random_state=0).fit(given)
-    assert (model.diagonal_ > 0).all()
+    assert (model.kernel_.diagonal > 0).all()
     logs = model.score_samples([[], list(items)])
     assert np.isfinite(logs).all()
     assert model.score_samples(baskets[:1])[0] > logs[0]
@@ -155,7 +155,7 @@ def test_of_an_enormous_basket_500_items_are_learned_from(kind: type, caplog: py
     model = kernel if kind is cd.NonsymmetricDPP else cd.ConditionalDPP(kernel, random_state=0)
     whole, cut = (copy.deepcopy(model).fit(data) for data in (baskets, baskets.draw(500)))
     assert caplog.text.count("1 of 61 baskets have more than 500 items (the largest has 700)") == 1
-    assert whole.item_factors_.tobytes() == cut.item_factors_.tobytes()
+    assert whole.dpp.kernel.factors.tobytes() == cut.dpp.kernel.factors.tobytes()
     assert whole.item_counts_.sum() == cut.item_counts_.sum() <= 120 * 2 + 500
     caplog.clear()
     whole.partial_fit([[*range(600)]])

@@ -10,7 +10,9 @@ import pytest
 import scipy.sparse
 
 import contradpp as cd
-from contradpp.dpp import persist, sampling
+from contradpp.data.sets import Sets
+from contradpp.dpp import files as persist
+from contradpp.dpp import sampling
 from contradpp.errors import ModelFileError, NotFittedError, ParameterError, RankError, UnknownItemError
 from exact import ExactDPP, chi_square_p_value
 
@@ -44,7 +46,7 @@ def exact(model) -> ExactDPP:
 
 
 def dense(model: cd.NonsymmetricDPP) -> np.ndarray:
-    return model.item_factors_ @ model.gain_ @ model.item_factors_.T + model.skew_.toarray()
+    return model.item_factors_ @ model.kernel_.inner @ model.item_factors_.T + model.skew_.toarray()
 
 
 def counted_p_value(drawn, law: dict[tuple[int, ...], float]) -> float:
@@ -68,7 +70,7 @@ def test_probabilities_of_every_subset(model, exact):
     np.testing.assert_allclose(np.exp(logs), exact.probabilities, atol=1e-12)
     sizes = model.size_distribution()
     np.testing.assert_allclose(sizes, exact.sizes()[: len(sizes)], atol=1e-12)
-    assert model.score_samples([]) == pytest.approx(-model.log_normalizer_)
+    assert model.score_samples([]) == pytest.approx(-model.kernel_.log_normalizer)
 
 
 @pytest.mark.parametrize("items", GIVEN)
@@ -207,9 +209,9 @@ def damaged(tensors: dict, **changes) -> dict:
         lambda t: {"skew.indptr": t["skew.indptr"][::-1].copy()},
         lambda t: {"skew.indptr": t["skew.indptr"] + 1},
         lambda t: {"skew.indptr": t["skew.indptr"].astype(float)},
-        lambda t: {"gain": np.eye(3)},
-        lambda t: {"gain": -np.eye(4)},
-        lambda t: {"gain": np.full((4, 4), np.inf)},
+        lambda t: {"inner": np.eye(3)},
+        lambda t: {"inner": -np.eye(4)},
+        lambda t: {"inner": np.full((4, 4), np.inf)},
         lambda t: {"item_factors": t["item_factors"][:-1]},
     ],
 )
@@ -234,7 +236,7 @@ def test_before_there_are_parameters():
         lambda: model.complements(1),
         lambda: model.similar_items(1),
         lambda: model.skew_,
-        lambda: model.gain_,
+        lambda: model.kernel_.inner,
         lambda: model.sample(),
     ):
         with pytest.raises(NotFittedError):
@@ -280,13 +282,13 @@ def test_the_skew_part_of_one_model_can_be_given_to_another():
     np.testing.assert_array_equal(again.skew_.toarray(), S)
 
 
-def test_log_det_does_not_need_the_normaliser(monkeypatch):
+def test_log_det_does_not_need_the_normalizer(monkeypatch):
     shop = cd.NonsymmetricDPP.from_factors(np.eye(3), S=[[0.0, 0.5, 0.0], [-0.5, 0.0, 0.0], [0.0, 0.0, 0.0]])
     monkeypatch.setattr("contradpp.dpp.normalizer.log_normalizer", lambda _: 1 / 0)
-    assert shop.log_det([0, 1]) == pytest.approx(np.log(1.25))
-    assert shop.law_is_cheap_
-    monkeypatch.setattr("contradpp.dpp.normalizer.MOST_DENSE", 1)
-    assert not shop.law_is_cheap_
+    assert shop.kernel_.log_det(Sets.one([0, 1]))[0] == pytest.approx(np.log(1.25))
+    assert shop.kernel_.is_exact
+    monkeypatch.setattr("contradpp.dpp.normalizer.MAX_DENSE_ITEMS", 1)
+    assert not shop.kernel_.is_exact
 
 
 # -- Beyond the size of a dense matrix -----------------------------------------------------------------
@@ -298,33 +300,34 @@ def large(monkeypatch) -> cd.NonsymmetricDPP:
     rng = np.random.default_rng(0)
     S = np.triu(0.3 * rng.normal(size=(8, 8)), 1)
     model = cd.NonsymmetricDPP.from_factors(0.4 * rng.normal(size=(8, 3)), S=S - S.T, items=list("abcdefgh"))
-    monkeypatch.setattr("contradpp.dpp.normalizer.MOST_DENSE", 4)
+    monkeypatch.setattr("contradpp.dpp.normalizer.MAX_DENSE_ITEMS", 4)
     return model
 
 
 def test_log_probabilities_have_an_error_that_can_be_made_smaller(large):
     L = large.item_factors_ @ large.item_factors_.T + large.skew_.toarray()
     exact = np.linalg.slogdet(np.eye(8) + L)[1]
-    before = large.log_normalizer_error_
+    before = large.kernel_.log_normalizer_error
     assert 0 < before < 0.1
-    assert abs(large.log_normalizer_ - exact) < 4 * before
-    after = large.refine_normalizer(before / 2)
-    assert after == large.log_normalizer_error_ < 0.6 * before
-    assert abs(large.log_normalizer_ - exact) < 4 * after
-    assert large.score_samples([]) == -large.log_normalizer_
-    found, errors = large.marginals_with_errors(["a"])
+    assert abs(large.kernel_.log_normalizer - exact) < 4 * before
+    large.kernel_.refine_normalizer(before / 2)
+    after = large.kernel_.log_normalizer_error
+    assert after < 0.6 * before
+    assert abs(large.kernel_.log_normalizer - exact) < 4 * after
+    assert large.score_samples([]) == -large.kernel_.log_normalizer
+    found, errors = large.kernel_.marginals_with_errors(large.items_.codes(["a"]))
     assert found[0] == 1
     assert errors[0] == 0 < errors[1:].max()
     np.testing.assert_array_equal(found, large.marginals(["a"]))
     with pytest.raises(ParameterError, match="positive"):
-        large.refine_normalizer(-1)
+        large.kernel_.refine_normalizer(-1)
 
 
 def test_exact_samples_say_up_to_which_size_and_what_to_do(large):
     for ask in (large.sample, lambda: large.sample(size=2, given=["a"]), large.size_distribution):
         with pytest.raises(ParameterError, match=r"here 8; the most is 4\..*method='chain'"):
             ask()
-    assert not large.law_is_cheap_
+    assert not large.kernel_.is_exact
     drawn = large.sample(50, size=3, given=["c", "a"], method="chain", random_state=0)
     assert all(basket[:2] == ["c", "a"] and len(set(basket)) == 3 for basket in drawn)
     assert drawn == large.sample(50, size=3, given=["c", "a"], method="chain", random_state=0)
@@ -351,10 +354,10 @@ def test_samplers_are_prepared_once_and_the_last_few_are_kept(monkeypatch):
     model.sample(5, size=2, given=[1])
     model.sample(5, size=3, given=[1])
     assert len(prepared) == 2
-    for item in range(sampling.MOST_PREPARED):
+    for item in range(sampling.MAX_PREPARED):
         model.sample(5, size=3, given=[item + 2])
     assert model.sample(5, size=3, given=[1], random_state=0) == first
-    assert len(prepared) == 3 + sampling.MOST_PREPARED
+    assert len(prepared) == 3 + sampling.MAX_PREPARED
 
 
 def test_complements_of_little_support_come_later():

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.dpp import persist
+from contradpp.dpp import files as persist
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError
-from contradpp.learn import calibrate
+from contradpp.learn import calibration
 from contradpp.learn.callbacks import Callback
+from contradpp.learn.params import params_from_flat
 
 OBJECTIVES = ["mle", "dynamic", "explicit", "product", "nce", "exact"]
 RNG = np.random.default_rng(0)
@@ -21,7 +22,7 @@ BASKETS = [RNG.choice(list("abcdefghij"), size=RNG.integers(1, 4), replace=False
 
 def fitted(objective="dynamic", **parameters) -> cd.LowRankDPP:
     parameters = {"objective": objective, "max_iter": 10, "random_state": 0, "alpha": 0.3} | parameters
-    return cd.LowRankDPP(5, **parameters).fit(BASKETS)
+    return cd.LowRankDPP(5, **params_from_flat(cd.LowRankDPP, parameters)).fit(BASKETS)
 
 
 def probability(model, basket, item) -> float:
@@ -137,7 +138,7 @@ def test_many_small_updates_keep_size_and_likelihood(model):
 @pytest.mark.parametrize("most", [0, 10**6])
 def test_the_size_is_held_in_catalogues_of_any_size(monkeypatch, most):
     """Of more than 500 items the expected size drifted by a tenth in 400 updates: nobody looked at it."""
-    monkeypatch.setattr(calibrate, "MOST_TO_RESCALE", most)
+    monkeypatch.setattr(calibration, "MOST_TO_RESCALE", most)
     shop = cd.datasets.load("grocer", n_baskets=1000, random_state=0)
     model, rng = cd.NonsymmetricDPP(4, 5, random_state=0, max_iter=5).fit(shop), np.random.default_rng(0)
     for _ in range(40):
@@ -161,7 +162,7 @@ def test_labels_and_weights():
     assert disliked.score([["a", "b"]]) < fitted("mle").score([["a", "b"]])
     with pytest.raises(ParameterError, match="sample_weight"):
         fitted().partial_fit([["a"]], sample_weight=[1, 2])
-    fitted().partial_fit([["a", "c"]], negatives=[["a", "b"]], negative_weight=[3.0])
+    fitted().partial_fit([["a", "c"]], negatives=cd.negatives.WeightedSets([["a", "b"]], [3.0]))
 
 
 def test_forms_of_nothing():

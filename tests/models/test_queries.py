@@ -9,7 +9,7 @@ import pytest
 
 from contradpp import Baskets, Vocabulary
 from contradpp.errors import DataError, ParameterError, UnknownItemError
-from contradpp.experts.base import as_codes, as_queries
+from contradpp.experts.queries import as_codes, as_queries
 
 ITEMS = Vocabulary(["tea", "milk", "bread", "jam"])
 NUMBERS = Vocabulary(range(10))
@@ -122,7 +122,7 @@ def test_unknown_items():
     [["milk"], [["milk"]], Baskets.from_lists([["milk"]]), Baskets.from_lists([["milk"]], items=ITEMS)],
 )
 def test_a_wrong_word_for_unknown(baskets):
-    with pytest.raises(ParameterError, match="'error' or 'ignore', got 'skip'"):
+    with pytest.raises(ParameterError, match="'error', 'ignore', got 'skip'"):
         as_queries(baskets, ITEMS, unknown="skip")
 
 

@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.atlas import pair_ratios
 from contradpp.cli import demo
 from contradpp.errors import MissingExtraError
-from contradpp.experts.baselines import SHRINKAGES
+from contradpp.experts.item_knn import SHRINKAGES
 from contradpp.metrics.report import Report
-from contradpp.report.measured import examples, measure, neighbours, verdict
+from contradpp.report.evaluation import (
+    assessment,
+    compare_with_baselines,
+    draw_examples,
+    tuned_item_knn,
+)
 from contradpp.report.page import (
     Subject,
     complements,
@@ -26,7 +30,6 @@ from contradpp.report.page import (
     popular,
     render,
     short,
-    substitutes,
     survey,
     ticks,
 )  # fmt: skip
@@ -40,9 +43,29 @@ def subject():
         [["tea", NASTY], ["coffee", "milk", "sugar"], ["tea", "sugar"], ["coffee", "milk"]] * 60
     )
     train, test = shop.split(0.2, random_state=0)
-    model = cd.LowRankDPP(4, objective="exact", batch_size=20, max_iter=5, random_state=0).fit(train)
-    measured = measure({"ours": model}, train, test)
-    return Subject(model, "ours", "a <shop>", train, measured, examples(model, test), 1.5)
+    model = cd.LowRankDPP(4, objective="exact", optimizer=cd.optimizers.Adam(batch_size=20), max_iter=5, random_state=0)
+    model.fit(train)
+    comparison = compare_with_baselines({"ours": model}, train, test)
+    return Subject(model, "ours", "a <shop>", train, comparison, draw_examples(model, test), 1.5)
+
+
+def test_kinds_of_baskets_are_shown_and_color_the_map(subject):
+    lists = [["tea", "milk"], ["tea", "milk", "jam"], ["beer", "nuts"], ["beer", "nuts", "ice"]] * 60
+    kernel = cd.MixtureDPP(cd.NonsymmetricDPP(0, 0), 2, smoothing=1.0)
+    train = cd.Baskets.from_lists(lists)
+    model = kernel.fit(train)
+    items = survey(model, train)
+    assert items.n_kinds == len(items.kinds) == 2
+    breakfast = [items.clusters[items.names.index(name)] for name in ("tea", "milk", "jam")]
+    party = [items.clusters[items.names.index(name)] for name in ("beer", "nuts", "ice")]
+    assert len(set(breakfast)) == len(set(party)) == 1
+    assert breakfast != party
+    share, names = items.kinds[breakfast[0]]
+    assert set(names[:3]) == {"tea", "milk", "jam"}
+    assert share == pytest.approx(0.5, abs=0.05)
+    page = render(Subject(model, "ours", "a shop", train, None, (), 1.0))
+    assert "Kinds of baskets" in page
+    assert "Kinds of baskets" not in render(subject)
 
 
 class Tags(HTMLParser):
@@ -65,8 +88,8 @@ class Tags(HTMLParser):
 def test_everything_is_on_the_page(subject):
     page = render(subject)
     for words in (
-        "What was learned from a &lt;shop&gt;", "How good is it?", "popularity", "How it learned", "best: round",
-        "What it suggests", "A map of the items", "Substitutes and complements", "The kernel", "n_components",
+        "A model of a &lt;shop&gt;", "How good is it?", "popularity", "Training", "best: round",
+        "Suggestions", "A map of the items", "Substitutes and complements", "The kernel", "n_components",
         "by the size of the basket", "by how popular the item is", "This kernel is symmetric",
     ):  # fmt: skip
         assert words in page, words
@@ -109,43 +132,43 @@ def test_a_model_without_measurement_or_history(subject):
     model.history_, model.n_iter_ = [], 0
     page = render(Subject(model, "bare", "shop", subject.train, None, [], 0.0))
     assert "no measurement" in page
-    assert "How it learned" not in page
+    assert "Training</h2>" not in page
 
 
-def test_a_model_whose_normaliser_is_an_estimate_says_so(subject, monkeypatch):
+def test_a_model_whose_normalizer_is_an_estimate_says_so(subject, monkeypatch):
     """Beyond some size the log-likelihood of a nonsymmetric model has a standard error, which stands beside it."""
     tea = subject.train.items.code("tea")
     skew = np.zeros((5, 5))
     skew[tea, (tea + 1) % 5], skew[(tea + 1) % 5, tea] = 0.5, -0.5
     model = cd.NonsymmetricDPP.from_factors(subject.model.item_factors_, S=skew, items=subject.train.items)
     model.history_, model.n_iter_ = [], 0
-    exact = measure({"large": model}, subject.train, subject.train).reports["large"].log_likelihood
-    monkeypatch.setattr("contradpp.dpp.normalizer.MOST_DENSE", 1)
+    exact = compare_with_baselines({"large": model}, subject.train, subject.train).reports["large"].log_likelihood
+    monkeypatch.setattr("contradpp.dpp.normalizer.MAX_DENSE_ITEMS", 1)
     model = cd.NonsymmetricDPP.from_factors(subject.model.item_factors_, S=skew, items=subject.train.items)
     model.history_, model.n_iter_ = [], 0
     monkeypatch.setattr(Report, "plus_minus", lambda self, _="": " ± 0.03")
-    measured = measure({"large": model}, subject.train, subject.train)
-    assert measured.reports["large"].log_likelihood == pytest.approx(exact, abs=0.1)
-    page = render(Subject(model, "large", "shop", subject.train, measured, examples(model, subject.train), 0.0))
-    assert f"{measured.reports['large'].log_likelihood:.2f} ± 0.03</td>" in page
+    comparison = compare_with_baselines({"large": model}, subject.train, subject.train)
+    assert comparison.reports["large"].log_likelihood == pytest.approx(exact, abs=0.1)
+    page = render(Subject(model, "large", "shop", subject.train, comparison, draw_examples(model, subject.train), 0.0))
+    assert f"{comparison.reports['large'].log_likelihood:.2f} ± 0.03</td>" in page
     assert ">nan<" not in page
 
 
 def test_verdicts_claim_no_more_than_the_baskets_show():
     shop = cd.Baskets.from_lists([[f"a{n}", f"b{n}"] for n in range(20)] * 10)
-    good = measure({"good": _Fixed(cd.baselines.ItemKNN().fit(shop))}, shop, shop)
-    assert verdict(good, "good").startswith("Better than popularity; Not clearly better than item neighbours.")
-    same = measure({"same": _Fixed(cd.baselines.Popularity().fit(shop))}, shop, shop)
-    assert verdict(same, "same").startswith("Not clearly better than popularity; Worse than item neighbours.")
+    good = compare_with_baselines({"good": _Fixed(cd.baselines.ItemKNN().fit(shop))}, shop, shop)
+    assert assessment(good, "good").startswith("Better than popularity; not clearly better than item neighbors.")
+    same = compare_with_baselines({"same": _Fixed(cd.baselines.Popularity().fit(shop))}, shop, shop)
+    assert assessment(same, "same").startswith("Not clearly better than popularity; worse than item neighbors.")
 
 
-def test_item_neighbours_are_compared_at_their_best():
+def test_item_neighbors_are_compared_at_their_best():
     shop = cd.datasets.load("grocer", n_baskets=1_000, random_state=0)
     part, held = shop.subset(shop.sizes >= 2).split(0.1, random_state=0)
     ndcg = {one: cd.evaluate(cd.baselines.ItemKNN(shrinkage=one).fit(part), held).ndcg for one in SHRINKAGES}
-    best = neighbours(shop).shrinkage
+    best = tuned_item_knn(shop).shrinkage
     assert best == max(ndcg, key=ndcg.get) != cd.baselines.ItemKNN().shrinkage
-    assert neighbours(shop[:50]).shrinkage == cd.baselines.ItemKNN().shrinkage  # too few to choose by
+    assert tuned_item_knn(shop[:50]).shrinkage == cd.baselines.ItemKNN().shrinkage  # too few to choose by
 
 
 class _Fixed:
@@ -166,18 +189,11 @@ def test_examples_hide_an_item_of_a_held_out_basket(subject):
 
 def test_without_a_basket_to_ask_about_there_is_nothing_to_measure(subject):
     single = cd.Baskets.from_lists([["tea"]], items=subject.model.items_)
-    assert measure({"ours": subject.model}, subject.train, single) is None
-    assert examples(subject.model, single) == []
+    assert compare_with_baselines({"ours": subject.model}, subject.train, single) is None
+    assert draw_examples(subject.model, single) == []
 
 
 # -- Items -------------------------------------------------------------------------------------------
-
-
-def test_substitutes_are_the_similar_items(model):
-    items, likeness = model.similar_items(2, N=3)
-    found = substitutes(pair_ratios(model, np.arange(7), np.arange(7)), 2, 3)
-    assert [item for item, _ in found] == items.tolist()
-    np.testing.assert_allclose([strength for _, strength in found], likeness)
 
 
 def test_complements_are_ordered_by_what_they_gain(model):
@@ -197,7 +213,7 @@ def test_a_model_that_knows_complements_is_asked(model, monkeypatch):
 def test_a_conditional_model_of_a_symmetric_kernel_has_a_page_too():
     train = cd.Baskets.from_lists([["tea", "milk"], ["tea", "milk", "sugar"], ["pasta", "sauce"]] * 30)
     model = cd.ConditionalDPP(cd.LowRankDPP(3, max_iter=2), random_state=0, n_jobs=1).fit(train)
-    assert "What was learned from" in render(Subject(model, "c", "shop", train, None, [], 1.0))
+    assert "A model of shop" in render(Subject(model, "c", "shop", train, None, [], 1.0))
 
 
 def test_popular_items_occur():
@@ -206,9 +222,9 @@ def test_popular_items_occur():
 
 
 def test_what_was_rarely_together_is_no_complement():
-    """Lemons and hair colour, sold together twice, stood first."""
+    """Lemons and hair color, sold together twice, stood first."""
     rng = np.random.default_rng(0)
-    lists = [["tea", "milk"]] * 40 + [["lemons", "hair colour"]] * 2
+    lists = [["tea", "milk"]] * 40 + [["lemons", "hair color"]] * 2
     lists += [[str(item)] for item in rng.choice(["tea", "milk", "lemons", "bread"], size=60)]
     train = cd.Baskets.from_lists(lists)
     found = survey(cd.NonsymmetricDPP(2, 3, random_state=0).fit(train), train)
@@ -218,15 +234,19 @@ def test_what_was_rarely_together_is_no_complement():
     assert ", in 40" in json.dumps(found.entries)
 
 
-def test_what_is_kept_apart_is_sold_often():
-    """The directions of rare items are chance: they stood among the first."""
+def test_substitutes_are_clear_of_chance():
+    """Items that share a basket by chance have none, and the page says so."""
     rng = np.random.default_rng(0)
-    lists = [[f"often {i}" for i in rng.choice(8, 3, replace=False)] for _ in range(200)]
-    train = cd.Baskets.from_lists(lists + [[f"seldom {i}"] for i in range(40)])
+    lists = [[f"item {i}" for i in rng.choice(8, 3, replace=False)] for _ in range(400)]
+    lists += [["green tea" if rng.random() < 0.5 else "black tea", "milk"] for _ in range(400)]
+    train = cd.Baskets.from_lists(lists).with_names({"green tea": "Tea, green", "black tea": "Tea, black"})
     model = cd.LowRankDPP.from_factors(rng.normal(size=(train.n_items, 4)), items=train.items)
-    found = survey(model, train, n=8)
-    assert all(near for near in found.substitutes)
-    assert {name for near in found.substitutes for name, _ in near} <= {f"often {i}" for i in range(8)}
+    found = survey(model, train)
+    by_name = dict(zip(found.names, found.substitutes, strict=True))
+    assert [name for name, *_ in by_name["Tea, green"]] == ["Tea, black"]
+    assert not any(by_name[f"item {i}"] for i in range(8))
+    trained = cd.LowRankDPP(3, max_iter=1, random_state=0).fit(train)
+    assert "<small>none found</small>" in render(Subject(trained, "ours", "shop", train, None, [], 1.0))
 
 
 # -- Charts ------------------------------------------------------------------------------------------
@@ -278,8 +298,10 @@ def test_names_on_the_map_do_not_touch_and_the_page_fits_the_screen(browser, tmp
     shop = cd.Baskets.from_lists([[products[i] for i in rng.choice(150, 4, replace=False)] for _ in range(400)])
     model = cd.LowRankDPP.from_factors(rng.normal(size=(shop.n_items, 8)), items=shop.items)
     model.history_, model.n_iter_ = [{"iteration": n, "validation": -n, "objective": n} for n in (1, 2)], 2
-    measured = measure({"ours": model}, shop, shop)
-    page = render(Subject(model, "ours", "orders_of_this_shop.parquet", shop, measured, examples(model, shop), 1.0))
+    comparison = compare_with_baselines({"ours": model}, shop, shop)
+    page = render(
+        Subject(model, "ours", "orders_of_this_shop.parquet", shop, comparison, draw_examples(model, shop), 1.0)
+    )
     (tmp_path / "report.html").write_text(page, encoding="utf-8")
     context = browser.new_context(viewport={"width": width, "height": 860})
     seen = context.new_page()

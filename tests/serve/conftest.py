@@ -39,7 +39,11 @@ def start(tmp_path, shop_model) -> Iterator[Callable[..., Live]]:
         def start_one(model: cd.LowRankDPP | None = None, **settings: object) -> Live:
             path = tmp_path / "model.safetensors"
             (model or shop_model).save(path)
-            told = {"model": str(path), "feedback": str(tmp_path / "feedback.jsonl"), "watch_seconds": 0.05} | settings
-            return stack.enter_context(running(ServiceSettings(**told)))
+            values = {
+                "model": str(path),
+                "feedback": str(tmp_path / "feedback.jsonl"),
+                "watch_seconds": 0.05,
+            } | settings
+            return stack.enter_context(running(ServiceSettings(**values)))
 
         yield start_one

@@ -18,7 +18,7 @@ import numpy as np
 import uvicorn
 
 import contradpp as cd
-from contradpp.data.grocer import catalogue
+from contradpp.data.grocer import catalog
 from contradpp.serve.app import create_app
 from contradpp.serve.options import ServiceSettings
 from contradpp.serve.server import uvicorn_options
@@ -46,7 +46,7 @@ class Live:
 
 def small_shop(seed: int = 0) -> cd.LowRankDPP:
     """The supermarket's products with popular ones first and random directions."""
-    products = list(catalogue().products)
+    products = list(catalog().products)
     rng = np.random.default_rng(seed)
     directions = rng.normal(size=(len(products), RANK))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
@@ -89,8 +89,8 @@ def launch(words: Callable[[int], list[str]], log: Path) -> tuple[subprocess.Pop
     for _ in range(3):
         with socket.create_server(("127.0.0.1", 0)) as found:
             port = int(found.getsockname()[1])
-        with log.open("w") as told:
-            process = subprocess.Popen([sys.executable, *words(port)], stdout=told, stderr=told)
+        with log.open("w") as output:
+            process = subprocess.Popen([sys.executable, *words(port)], stdout=output, stderr=output)
         url, until = f"http://127.0.0.1:{port}", time.monotonic() + 120
         while process.poll() is None and time.monotonic() < until:
             with contextlib.suppress(httpx.TransportError):

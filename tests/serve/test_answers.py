@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import contradpp as cd
+from contradpp.cli.main import main
+from contradpp.errors import ContradppError
 from contradpp.serve import schemas
 
 BASKET = ["bananas", "spaghetti", "parmesan"]
@@ -40,8 +44,8 @@ def test_many_baskets_have_an_answer_each_and_a_full_one_does_not_spoil_the_othe
     ("candidates", "found"), [(["bin bags", "limes", "unheard of"], ["bin bags"]), (["unheard of"], [])]
 )
 def test_candidates_and_exclude(live, candidates, found):
-    asked = {"basket": BASKET, "candidates": candidates, "exclude": ["limes"]}
-    (result,) = live.post("/v1/recommend", asked).json()["results"]
+    body = {"basket": BASKET, "candidates": candidates, "exclude": ["limes"]}
+    (result,) = live.post("/v1/recommend", body).json()["results"]
     assert [one["item"] for one in result["suggestions"]] == found
 
 
@@ -56,12 +60,12 @@ def test_score_is_log_p_and_null_when_impossible(live, shop_model):
 
 
 def test_sample_contains_the_given_and_has_the_size_and_repeats_with_its_seed(live):
-    asked = {"given": ["limes", "who?"], "size": 5, "n_samples": 3, "seed": 4}
-    answer = live.post("/v1/sample", asked).json()
+    body = {"given": ["limes", "who?"], "size": 5, "n_samples": 3, "seed": 4}
+    answer = live.post("/v1/sample", body).json()
     assert answer["unknown"] == ["who?"]
     assert [len(one) for one in answer["results"]] == [5, 5, 5]
     assert all(one[0]["item"] == "limes" for one in answer["results"])
-    assert live.post("/v1/sample", asked).json()["results"] == answer["results"]
+    assert live.post("/v1/sample", body).json()["results"] == answer["results"]
     schemas.SampleAnswer.model_validate(answer)
 
 
@@ -225,23 +229,25 @@ def test_caps_need_categories(live, start, shop_model):
 
 
 def test_rerank_with_vectors_and_with_the_model(live, shop_model):
-    asked = {"candidates": ["a", "b", 3], "scores": [3, 2, 1], "vectors": [[1, 0], [1, 0.01], [0, 1]], "k": 2}
-    answer = live.post("/v1/rerank", asked).json()
+    body = {"candidates": ["a", "b", 3], "scores": [3, 2, 1], "vectors": [[1, 0], [1, 0.01], [0, 1]], "k": 2}
+    answer = live.post("/v1/rerank", body).json()
     assert answer["slate"] == [
         {"item": "a", "position": 0, "score": 3.0}, {"item": 3, "position": 2, "score": 1.0},
     ]  # fmt: skip
     assert (answer["unknown"], answer["problem"]) == ([], None)
     schemas.RerankAnswer.model_validate(answer)
     items = ["bananas", "limes", "spaghetti", "bin bags", "parmesan"]
-    answer = live.post("/v1/rerank", {"candidates": [*items, "who?"], "scores": [6, 5, 4, 3, 2, 1], "k": 4}).json()
+    body = {"candidates": [*items, "who?"], "scores": [6, 5, 4, 3, 2, 1], "k": 4, "unknown": "ignore"}
+    answer = live.post("/v1/rerank", body).json()
     expected = cd.rerank([*items, "who?"], [6, 5, 4, 3, 2, 1], 4, kernel=shop_model, unknown="ignore")[0]
     assert [one["item"] for one in answer["slate"]] == expected.tolist()
     assert answer["unknown"] == ["who?"]
 
 
 def test_rerank_keeps_rules_and_tells_why_it_is_short(live):
-    asked = {"candidates": ["bananas", "limes", "salt"], "scores": [3, 2, 1], "categories": ["f", "f", None]}
-    answer = live.post("/v1/rerank", asked | {"at_most": 1, "given": ["salt"]}).json()
+    body = {"candidates": ["bananas", "limes", "salt"], "scores": [3, 2, 1], "categories": ["f", "f", None]}
+    body["unknown"] = "ignore"
+    answer = live.post("/v1/rerank", body | {"at_most": 1, "given": ["salt"]}).json()
     assert [one["item"] for one in answer["slate"]] == ["bananas"]
     assert answer["problem"]
 
@@ -258,6 +264,58 @@ def test_a_rerank_that_cannot_be_is_refused_without_repeating_it(live, wrong):
     response = live.post("/v1/rerank", {"candidates": ["secret", "other"], "scores": [2, 1]} | wrong)
     assert response.status_code == 422
     assert "secret" not in response.text
+
+
+LISTED = {"candidates": ["bananas", "limes", "spaghetti", "bin bags", "parmesan"], "scores": [0.9, 0.8, 0.7, 0.6, 0.5]}
+KINDS = {"bananas": "fruit", "limes": "fruit", "spaghetti": "pasta", "who?": "fruit"}
+POINTS = {"bananas": [1, 0], "limes": [1, 0.01], "spaghetti": [0, 1], "bin bags": [0.1, 1], "parmesan": [1, 1]}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {}, {"k": 2}, {"diversity": 0.95}, {"scale": "log"}, {"method": "mmr"}, {"given": ["tissues", "limes"]},
+        {"method": "window", "window_size": 1, "diversity": 0.9}, {"categories": KINDS, "at_most": 1},
+        {"categories": ["fruit", "fruit", "pasta", None, None], "at_least": {"pasta": 1}, "k": 1},
+        {"categories": KINDS, "at_most": {"fruit": 1}, "at_least": {"pasta": 1}}, {"categories": KINDS, "window": 2},
+        {"fixed": {"parmesan": 0}}, {"vectors": list(POINTS.values())}, {"vectors": POINTS, "given": ["who?"]},
+        {"vectors": POINTS, "given": ["who?"], "unknown": "ignore"}, {"given": ["who?"]},
+        {"given": ["who?"], "unknown": "ignore"}, {"at_most": 1}, {"categories": KINDS, "at_least": {"drinks": 1}},
+        {"candidates": ["bananas", "who?"], "scores": [2, 1]}, {"candidates": ["limes"] * 2, "scores": [2, 1]},
+        {"candidates": ["bananas", "who?"], "scores": [2, 1], "unknown": "ignore"},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_rerank_means_the_same_in_python_on_the_command_line_and_over_http(live, shop_model, tmp_path, capsys, more):
+    question = {**LISTED, **more}
+    response = live.post("/v1/rerank", question)
+    over_http = (
+        [one["item"] for one in response.json()["slate"]] if response.status_code == 200 else response.status_code
+    )
+
+    given = dict(question)
+    window_size = given.pop("window_size", 5)
+    if given.get("method") == "window":
+        given["method"] = cd.SlidingWindow(window_size)
+    names = ("categories", "at_most", "at_least", "window", "fixed")
+    rules = cd.SlateRules(**{name: given.pop(name) for name in names if name in given})
+    kernel = None if "vectors" in given else shop_model
+    try:
+        in_python = cd.rerank(**given, kernel=kernel, rules=rules)[0].tolist()
+    except ContradppError:
+        in_python = 422
+
+    parts = ("candidates", "scores", "vectors", "categories", "given", "fixed")
+    (tmp_path / "lists.jsonl").write_text(json.dumps({name: question.pop(name) for name in parts if name in question}))
+    words = [] if kernel is None else ["--model", str(live.model_path)]
+    for name, value in question.items():
+        values = [f"{key}={n}" for key, n in value.items()] if isinstance(value, dict) else [value]
+        option = "-k" if name == "k" else f"--{name.replace('_', '-')}"
+        words += [word for one in values for word in (option, str(one))]
+    with pytest.raises(SystemExit):
+        main(["rerank", str(tmp_path / "lists.jsonl"), *words])
+    on_the_command_line = json.loads(capsys.readouterr().out).get("items", 422)
+    assert over_http == in_python == on_the_command_line
 
 
 # -- A model that says why -----------------------------------------------------------------------------------
@@ -278,5 +336,7 @@ def test_suggestions_come_with_reasons_and_by_lift(start, live):
         (found,) = server.post("/v1/recommend", {"basket": ["pasta"], "rank_by": rank_by}).json()["results"]
         assert {one["item"] for one in found["suggestions"]} == {"tea", "milk", "sugar", "sauce", "cheese"}
     assert server.post("/v1/recommend", {"basket": ["pasta"], "rank_by": 2}).status_code == 422
-    (found,) = live.post("/v1/recommend", {"basket": [], "why": True}).json()["results"]  # a kernel alone has no voices
+    (found,) = live.post("/v1/recommend", {"basket": [], "why": True}).json()[
+        "results"
+    ]  # a kernel alone has no experts
     assert found["suggestions"][0].get("because") is None

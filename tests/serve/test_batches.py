@@ -9,7 +9,7 @@ import pytest
 from fastapi import HTTPException
 
 from contradpp.serve.options import Limits, ServiceSettings
-from contradpp.serve.service import MOST_TOGETHER, Service
+from contradpp.serve.service import MAX_BATCH, Service
 from serve.live import other_shop
 
 
@@ -26,37 +26,39 @@ def service(tmp_path, shop_model):
 def calls(service, monkeypatch) -> list[int]:
     """How many baskets each call of the model had."""
     sizes: list[int] = []
-    recommend = service.served.recommend
+    recommend = service.snapshot.recommend
     monkeypatch.setattr(
-        service.served,
+        service.snapshot,
         "recommend",
         lambda baskets, n, **more: sizes.append(len(baskets)) or recommend(baskets, n, **more),
     )
     return sizes
 
 
-def ask(service, *asked):
+def ask(service, *queries):
     """The answers to questions that come together: a model, a basket and n."""
 
     async def all_at_once():
-        return await asyncio.gather(*(service.batches.recommend(*one) for one in asked), return_exceptions=True)
+        return await asyncio.gather(*(service.batches.recommend(*one) for one in queries), return_exceptions=True)
 
     return asyncio.run(all_at_once())
 
 
 def test_a_question_alone_is_a_call_alone(service, calls):
-    ask(service, (service.served, [], 3))
+    ask(service, (service.snapshot, [], 3))
     assert calls == [1]
 
 
 def test_questions_that_come_together_share_calls_and_get_their_own_answers(service, calls, shop_model):
     rng = np.random.default_rng(0)
     items = list(shop_model.items_)
-    asked = [([items[int(i)] for i in rng.choice(60, rng.integers(0, 6), replace=False)], 1 + k % 7) for k in range(30)]
-    found = ask(service, *((service.served, basket, n) for basket, n in asked))
-    assert max(calls) == MOST_TOGETHER
+    queries = [
+        ([items[int(i)] for i in rng.choice(60, rng.integers(0, 6), replace=False)], 1 + k % 7) for k in range(30)
+    ]
+    found = ask(service, *((service.snapshot, basket, n) for basket, n in queries))
+    assert max(calls) == MAX_BATCH
     assert len(calls) < 10
-    for (basket, n), ranked in zip(asked, found, strict=True):
+    for (basket, n), ranked in zip(queries, found, strict=True):
         expected, shares = shop_model.recommend(basket, N=n)
         assert ranked.items == expected.tolist()
         assert np.allclose(ranked.probabilities, shares)
@@ -64,14 +66,14 @@ def test_questions_that_come_together_share_calls_and_get_their_own_answers(serv
 
 def test_a_full_basket_does_not_spoil_the_batch(service, shop_model):
     items = list(shop_model.items_)
-    full, fine = ask(service, (service.served, items[:12], 3), (service.served, items[:2], 3))
+    full, fine = ask(service, (service.snapshot, items[:12], 3), (service.snapshot, items[:2], 3))
     assert full.problem
     assert len(fine.items) == 3
 
 
 def test_a_request_that_was_given_up_is_left_out(service, calls):
     async def give_one_up():
-        tasks = [asyncio.create_task(service.batches.recommend(service.served, [], 1)) for _ in range(3)]
+        tasks = [asyncio.create_task(service.batches.recommend(service.snapshot, [], 1)) for _ in range(3)]
         await asyncio.sleep(0)
         tasks[1].cancel()
         return await asyncio.gather(*tasks, return_exceptions=True)
@@ -85,24 +87,24 @@ def test_a_failure_reaches_everyone_in_the_batch_and_the_next_batch_works(servic
     def fail(*_, **__):
         raise ArithmeticError("out of numbers")
 
-    four = [(service.served, [], 1)] * 4
+    four = [(service.snapshot, [], 1)] * 4
     with monkeypatch.context() as patch:
-        patch.setattr(service.served, "recommend", fail)
+        patch.setattr(service.snapshot, "recommend", fail)
         assert [type(one) for one in ask(service, *four)] == [ArithmeticError] * 4
     assert all(len(one.items) == 1 for one in ask(service, *four))
 
 
 def test_more_than_may_wait_are_refused(service):
-    refused = [one for one in ask(service, *[(service.served, [], 1)] * 70) if isinstance(one, HTTPException)]
+    refused = [one for one in ask(service, *[(service.snapshot, [], 1)] * 70) if isinstance(one, HTTPException)]
     assert len(refused) == 10
     assert {one.status_code for one in refused} == {503}
 
 
 def test_questions_to_an_old_and_a_new_model_are_kept_apart(service, tmp_path):
-    old = service.served
+    old = service.snapshot
     other_shop().save(tmp_path / "model")
     service.reloader.reload()
-    new = service.served
+    new = service.snapshot
     first, second, third = ask(service, (old, [], 2), (new, [], 2), (old, [], 2))
     assert first == third
     assert all(item in new.items for item in second.items)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import contradpp as cd
 from contradpp.serve import schemas
-from contradpp.serve.served import Search
+from contradpp.serve.snapshot import Search
 
 
 def names_of(live, **query) -> list[str]:
@@ -65,7 +65,7 @@ def test_the_map_holds_the_asked_items_too(live, shop_model):
 
 # -- New items -----------------------------------------------------------------------------------
 
-FEATURES = {f"{colour}{k}": {"world": colour, "rank": float(k)} for colour in "rb" for k in range(8)}
+FEATURES = {f"{color}{k}": {"world": color, "rank": float(k)} for color in "rb" for k in range(8)}
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +86,8 @@ def test_a_new_item_is_served_at_once_and_kept(start, model):
     assert answer["model"] == server.get("/v1/model").json()["version"] != before["version"]
     (found,) = server.get("/v1/items", query="red th").json()["items"]
     assert (found["item"], found["name"]) == ("red", "Red thing")
-    asked = {"basket": ["red", "r1"], "n": 20, "why": True}
-    suggested = [one["item"] for one in server.post("/v1/recommend", asked).json()["results"][0]["suggestions"]]
+    body = {"basket": ["red", "r1"], "n": 20, "why": True}
+    suggested = [one["item"] for one in server.post("/v1/recommend", body).json()["results"][0]["suggestions"]]
     assert "plain" in suggested
     stored = cd.load(server.model_path)
     assert list(stored.items_)[-2:] == ["red", "plain"]
@@ -100,7 +100,7 @@ def test_a_new_item_is_served_at_once_and_kept(start, model):
         [],
         [{"item": "r0", "features": {"world": "r"}}],
         [{"item": "x"}, {"item": "x"}],
-        [{"item": "x", "features": {"colour": "red"}}],
+        [{"item": "x", "features": {"color": "red"}}],
         [{"item": "x", "features": [1.0, 2.0]}],
         [{"item": "x", "weight": 3}],
         [{"item": None}],

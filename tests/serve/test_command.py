@@ -121,11 +121,11 @@ def test_one_process_opens_the_model_once_and_before_it_listens(tmp_path, shop_m
         async def first_moments():
             app = make()
             async with app.router.lifespan_context(app):
-                ready.append(app.state.service.served.model.items_ == shop_model.items_)
+                ready.append(app.state.service.snapshot.model.items_ == shop_model.items_)
 
         asyncio.run(first_moments())
 
-    for place in ("server", "service", "served"):
+    for place in ("server", "service", "snapshot"):
         monkeypatch.setattr(f"contradpp.serve.{place}.load", noted)
     monkeypatch.setattr("uvicorn.run", start)
     monkeypatch.setattr(os, "environ", dict(os.environ))
@@ -144,12 +144,12 @@ def test_beyond_loopback_without_a_token_there_is_a_warning(
     tmp_path, shop_model, monkeypatch, arguments, warned, capfd
 ):
     shop_model.save(tmp_path / "model")
-    told = {}
-    monkeypatch.setattr("uvicorn.run", lambda *_, **options: told.update(options))
+    passed = {}
+    monkeypatch.setattr("uvicorn.run", lambda *_, **options: passed.update(options))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     result = CliRunner().invoke(serve, [str(tmp_path / "model"), "--host", "0.0.0.0", *arguments])
     assert result.exit_code == 0
-    assert told["host"] == "0.0.0.0"
+    assert passed["host"] == "0.0.0.0"
     assert ("Set a token" in result.stderr) is warned
 
 

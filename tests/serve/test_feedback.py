@@ -64,9 +64,9 @@ def test_impressions_are_kept_with_their_places(start):
     server.post("/v1/feedback", event)
     server.post("/v1/feedback", {"outcome": "shown", "items": ["limes", "bin bags"], "positions": [4, 2]})
     ((first, *_),) = [part.read_text().splitlines() for part in log_files(server.feedback_path)[:1]]
-    told = json.loads(first)
-    assert (told["v"], told["shown"], told["positions"]) == (2, ["parmesan", "bin bags"], [0, 2])
-    assert {"time", "model"} <= told.keys()
+    event = json.loads(first)
+    assert (event["v"], event["shown"], event["positions"]) == (2, ["parmesan", "bin bags"], [0, 2])
+    assert {"time", "model"} <= event.keys()
     assert len(log_files(server.feedback_path)) > 1  # it was set aside
     choices = read_choices(server.feedback_path)
     assert list(choices) == [["spaghetti", "parmesan"], []]

@@ -105,21 +105,21 @@ def test_a_body_that_does_not_come_is_given_up(start):
 
 def test_work_that_takes_too_long_is_answered_with_504_and_too_much_of_it_with_503(start, monkeypatch):
     server = start(limits=Limits(timeout=0.8, pending=1))
-    served, gate = server.service.served, threading.Event()
+    snapshot, release = server.service.snapshot, threading.Event()
     assert server.post("/v1/score", {"basket": []}).status_code in (200, 504)  # the first may have to compile
-    monkeypatch.setattr(type(served), "sample", lambda *_, **__: gate.wait(20) and [])
+    monkeypatch.setattr(type(snapshot), "sample", lambda *_, **__: release.wait(20) and [])
     assert "0.8 seconds" in refused(server.post("/v1/sample", {}), 504)
     busy = server.post("/v1/sample", {})
     assert refused(busy, 503)
     assert busy.headers["retry-after"] == "1"
     wait_until(lambda: server.post("/v1/score", {"basket": []}).status_code == 200, 60)
-    gate.set()
+    release.set()
 
 
 def test_an_unforeseen_failure_is_a_500_that_tells_nothing(start, monkeypatch, caplog):
     server = start()
-    served = server.service.served
-    monkeypatch.setattr(type(served), "scores", lambda *_: 1 / 0)
+    snapshot = server.service.snapshot
+    monkeypatch.setattr(type(snapshot), "scores", lambda *_: 1 / 0)
     message = refused(server.post("/v1/score", {"basket": []}), 500)
     assert "division" not in message
     assert "ZeroDivisionError" in caplog.text

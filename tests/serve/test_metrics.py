@@ -7,8 +7,8 @@ import re
 import subprocess
 import sys
 
-from contradpp.serve.options import SHARED
-from contradpp.serve.service import BUCKETS
+from contradpp.serve.middleware import BUCKETS
+from contradpp.serve.options import METRICS_DIR
 
 LINE = re.compile(r'^[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? [0-9.e+-]+$')
 WORKER = """
@@ -43,8 +43,10 @@ def test_every_line_is_prometheus_text_and_buckets_end_with_all(live):
 
 def test_workers_report_their_sum_and_the_dead_still_count(tmp_path):
     def worker(path: str) -> str:
-        code, told = WORKER.format(path=path), {**os.environ, SHARED: str(tmp_path)}
-        return subprocess.run([sys.executable, "-c", code], env=told, check=True, capture_output=True, text=True).stdout
+        code, environment = WORKER.format(path=path), {**os.environ, METRICS_DIR: str(tmp_path)}
+        return subprocess.run(
+            [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
+        ).stdout
 
     worker("/healthz")
     worker("/v1/model")

@@ -29,7 +29,9 @@ def visit(browser) -> Iterator[object]:
         page = context.new_page()
         wrong: list[str] = []
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda told: wrong.append(told.text) if told.type == "error" and not faults else None)
+        page.on(
+            "console", lambda message: wrong.append(message.text) if message.type == "error" and not faults else None
+        )
         page.on("request", lambda one: wrong.append(one.url) if not one.url.startswith(server.url) else None)
         page.goto(server.url + path)
         opened.append((context, wrong))
@@ -148,7 +150,7 @@ def test_feedback_that_is_not_kept_is_told(start, visit):
     page = visit(server, faults=True)
     page.locator(".act.accept").first.click()
     if Path("/dev/full").exists():
-        expect(page.locator(".toast.bad")).to_contain_text("Not kept")
+        expect(page.locator(".toast.bad")).to_contain_text("Not stored")
     expect(page.locator("#chips .chip")).to_have_count(1)
 
 
@@ -157,22 +159,26 @@ def test_the_variety_control_changes_the_suggestions(live, visit, shop_model):
     add(page, "spaghetti")
     expect(page.locator("#chips .chip")).to_have_count(1)
     slider = page.get_by_role("slider", name="Variety")
-    expect(slider).to_have_value("30")  # the model has not learned another
-    expect(slider).to_have_attribute("aria-valuetext", "the model's own, 30 of 100")
+    expect(slider).to_have_value("50")
+    expect(slider).to_have_attribute("aria-valuetext", "the model's own, 50 of 100")
     slider.focus()
     page.keyboard.press("Home")
     alike, _ = shop_model.recommend(["spaghetti"], N=10)
     expect(page.locator(".suggestion-name")).to_have_text(alike.tolist())
-    expect(slider).to_have_attribute("aria-valuetext", "the likeliest items")
+    expect(slider).to_have_attribute("aria-valuetext", "more of the same")
     page.keyboard.press("End")
     varied = by_chance(*shop_model.slate(["spaghetti"], N=10, diversity=1.0))
     expect(page.locator(".suggestion-name")).to_have_text(varied)
     expect(slider).to_have_attribute("aria-valuetext", "variety only")
     assert varied != alike.tolist()
-    with page.expect_request("**/v1/slate") as asked:
+    with page.expect_request("**/v1/slate") as request:
         page.keyboard.press("ArrowLeft")
-    # Beyond the model's own, what is left of relevance falls by powers of ten: a linear scale does nothing for long.
-    assert asked.value.post_data_json["diversity"] == pytest.approx(1 - 0.7 * 10 ** (-3 * 0.65 / 0.7))
+    assert request.value.post_data_json["diversity"] == 0.95
+    slider = page.get_by_role("slider", name="Most likely or most specific")
+    slider.focus()
+    with page.expect_request("**/v1/slate") as request:
+        page.keyboard.press("End")
+    assert request.value.post_data_json["rank_by"] == 1
 
 
 def test_suggestions_say_why(start, visit):
@@ -254,7 +260,7 @@ def test_names_are_text_never_markup(start, visit):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (320, "dark")])
-def test_it_fits_the_screen_and_the_colours_asked_for(live, visit, width, scheme):
+def test_it_fits_the_screen_and_the_colors_asked_for(live, visit, width, scheme):
     page = visit(live, width=width, scheme=scheme)
     for words in ("spaghetti", "parmesan"):
         search(page, words)
@@ -272,12 +278,12 @@ def test_it_fits_the_screen_and_the_colours_asked_for(live, visit, width, scheme
 
 def test_the_toggle_overrules_the_system_and_is_kept(live, visit):
     page = visit(live, scheme="dark")
-    toggle = page.get_by_role("button", name="Colours")
+    toggle = page.get_by_role("button", name="Colors")
     toggle.click()
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
     page.reload()
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
-    expect(page.get_by_role("button", name="Colours: light")).to_be_visible()
+    expect(page.get_by_role("button", name="Colors: light")).to_be_visible()
 
 
 def test_the_interface_is_described(live, visit):

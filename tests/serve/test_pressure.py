@@ -16,12 +16,13 @@ import pytest
 import scipy.sparse
 
 import contradpp as cd
-from contradpp.dpp.normalizer import MOST_DENSE
+from contradpp.dpp.normalizer import MAX_DENSE_ITEMS
 from contradpp.serve import routes
-from contradpp.serve.app import RequestMiddleware, app_from_environment
+from contradpp.serve.app import app_from_environment
+from contradpp.serve.middleware import Metrics, RequestMiddleware
 from contradpp.serve.options import Limits, ServiceSettings
-from contradpp.serve.served import Served
-from contradpp.serve.service import Metrics, Reloader
+from contradpp.serve.service import Reloader
+from contradpp.serve.snapshot import ModelSnapshot
 from serve.live import connect, launch, small_shop, wait_until
 
 # -- Models too large for a dense matrix ---------------------------------------------------------
@@ -30,7 +31,7 @@ from serve.live import connect, launch, small_shop, wait_until
 @pytest.fixture
 def large_shop(monkeypatch) -> cd.NonsymmetricDPP:
     """So many items with partners that no dense matrix over them may be made."""
-    n = MOST_DENSE + 2
+    n = MAX_DENSE_ITEMS + 2
     chain = scipy.sparse.diags_array([np.full(n - 1, 0.01)], offsets=[1], format="csr")
     factors = 0.01 * np.random.default_rng(0).normal(size=(n, 4))
     for way in ("ByCholesky", "ByLU"):
@@ -40,9 +41,9 @@ def large_shop(monkeypatch) -> cd.NonsymmetricDPP:
 
 def test_a_model_too_large_for_a_dense_matrix_is_served_with_estimates(start, large_shop):
     server = start(large_shop)
-    told = server.get("/v1/model").json()
-    assert told["n_items"] == len(large_shop.items_)
-    assert told["expected_size"] == pytest.approx(large_shop.marginals().sum())
+    values = server.get("/v1/model").json()
+    assert values["n_items"] == len(large_shop.items_)
+    assert values["expected_size"] == pytest.approx(large_shop.marginals().sum())
     (found,) = server.post("/v1/recommend", {"basket": [5], "n": 3}).json()["results"]
     assert [one["item"] for one in found["suggestions"]] == large_shop.recommend([5], N=3)[0].tolist()
     completed = server.post("/v1/complete", {"basket": [5], "n": 3}).json()
@@ -65,27 +66,27 @@ def test_a_model_too_large_for_a_dense_matrix_is_served_with_estimates(start, la
 @pytest.fixture
 def held(monkeypatch):
     """Samples and large scores last until the event is set; how often each was begun."""
-    gate, begun = threading.Event(), []
+    release, begun = threading.Event(), []
 
     def hold(name: str):
-        plain = getattr(sys.modules["contradpp.serve.served"].Served, name)
+        plain = getattr(sys.modules["contradpp.serve.snapshot"].ModelSnapshot, name)
 
         def wait(self, *args, **kwargs):
             if name == "sample" or len(args[0][0]) > 100:
                 begun.append(name)
-                gate.wait(20)
+                release.wait(20)
             return [] if name == "sample" else plain(self, *args, **kwargs)  # nothing that may have to compile
 
-        monkeypatch.setattr(f"contradpp.serve.served.Served.{name}", wait)
+        monkeypatch.setattr(f"contradpp.serve.snapshot.ModelSnapshot.{name}", wait)
 
     hold("sample")
     hold("scores")
-    yield gate, begun
-    gate.set()
+    yield release, begun
+    release.set()
 
 
 def test_many_slow_samples_hold_up_nothing_else(start, held):
-    gate, begun = held
+    release, begun = held
     server = start()
     many = {"baskets": [list(small_shop().items_)[:40]] * 250}  # too much for the event loop itself
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -96,30 +97,30 @@ def test_many_slow_samples_hold_up_nothing_else(start, held):
         assert server.post("/v1/recommend", {"basket": ["limes"]}).status_code == 200
         assert server.post("/v1/recommend", many).status_code == 200
         assert server.post("/v1/feedback", {"outcome": "accepted", "items": ["limes"]}).status_code == 200
-        gate.set()
+        release.set()
         assert {one.result().status_code for one in samples} == {200}
 
 
 def test_a_large_score_does_not_hold_the_event_loop(start, held):
-    gate, begun = held
+    release, begun = held
     server = start()
     large = {"basket": list(small_shop().items_)[:300]}
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(httpx.post, f"{server.url}/v1/score", json=large, timeout=30)
+        pending = pool.submit(httpx.post, f"{server.url}/v1/score", json=large, timeout=30)
         while not begun:
             time.sleep(0.01)
         assert server.get("/healthz").status_code == 200
-        gate.set()
-        assert asked.result().status_code == 200
+        release.set()
+        assert pending.result().status_code == 200
 
 
 def test_work_that_was_given_up_before_its_turn_is_not_done(start, held):
-    gate, begun = held
+    release, begun = held
     server = start(limits=Limits(timeout=1.0))
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(httpx.post, f"{server.url}/v1/sample", json={}, timeout=30) for _ in range(4)]
-        assert {one.result().status_code for one in asked} == {504}
-    gate.set()
+        pending = [pool.submit(httpx.post, f"{server.url}/v1/sample", json={}, timeout=30) for _ in range(4)]
+        assert {one.result().status_code for one in pending} == {504}
+    release.set()
     assert server.post("/v1/sample", {}).status_code == 200
     assert len(begun) == 2  # the first, which ran, and the last
 
@@ -143,10 +144,10 @@ def test_a_request_that_takes_too_much_work_is_refused(start, path, body):
 
 
 def test_what_a_conditional_model_costs_is_more_than_its_kernel():
-    """Its kernel's samples took minutes of a single thread, and its voices held the event loop."""
+    """Its kernel's samples took minutes of a single thread, and its experts held the event loop."""
     train = cd.datasets.load("grocer", n_baskets=300, random_state=0)
     model = cd.ConditionalDPP(random_state=0).fit(train)
-    inside, alone = Served(model, "v"), Served(model.estimator_, "v")
+    inside, alone = ModelSnapshot(model, "v"), ModelSnapshot(model.kernel_, "v")
     assert inside.sampling_cost(100, 200) == alone.sampling_cost(100, 200) > Limits().work
     basket = list(model.items_)[:10]
     ranked = inside.ranking_cost([basket])
@@ -174,8 +175,8 @@ def test_a_long_answer_is_not_written_in_the_event_loop(start, monkeypatch):
     monkeypatch.setattr(
         routes, "as_json_of_many", lambda *a: threads.append(threading.current_thread().name) or write(*a)
     )
-    asked = {"baskets": [["limes"]] * 256, "n": 30}
-    answer = server.post("/v1/recommend", asked).json()
+    pending = {"baskets": [["limes"]] * 256, "n": 30}
+    answer = server.post("/v1/recommend", pending).json()
     assert len(answer["results"]) == 256
     (alone,) = server.post("/v1/recommend", {"basket": ["limes"], "n": 30}).json()["results"]
     items = [[one["item"] for one in found["suggestions"]] for found in (answer["results"][255], alone)]
@@ -255,9 +256,9 @@ def test_the_threads_of_a_model_call_are_the_services_not_the_files(tmp_path):
     model = small_shop()
     model.n_jobs = 64
     model.save(tmp_path / "model")
-    reloader = Reloader(str(tmp_path / "model"), n_jobs=2, metrics=Metrics())
+    reloader = Reloader(ServiceSettings(model=str(tmp_path / "model"), n_jobs=2), Metrics())
     reloader.reload()
-    assert reloader.served.model.n_jobs == 2
+    assert reloader.snapshot.model.n_jobs == 2
 
 
 def test_the_log_says_what_the_start_does(start, caplog):
@@ -269,7 +270,7 @@ def test_the_log_says_what_the_start_does(start, caplog):
 
 SERVER = """
 import pathlib, resource, time
-from contradpp.serve.served import Served
+from contradpp.serve.snapshot import ModelSnapshot
 from contradpp.serve import routes
 from contradpp.serve.app import app_from_environment
 from contradpp.serve.options import Limits, ServiceSettings
@@ -279,7 +280,7 @@ def slow(self, *args, **kwargs):
     return []
 if __name__ == "__main__":
     from contradpp.serve.server import run_server
-Served.sample = slow
+ModelSnapshot.sample = slow
 if __name__ == "__main__":
     if {files}:
         resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
@@ -294,9 +295,9 @@ def server_process(folder, shop_model, *, seconds=0, timeout=10, files=0):
     A file named `begun` says that a sample has begun.
     """
     shop_model.save(folder / "model")
-    told = {"seconds": seconds, "timeout": timeout, "files": files}
-    told |= {"model": str(folder / "model"), "begun": str(folder / "begun")}
-    process, url = launch(lambda port: ["-c", SERVER.format(port=port, **told)], folder / "log")
+    values = {"seconds": seconds, "timeout": timeout, "files": files}
+    values |= {"model": str(folder / "model"), "begun": str(folder / "begun")}
+    process, url = launch(lambda port: ["-c", SERVER.format(port=port, **values)], folder / "log")
     try:
         yield process, url
     finally:
@@ -322,10 +323,10 @@ def test_an_end_by_signal_answers_what_is_in_flight(tmp_path, shop_model, second
         server_process(tmp_path, shop_model, seconds=seconds, timeout=timeout) as (process, url),
         concurrent.futures.ThreadPoolExecutor(1) as pool,
     ):
-        asked = pool.submit(httpx.post, f"{url}/v1/sample", json={}, timeout=60, trust_env=False)
+        pending = pool.submit(httpx.post, f"{url}/v1/sample", json={}, timeout=60, trust_env=False)
         wait_until((tmp_path / "begun").exists, 60)
         process.send_signal(signal.SIGTERM)
-        assert asked.result().status_code == status
+        assert pending.result().status_code == status
         assert process.wait(60) in (0, -signal.SIGTERM)
 
 
@@ -345,10 +346,10 @@ def test_who_asks_whether_the_process_lives_does_not_wait_for_all_others():
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def everyone():
-        gate = RequestMiddleware(app, ServiceSettings(model="none"))
+        middleware = RequestMiddleware(app, ServiceSettings(model="none"))
         about = {"type": "http", "method": "GET", "headers": [], "client": None, "query_string": b""}
         paths = [*["/v1/model"] * 16, "/healthz"]
-        await asyncio.gather(*(gate(about | {"path": path}, hear, say) for path in paths))
+        await asyncio.gather(*(middleware(about | {"path": path}, hear, say) for path in paths))
 
     asyncio.run(everyone())
     assert len(order) == 17

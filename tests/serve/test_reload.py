@@ -11,7 +11,9 @@ import pytest
 
 import contradpp as cd
 from contradpp.errors import ModelFileError
-from contradpp.serve.service import Metrics, Reloader
+from contradpp.serve.middleware import Metrics
+from contradpp.serve.options import ServiceSettings
+from contradpp.serve.service import Reloader
 from serve.live import other_shop, wait_until
 
 
@@ -119,9 +121,9 @@ def test_a_server_that_starts_without_a_model_says_so_and_recovers(start, monkey
 
 
 def test_a_reloader_without_a_file(tmp_path):
-    reloader = Reloader(str(tmp_path / "none"), n_jobs=1, metrics=Metrics())
+    reloader = Reloader(ServiceSettings(model=str(tmp_path / "none")), Metrics())
     with pytest.raises(ModelFileError):
         reloader.reload()
     reloader.reload_if_changed()
     assert reloader.state.failures == 1
-    assert reloader.served is None
+    assert reloader.snapshot is None

@@ -1,4 +1,4 @@
-"""What `rerank` takes, and what it says to what it does not."""
+"""The arguments of `rerank`, and its errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def slate(*args, **kwargs) -> list:
     return cd.rerank(*args, **kwargs)[0].tolist()
 
 
-# -- Where likeness comes from -----------------------------------------------------------------------
+# -- Where similarity comes from -----------------------------------------------------------------------
 
 
 def test_vectors_beside_the_candidates_by_item_and_of_a_model_say_the_same():
@@ -42,8 +42,8 @@ def test_attraction_is_no_matter_of_variety():
 
 
 def test_a_models_lengths_do_not_matter_but_its_diagonal_does():
-    from contradpp.dpp.greedy import Vectors
     from contradpp.dpp.kernel import Kernel
+    from contradpp.slates.greedy import Vectors
 
     kernel = Kernel(VECTORS * [[0.3], [2.0], [1.0]], diagonal=[1.0, 0.0, 0.5])
     scaled = Vectors.of_kernel(kernel)
@@ -94,7 +94,7 @@ def test_a_recommendation_can_be_passed_on_as_it_is():
 
 def test_zero_vectors_are_like_nothing():
     vectors = np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 0.0]])
-    for method in ("dpp", "mmr", "msd", "window"):
+    for method in ("dpp", "mmr", "msd", cd.SlidingWindow()):
         assert slate(ITEMS, SCORES, 2, vectors=vectors, method=method) == ["tea", "milk"]
 
 
@@ -125,7 +125,8 @@ def test_series_and_frames_are_read():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"item": ITEMS, "score": SCORES, "shelf": ["x", "x", None]})
     vectors = pandas.DataFrame(VECTORS)
-    items, scores = cd.rerank(frame["item"], frame["score"], 3, vectors=vectors, categories=frame["shelf"], at_most=1)
+    rules = cd.SlateRules(categories=frame["shelf"], at_most=1)
+    items, scores = cd.rerank(frame["item"], frame["score"], 3, vectors=vectors, rules=rules)
     assert items.tolist() == ["tea", "milk"]
     assert scores.tolist() == [0.9, 0.5]
 
@@ -149,8 +150,8 @@ def test_given_may_be_for_all_or_for_each():
 
 def test_unknown_items_are_unlike_everything_if_that_is_asked_for():
     bigger = [*ITEMS, "cheese"]
-    for told in ({"kernel": model()}, {"vectors": BY_ITEM}):
-        found = slate(bigger, [*SCORES, 0.1], 3, unknown="ignore", given=["olives"], **told)
+    for options in ({"kernel": model()}, {"vectors": BY_ITEM}):
+        found = slate(bigger, [*SCORES, 0.1], 3, unknown="ignore", given=["olives"], **options)
         assert found == ["tea", "milk", "cheese"]
 
 
@@ -183,7 +184,7 @@ def test_a_candidate_twice_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("candidates", "scores", "said"),
+    ("candidates", "scores", "message"),
     [
         (ITEMS, [1, 2], "3 candidates but 2 scores"),
         ([ITEMS, ITEMS], [SCORES, [1.0]], "list 1 has 3 candidates but 1 scores"),
@@ -198,13 +199,13 @@ def test_a_candidate_twice_is_refused():
         (["tea", b"x", "milk"], SCORES, "must be a string, a number"),
     ],
 )
-def test_shapes_and_kinds_must_agree(candidates, scores, said):
-    with pytest.raises(DataError, match=said):
+def test_shapes_and_kinds_must_agree(candidates, scores, message):
+    with pytest.raises(DataError, match=message):
         cd.rerank(candidates, scores, diversity=0)
 
 
 @pytest.mark.parametrize(
-    ("vectors", "said"),
+    ("vectors", "message"),
     [
         (VECTORS[:2], "3 candidates"),
         ([[1.0, 0.0], [1.0], [0.0, 1.0]], "same length"),
@@ -214,13 +215,13 @@ def test_shapes_and_kinds_must_agree(candidates, scores, said):
         ({"tea": 1.0, "green tea": 1.0, "milk": 2.0}, "one-dimensional"),
     ],
 )
-def test_vectors_must_have_one_length(vectors, said):
-    with pytest.raises(DataError, match=said):
+def test_vectors_must_have_one_length(vectors, message):
+    with pytest.raises(DataError, match=message):
         cd.rerank(ITEMS, SCORES, vectors=vectors)
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("options", "message"),
     [
         ({"diversity": 1.5}, "from 0 .* to 1"),
         ({"diversity": np.nan}, "diversity"),
@@ -228,16 +229,20 @@ def test_vectors_must_have_one_length(vectors, said):
         ({"diversity": "half"}, "diversity"),
         ({"k": 0}, "k must be an integer"),
         ({"k": 2.0}, "k must be an integer"),
-        ({"method": "magic"}, "dpp, mmr, msd, window"),
+        ({"method": "magic"}, r"dpp, mmr, msd or SlidingWindow\(size=5\)"),
         ({"scale": "octave"}, "rank, linear, log, raw"),
-        ({"reach": 0}, "reach must be"),
-        ({"unknown": "guess"}, "'error' or 'ignore'"),
+        ({"unknown": "guess"}, "'error', 'ignore'"),
         ({"n_jobs": 0}, "n_jobs"),
     ],
 )
-def test_arguments_out_of_range(told, said):
-    with pytest.raises(ParameterError, match=said):
-        cd.rerank(ITEMS, SCORES, **{"vectors": VECTORS} | told)
+def test_arguments_out_of_range(options, message):
+    with pytest.raises(ParameterError, match=message):
+        cd.rerank(ITEMS, SCORES, **{"vectors": VECTORS} | options)
+
+
+def test_a_sliding_window_has_a_place_at_least():
+    with pytest.raises(ParameterError, match="size must be an integer"):
+        cd.SlidingWindow(0)
 
 
 def test_variety_needs_to_know_what_is_alike():
@@ -255,11 +260,11 @@ def test_logarithms_are_no_probabilities():
 
 
 def test_unknown_items_are_refused_and_the_way_out_is_told():
-    for told in ({"kernel": model()}, {"vectors": BY_ITEM}):
+    for options in ({"kernel": model()}, {"vectors": BY_ITEM}):
         with pytest.raises(UnknownItemError, match=r"candidates: 'cheese' not found .*unknown='ignore'"):
-            cd.rerank([*ITEMS, "cheese"], [*SCORES, 0.1], **told)
+            cd.rerank([*ITEMS, "cheese"], [*SCORES, 0.1], **options)
         with pytest.raises(UnknownItemError, match="given: 'olives' and 1 more not found"):
-            cd.rerank(ITEMS, SCORES, given=["olives", "capers"], **told)
+            cd.rerank(ITEMS, SCORES, given=["olives", "capers"], **options)
     with pytest.raises(UnknownItemError, match="pass a mapping"):
         cd.rerank(ITEMS, SCORES, vectors=VECTORS, given=["olives"])
 
@@ -274,4 +279,4 @@ def test_given_must_be_a_list():
 
 def test_as_many_categories_as_candidates():
     with pytest.raises(DataError, match="2 categories for 3 candidates"):
-        cd.rerank(ITEMS, SCORES, vectors=VECTORS, categories=["a", "b"], at_most=1)
+        cd.rerank(ITEMS, SCORES, vectors=VECTORS, rules=cd.SlateRules(categories=["a", "b"], at_most=1))

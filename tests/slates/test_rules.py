@@ -1,4 +1,4 @@
-"""Categories, windows, fixed places: never broken, whatever is asked; and what happens when fewer items are left."""
+"""Categories, windows, fixed places: never broken, whatever the query; and what happens when fewer items are left."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-import contradpp as cd
+from contradpp import SlidingWindow
 from contradpp.errors import ParameterError
-from slates.cases import check, questions
+from slates.cases import check, questions, rerank
 
 ITEMS = ["tea", "mint tea", "milk", "oat milk", "bread", "rolls", "soap"]
-SHELF = dict(zip(ITEMS, ["tea", "tea", "milk", "milk", "bread", "bread"], strict=False))  # soap has none
+CATEGORY = dict(zip(ITEMS, ["tea", "tea", "milk", "milk", "bread", "bread"], strict=False))  # soap has none
 SCORES = [7, 6, 5, 4, 3, 2, 1]
 EQUAL = np.eye(7)  # nothing is like anything: the order is that of the scores
 
 
 def ask(k: int = 4, **rules) -> tuple[list[str], str | None]:
-    items, _, info = cd.rerank(ITEMS, SCORES, k, vectors=EQUAL, categories=SHELF, return_info=True, **rules)
+    items, _, info = rerank(ITEMS, SCORES, k, vectors=EQUAL, categories=CATEGORY, return_info=True, **rules)
     return items.tolist(), info.reason
 
 
 @settings(max_examples=2000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(asked=questions())
-def test_no_rule_is_ever_broken(asked):
+@given(query=questions())
+def test_no_rule_is_ever_broken(query):
     """`python -m experiments speed soak slates` asks 100,000 such questions."""
-    check(asked)
+    check(query)
 
 
 def test_at_most_for_all_and_for_some():
@@ -67,17 +67,17 @@ def test_what_is_fixed_counts_and_repels_before_it_comes():
     assert ask(at_most=1, fixed={"mint tea": 3})[0] == ["milk", "bread", "soap", "mint tea"]
     assert ask(window=2, fixed={"mint tea": 1})[0] == ["milk", "mint tea", "oat milk", "tea"]
     vectors = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
-    assert cd.rerank(list("abc"), [3, 2, 1], 2, vectors=vectors, fixed={"b": 1})[0].tolist() == ["c", "b"]
+    assert rerank(list("abc"), [3, 2, 1], 2, vectors=vectors, fixed={"b": 1})[0].tolist() == ["c", "b"]
 
 
 def test_a_list_that_runs_short_closes_up():
-    found = cd.rerank(list("ab"), [2, 1], 6, vectors=np.eye(2), fixed={"a": 4}, return_info=True)
+    found = rerank(list("ab"), [2, 1], 6, vectors=np.eye(2), fixed={"a": 4}, return_info=True)
     assert found[0].tolist() == ["b", "a"]
     assert found[2].reason == "there are only 2 candidates"
 
 
 def test_what_a_window_forbids_when_the_list_closes_up_is_left_out():
-    items, _, info = cd.rerank(
+    items, _, info = rerank(
         list("ab"), [2, 1], 6, vectors=np.eye(2), categories=["x", "x"], window=3, fixed={"b": 5}, return_info=True
     )
     assert items.tolist() == ["a"]
@@ -90,32 +90,30 @@ def test_given_items_are_not_chosen_and_do_not_count():
 
 
 def test_rules_need_no_vectors_where_only_relevance_counts():
-    items, _ = cd.rerank(ITEMS, SCORES, 3, diversity=0, categories=[SHELF.get(item) for item in ITEMS], at_most=1)
+    items, _ = rerank(ITEMS, SCORES, 3, diversity=0, categories=[CATEGORY.get(item) for item in ITEMS], at_most=1)
     assert items.tolist() == ["tea", "milk", "bread"]
 
 
 def test_categories_of_a_batch():
     lists, scores = [ITEMS[:4], ITEMS[2:]], [SCORES[:4], SCORES[2:]]
-    by_mapping = cd.rerank(lists, scores, 2, diversity=0, categories=SHELF, at_most=1)[0]
-    shelves = [[SHELF.get(item) for item in one] for one in lists]
-    by_lists = cd.rerank(lists, scores, 2, diversity=0, categories=shelves, at_most=1)[0]
+    by_mapping = rerank(lists, scores, 2, diversity=0, categories=CATEGORY, at_most=1)[0]
+    each = [[CATEGORY.get(item) for item in one] for one in lists]
+    by_lists = rerank(lists, scores, 2, diversity=0, categories=each, at_most=1)[0]
     assert by_mapping.tolist() == by_lists.tolist() == [["tea", "milk"], ["milk", "bread"]]
     numbers = np.array([[0, 0, 1, 1], [0, 0, 1, 1]])
-    square = cd.rerank(
-        np.array([ITEMS[:4], ITEMS[:4]]), [SCORES[:4]] * 2, 2, diversity=0, categories=numbers, at_most=1
-    )
+    square = rerank(np.array([ITEMS[:4], ITEMS[:4]]), [SCORES[:4]] * 2, 2, diversity=0, categories=numbers, at_most=1)
     assert square[0].tolist() == [["tea", "milk"]] * 2
 
 
 def test_fixed_places_of_a_batch():
     lists = [list("abc"), list("bcd")]
-    found = cd.rerank(lists, [[3, 2, 1]] * 2, 2, diversity=0, fixed=[{"c": 0}, {}])[0]
+    found = rerank(lists, [[3, 2, 1]] * 2, 2, diversity=0, fixed=[{"c": 0}, {}])[0]
     assert found.tolist() == [["c", "a"], ["b", "c"]]
-    assert cd.rerank(lists, [[3, 2, 1]] * 2, 2, diversity=0, fixed={"c": 1})[0].tolist() == [["a", "c"], ["b", "c"]]
+    assert rerank(lists, [[3, 2, 1]] * 2, 2, diversity=0, fixed={"c": 1})[0].tolist() == [["a", "c"], ["b", "c"]]
 
 
 @pytest.mark.parametrize(
-    ("rules", "said"),
+    ("rules", "message"),
     [
         ({"at_least": {"bread": 3}}, "at_least asks for 3 of 'bread', but"),
         ({"at_least": {"cheese": 1}}, "'cheese'"),
@@ -138,24 +136,24 @@ def test_fixed_places_of_a_batch():
         ({"fixed": [{"tea": 0}, {}]}, "one for every list"),
     ],
 )
-def test_contradictions_are_refused(rules, said):
-    with pytest.raises(ParameterError, match=said):
+def test_contradictions_are_refused(rules, message):
+    with pytest.raises(ParameterError, match=message):
         ask(**rules)
 
 
 def test_the_list_that_cannot_keep_a_rule_is_named():
     lists = [["tea", "milk"], ["soap", "bread"]]
     with pytest.raises(ParameterError, match="list 1: at_least asks for 1 of 'tea'"):
-        cd.rerank(lists, [[2, 1]] * 2, 2, diversity=0, categories=SHELF, at_least={"tea": 1})
+        rerank(lists, [[2, 1]] * 2, 2, diversity=0, categories=CATEGORY, at_least={"tea": 1})
 
 
 @pytest.mark.parametrize("rule", [{"at_most": 1}, {"at_least": {"tea": 1}}, {"window": 2}])
 def test_rules_without_categories_are_refused(rule):
     with pytest.raises(ParameterError, match="categories"):
-        cd.rerank(ITEMS, SCORES, vectors=EQUAL, **rule)
+        rerank(ITEMS, SCORES, vectors=EQUAL, **rule)
 
 
 def test_very_large_numbers_mean_no_limit():
     big = 10**30
-    assert ask(big, at_most=big, window=1, reach=big)[0] == ITEMS
+    assert ask(big, at_most=big, window=1, method=SlidingWindow(big))[0] == ITEMS
     assert ask(3, at_most={"tea": big}, window=big)[0] == ["tea", "milk", "bread"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import pytest
 import contradpp as cd
 from contract import BASKETS, RED, fitted, rows_that
 from contradpp.errors import ParameterError, RankError, UnknownItemError
+from contradpp.slates.greedy import BALANCES, spared
 from slates.cases import RIDGE, define
 
 every_dpp = pytest.mark.parametrize("name", rows_that("slate"))
@@ -29,15 +30,19 @@ def test_without_variety_it_is_the_recommendation(name):
 def test_it_is_the_greedy_slate_of_its_kernel(name):
     model = fitted(name)
     items = list(model.items_)
-    V, lengths = model.kernel_.vectors, np.sqrt(model.kernel_.squared_norms)  # the diagonal counts in the lengths
-    phi = V @ V.T / np.outer(lengths, lengths)
+    R = model.similarity_.of_rows(np.arange(len(items)))
+    phi = R @ R.T
     np.fill_diagonal(phi, 1 + RIDGE)
     for basket in BASKETS[:4]:
-        for diversity in (None, 0.5, 1.0):
+        for diversity in (None, 0.5, 0.8, 1.0):
             open_to = [i for i, item in enumerate(items) if item not in basket]
             chances = model.predict_next(basket)[open_to]
-            delta = model.default_diversity if diversity is None else diversity
-            expected = define(chances, phi[np.ix_(open_to, open_to)], 4, delta, scale="log")
+            kept = 1 - spared(0.5 if diversity is None else diversity)
+            best = np.sort(chances)[-4:].sum()
+            for delta in (0.0, *BALANCES) if diversity != 1 else (1.0,):  # the last that keeps enough
+                slate = define(chances, phi[np.ix_(open_to, open_to)], 4, delta, scale="log")
+                if diversity == 1 or chances[slate].sum() >= kept * best - 1e-12:
+                    expected = slate
             found, shares = model.slate(basket, N=4, diversity=diversity)
             assert found.tolist() == [items[open_to[position]] for position in expected]
             assert np.allclose(shares, chances[expected])
@@ -55,12 +60,34 @@ def test_the_determinant_is_the_documented_one():
     tau = (1 - 0.3) / 0.3
     expected = tau * np.log(p[chosen] / p.max()).sum() + np.linalg.slogdet(phi[np.ix_(chosen, chosen)])[1]
     assert info.gains.sum() / 0.3 == pytest.approx(expected, rel=1e-12)
-    assert model.slate([9], N=6, diversity=0.3)[0].tolist() == chosen
     q = p ** (tau / 2)
     L = q[:, None] * phi[:9, :9] * q
     dets = {Y: np.linalg.det(L[np.ix_(Y, Y)]) for Y in combinations(range(9), 6)}
     law = np.log(dets[tuple(sorted(chosen))] / sum(dets.values()))
     assert model.score_slates([9], chosen, diversity=0.3) == pytest.approx(law, abs=1e-6)
+
+
+def test_a_slate_gives_up_no_more_relevance_than_its_diversity_allows():
+    """At ½ 2.2 percent; each tenth allows more, and one allows everything."""
+    assert [spared(0), spared(0.5), spared(1)] == [0, pytest.approx(0.022), 1]
+    rng = np.random.default_rng(0)
+    model = cd.LowRankDPP.from_factors(rng.normal(size=(60, 12)) * rng.uniform(0.5, 2, (60, 1)))
+    baskets = [rng.permutation(60)[:2].tolist() for _ in range(40)]
+    top = model.recommend(baskets, 8)[1].sum(axis=1)
+    slates = []
+    for tenth in range(10):
+        items, shares = model.slate(baskets, 8, diversity=tenth / 10)
+        assert (shares.sum(axis=1) >= (1 - spared(tenth / 10)) * top - 1e-12).all()
+        slates.append([set(row) for row in items.tolist()])
+    assert all(a != b for a, b in pairwise(slates))
+
+
+def test_relevance_may_be_what_is_specific_to_the_basket():
+    model = fitted("conditional")
+    items = model.slate(BASKETS[0], 4, diversity=0, rank_by="lift")[0]
+    assert items.tolist() == model.recommend(BASKETS[0], 4, rank_by="lift")[0].tolist()
+    with pytest.raises(ParameterError, match="rank_by"):
+        model.slate(BASKETS[0], rank_by="best")
 
 
 @every_dpp
@@ -79,10 +106,10 @@ def test_many_baskets_have_a_row_each(name):
 def test_candidates_exclude_and_categories(name):
     model = fitted(name)
     assert set(model.slate(["b0"], candidates=["r1", "r2", "b0"], exclude=["r2"])[0]) == {"r1"}
-    colours = {item: item[0] for item in model.items_}
-    found = model.slate(["r0"], N=6, categories=colours, at_most=2)[0]
+    colors = {item: item[0] for item in model.items_}
+    found = model.slate(["r0"], N=6, categories=colors, at_most=2)[0]
     assert sorted(item[0] for item in found) == ["b", "b", "r", "r"]
-    found = model.slate(["r0"], N=6, categories=colours, at_most={"b": 1})[0]
+    found = model.slate(["r0"], N=6, categories=colors, at_most={"b": 1})[0]
     assert sorted(item[0] for item in found) == ["b", "r", "r", "r"]
 
 
@@ -106,7 +133,7 @@ def test_attraction_belongs_to_relevance():
     S = np.zeros((3, 3))
     S[0, 1], S[1, 0] = 3.0, -3.0
     model = cd.NonsymmetricDPP.from_factors(V, S=S, items=["salt", "pepper", "tea"])
-    assert "tea" in model.slate([], N=2)[0]
+    assert "tea" in model.slate([], N=2, diversity=0.95)[0]
     assert set(model.complete([], 2)) == {"salt", "pepper"}
 
 
@@ -115,9 +142,9 @@ def test_bad_questions():
     with pytest.raises(UnknownItemError):
         model.slate(["r9"])
     assert len(model.slate(["r9"], unknown="ignore")[0]) == 8
-    for told in ({"N": 0}, {"diversity": 2}, {"N": True}):
+    for options in ({"N": 0}, {"diversity": 2}, {"N": True}):
         with pytest.raises(ParameterError):
-            model.slate([], **told)
+            model.slate([], **options)
     with pytest.raises(RankError):
         cd.LowRankDPP.from_factors(np.eye(4)[:, :2]).slate([0, 1])
     assert model.slate(RED, candidates=RED)[0].tolist() == []

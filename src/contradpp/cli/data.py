@@ -1,4 +1,4 @@
-"""`contradpp data`: the data sets there are, what a file holds, downloads, and conversion between formats."""
+"""`contradpp data`: list data sets, describe files, download, and convert between formats."""
 
 from __future__ import annotations
 
@@ -16,8 +16,17 @@ import click
 import numpy as np
 from rich.filesize import decimal
 
+from contradpp._types import Values
 from contradpp.cli.inputs import baskets_from, layout_options, reading_from
-from contradpp.cli.output import Column, busy, check_writable, json_option, say, show_json, show_table
+from contradpp.cli.output import (
+    Column,
+    busy,
+    check_writable,
+    json_option,
+    say,
+    show_json,
+    show_table,
+)
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.errors import DataError
@@ -37,21 +46,30 @@ def data(ctx: click.Context, /) -> None:
 @json_option
 def list_datasets(as_json: bool) -> None:
     """List the data sets that every command knows by name."""
-    found = []
+    found: list[Values] = []
     for name in datasets.names():
-        known, place = datasets.info(name), datasets.location(name)
-        where = str(place) if place else f"not here yet: contradpp data fetch {name}"
-        entry: dict[str, Any] = {"name": name, "n_baskets": known.n_baskets, "n_items": known.n_items}
-        entry |= {"where": where if known.files else "built in", "description": known.description}
-        found.append(entry | {"source": known.source})
+        known = datasets.info(name)
+        where = str(datasets.location(name) or f"to download: contradpp data fetch {name}")
+        found.append(
+            {
+                "name": name,
+                "n_baskets": known.n_baskets,
+                "n_items": known.n_items,
+                "where": where if known.files else "built in",
+                "description": known.description,
+                "source": known.source,
+            }
+        )
     if as_json:
         show_json(found)
         return
-    columns = [Column("name"), Column("baskets", True), Column("items", True), Column("where"), Column("what")]
+    numbers = [Column("baskets", right=True), Column("items", right=True)]
+    columns = [Column("name"), *numbers, Column("where"), Column("description")]
     rows = []
     for entry in found:
-        count = f"{entry['n_baskets']:,}" if entry["n_baskets"] else "any"
-        rows.append([entry["name"], count, f"{entry['n_items']:,}", entry["where"], entry["description"]])
+        n_baskets = f"{entry['n_baskets']:,}" if entry["n_baskets"] else "any"
+        n_items = f"{entry['n_items']:,}"
+        rows.append([entry["name"], n_baskets, n_items, entry["where"], entry["description"]])
     show_table(columns, rows)
 
 
@@ -60,11 +78,12 @@ def list_datasets(as_json: bool) -> None:
 @layout_options
 @json_option
 def describe(data: str, as_json: bool, **layout: Any) -> None:
-    """Show one screen about DATA: how many baskets and items, how large, what is popular."""
+    """Describe DATA: the number of baskets and items, basket sizes, popular items."""
     with busy(f"Reading {data} ..."):
         found = reading_from(data, **layout)
     if as_json:
-        show_json(found.baskets.summary().as_dict() | {"format": found.format, "columns": found.columns})
+        how = {"format": found.format, "columns": found.columns}
+        show_json(found.baskets.summary().as_dict() | how)
     else:
         columns = "".join(f", {role}: {column}" for role, column in found.columns.items())
         click.echo(f"{found.baskets.describe()}\nread as: {found.format}{columns}")
@@ -74,9 +93,9 @@ def describe(data: str, as_json: bool, **layout: Any) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @json_option
 def fetch(names: tuple[str, ...], as_json: bool) -> None:
-    """Download data sets into the cache, unless they are on disk."""
+    """Download data sets into the cache, unless they are there already."""
     for name in names:
-        datasets.info(name)
+        datasets.info(name)  # fails on an unknown name before any download
     files = {name: [str(path) for path in datasets.download(name, progress=True)] for name in names}
     if as_json:
         show_json(files)
@@ -102,25 +121,27 @@ def convert(data: str, output: Path, as_json: bool, **layout: Any) -> None:
         baskets = baskets_from(data, **layout)
         write_baskets(baskets, output)
     if baskets.offered is not None:
-        say("What the baskets were chosen from is not in the new file: it holds what was chosen.")
+        say("The new file holds what was chosen, not what was offered.")
     size = output.stat().st_size
     if as_json:
-        show_json({"output": str(output), "n_baskets": baskets.n_baskets, "n_items": baskets.n_items, "bytes": size})
+        counts = {"n_baskets": baskets.n_baskets, "n_items": baskets.n_items}
+        show_json({"output": str(output), **counts, "bytes": size})
     else:
-        click.echo(f"{output}: {baskets.n_baskets:,} baskets of {baskets.n_items:,} items, {decimal(size)}")
+        counted = f"{baskets.n_baskets:,} baskets of {baskets.n_items:,} items"
+        click.echo(f"{output}: {counted}, {decimal(size)}")
 
 
-# -- Writing baskets ---------------------------------------------------------------------------------------
+# -- Writing baskets -----------------------------------------------------------------------------
 
 
 def write_baskets(baskets: Baskets, path: Path) -> None:
-    """Write the baskets in the format that the suffix names, whole or not at all."""
-    writers: dict[str, Callable[[Baskets, TextIO], None]]
-    writers = {".jsonl": _write_jsonl, ".csv": _write_long, ".dat": _write_fimi}
+    """Write the baskets in the format that the suffix names; a failure leaves the old file."""
     packed = path.suffix.lower() == ".gz"
     suffix = Path(path.stem if packed else path.name).suffix.lower()
     if suffix not in SUFFIXES or (packed and suffix == ".parquet"):
-        raise click.BadParameter(f"{path.name}: the suffix must be one of {', '.join(SUFFIXES)}", param_hint="OUTPUT")
+        raise click.BadParameter(
+            f"{path.name}: the suffix must be one of {', '.join(SUFFIXES)}", param_hint="OUTPUT"
+        )
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         if suffix == ".parquet":
@@ -129,7 +150,7 @@ def write_baskets(baskets: Baskets, path: Path) -> None:
             with temporary.open("wb") as raw:
                 stream: Any = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if packed else raw
                 with io.TextIOWrapper(stream, encoding="utf-8", newline="") as file:
-                    writers[suffix](baskets, file)
+                    TEXT_WRITERS[suffix](baskets, file)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -144,7 +165,9 @@ def _write_fimi(baskets: Baskets, file: TextIO) -> None:
     for number, basket in enumerate(baskets):
         words = [str(item) for item in basket]
         if any(len(word.split()) != 1 for word in words):
-            raise DataError(f"basket {number} has an item with a space in it, which .dat cannot hold: use .jsonl")
+            raise DataError(
+                f"basket {number} has an item with a space, which .dat cannot hold: use .jsonl"
+            )
         file.write(" ".join(words) + "\n")
 
 
@@ -153,7 +176,15 @@ def _write_long(baskets: Baskets, file: TextIO) -> None:
     rows = csv.writer(file, lineterminator="\n")
     rows.writerow(["basket", "item", *(["name"] if names else [])])
     for number, basket in enumerate(baskets):
-        rows.writerows([number, item, *([names.get(item, "")] if names else [])] for item in basket)
+        for item in basket:
+            rows.writerow([number, item, *([names.get(item, "")] if names else [])])
+
+
+TEXT_WRITERS: dict[str, Callable[[Baskets, TextIO], None]] = {
+    ".jsonl": _write_jsonl,
+    ".csv": _write_long,
+    ".dat": _write_fimi,
+}
 
 
 def _write_parquet(baskets: Baskets, path: Path) -> None:
@@ -161,8 +192,11 @@ def _write_parquet(baskets: Baskets, path: Path) -> None:
     import pyarrow.parquet as pq
 
     owners = np.repeat(np.arange(baskets.n_baskets), baskets.sizes)
-    columns = {"basket": pa.array(owners), "item": pa.array(baskets.items.take(baskets.indices.tolist()))}
+    columns = {
+        "basket": pa.array(owners),
+        "item": pa.array(baskets.items.take(baskets.indices.tolist())),
+    }
     if baskets.items.names:
-        called = np.array([baskets.items.name(item) for item in baskets.items])
-        columns["name"] = pa.array(called[baskets.indices])
+        names = np.array([baskets.items.name(item) for item in baskets.items])
+        columns["name"] = pa.array(names[baskets.indices])
     pq.write_table(pa.table(columns), path, compression="zstd")

@@ -1,21 +1,13 @@
-"""`contradpp fit`: baskets in, a model file out, and an honest word on how good it is.
-
-From top to bottom: the options, most of them made of the table of parameters; the command; what it does, step by step;
-what it shows; its settings as a TOML file.
-"""
+"""`contradpp fit`: learn a model from a file of baskets, and measure how good it is."""
 
 from __future__ import annotations
 
-import difflib
-import json
 import math
 import shlex
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,221 +16,95 @@ import numpy as np
 from click.core import ParameterSource
 from rich.filesize import decimal
 
-from contradpp import __version__
+from contradpp._types import Values
+from contradpp.cli.fit_options import (
+    CHECKPOINT_OPTIONS,
+    CONDITIONAL,
+    DEFAULTS,
+    KERNELS,
+    MIXTURE,
+    MODEL_PARAMETERS,
+    FitCommand,
+    fit_options,
+    is_settings,
+    kernel_model,
+    load_config,
+    write_config,
+)
 from contradpp.cli.inputs import (
     COLUMNS,
     FILE,
     LAYOUT,
     OLD_FILE,
-    SHARE,
-    Decorator,
-    Parsed,
     baskets_from,
     hold_out,
     layout_options,
     option,
-    random_state_option,
-    together,
 )
 from contradpp.cli.output import (
     Column,
     busy,
-    called,
     check_replaceable,
-    flag,
+    display_name,
+    display_names,
+    flag_with_value,
     heading,
     is_marked,
     is_model,
     json_option,
-    listed,
     paragraph,
+    program,
     save_model,
     say,
     show_json,
     show_table,
     visible,
-    written,
 )
 from contradpp.data.baskets import Baskets
-from contradpp.data.features import Given, read_features
+from contradpp.data.columns import matches
+from contradpp.data.features import FeatureTable, read_features
 from contradpp.data.feedback import Feedback, read_choices, read_feedback
-from contradpp.data.tables import matches
 from contradpp.data.vocabulary import Vocabulary
+from contradpp.distributed import RayEngine
 from contradpp.distributed.shards import list_files
-from contradpp.dpp.persist import write_atomically
+from contradpp.dpp.files import write_atomically
 from contradpp.errors import ConvergenceError, DataError
-from contradpp.learn.checkpoint import DEFAULT_EVERY, parse_every
+from contradpp.experts.history import in_order
+from contradpp.learn.checkpoints import Checkpointing
 from contradpp.learn.objectives import MOST_TO_INVERT
-from contradpp.learn.params import LOWRANK, TABLE, Parameter
+from contradpp.learn.params import LOWRANK, TABLE, flat_params, params_from_flat
 from contradpp.metrics.compare import Comparison
+from contradpp.metrics.report import measure as measure_model
 from contradpp.metrics.tuning import MODELS
 from contradpp.models.conditional import ConditionalDPP
-from contradpp.report.measured import KS, Example, examples, explained, measure, verdict
+from contradpp.models.mixture import MixtureDPP
+from contradpp.report.evaluation import (
+    KS,
+    Example,
+    assessment,
+    compare_with_baselines,
+    describe_features,
+    draw_examples,
+)
 from contradpp.report.page import Subject, load_template, render
 
-CONDITIONAL = "conditional"
-# The kernel that is learned: the conditional model has the nonsymmetric one.
-KERNELS = {CONDITIONAL: MODELS["nonsymmetric"], **MODELS}
-DEFAULTS: dict[str, dict[str, Any]] = {model: kernel().get_params() for model, kernel in KERNELS.items()}
-KNOBS = (*TABLE, "random_state", "n_jobs")  # what is passed on to the model's constructor
-SETTINGS_MARK = "# Written by contradpp"
 REPORT_MARK = "Made by contradpp"
-LEAST_RANK, MOST_RANK = 30, 100
-DENSE_CATALOGUE = 20_000  # items up to which a pass over the whole catalogue at every step is cheap
-STEPS_A_ROUND = 20
+MIN_RANK = 30
+MAX_RANK = 100
+LARGE_CATALOG = 20_000  # items from which a pass over the whole catalog at every step is slow
+STEPS_PER_ROUND = 20
+MAX_CUSTOMERS = 1_000  # test baskets by which the use of histories is measured
 LEGEND = (
-    "MPR: how far up the missing item ranks, 100 = always first, 50 = by chance. top 1, top 10: how often it is among "
-    "the first suggestions. log-likelihood: of whole baskets, per basket, higher is better."
+    "MPR: mean percentile rank of the missing item, 100 = always first, 50 = chance. "
+    "top 1, top 10: how often it is among the first suggestions. "
+    "log-likelihood: per basket, of the whole basket; higher is better."
 )
-
-
-# -- The options: None unless given, so that the model's own default applies or the data decide --------------
-
-
-def share_or_file(text: str) -> float | str:
-    """Read a share of the baskets between 0 and 1, or a file of others."""
-    try:
-        share = float(text)
-    except ValueError:
-        return str(click.Path(exists=True).convert(text, None, None))
-    return float(click.FloatRange(0, 1, min_open=True, max_open=True).convert(share, None, None))
-
-
-def steps_or_seconds(text: str) -> int | str:
-    """Read a number of steps, or seconds such as 30s."""
-    every = int(text) if text.isdecimal() else text
-    parse_every(every)
-    return every
-
-
-def knob_option(row: Parameter) -> Decorator:
-    """Make the option of a parameter of training, from its row of the table."""
-    words = f"{written(row.name, True)}/{written(row.name, False)}" if row.flag else flag(row.name)
-    kind: Any = row.choices or None
-    more: dict[str, Any] = {}
-    if row.flag or row.name in OWN_DEFAULTS:
-        more["default"] = OWN_DEFAULTS.get(row.name)
-    if row.low is not None:
-        most: dict[str, Any] = {} if row.high == math.inf else {"max": row.high, "max_open": True}
-        number: Any = click.IntRange if row.whole else click.FloatRange
-        kind = number(row.low, min_open=row.above, **most)
-    if row.low is not None and row.choices:
-        more["metavar"] = "|".join(["NUMBER", *row.choices])
-        wrong = f"neither a number nor {' or '.join(map(repr, row.choices))}"
-        kind = Parsed(partial(_word_or_number, row.choices, kind), wrong)
-    return option(words, type=kind, help=_help_of(row), **more)
-
-
-def _word_or_number(words: tuple[str, ...], number: Any, text: str) -> Any:
-    return text if text in words else number.convert(text, None, None)
-
-
-# Where the command line does not take the model's default: it has one of its own, or looks at the data (`choose`).
-OWN_DEFAULTS = {"oversize": "drop"}
-CHOSEN = {"n_components": "basket sizes", "objective": "the catalogue's size", "batch_size": "the amount of data"}
-
-
-def _help_of(row: Parameter) -> str:
-    """Say what it is, for which model if not for all, and the models' own defaults."""
-    defaults = {model: DEFAULTS[model][row.name] for model in MODELS if row.name in DEFAULTS[model]}
-    only = "" if len(defaults) == len(MODELS) else f" ({', '.join(defaults)})"
-    values = set(defaults.values())
-    if row.name in OWN_DEFAULTS or values == {None}:
-        return f"{row.help}{only}."
-    shown = ", ".join(f"{default} ({model})" for model, default in defaults.items())
-    if row.name in CHOSEN:
-        shown = f"by {CHOSEN[row.name]}"
-    elif len(values) == 1:
-        shown = str(*values)
-    return f"{row.help}{only}.  [default: {shown}]"
-
-
-fit_options = together(
-    option(
-        "--model",
-        type=(CONDITIONAL, *MODELS),
-        help="conditional: a nonsymmetric kernel, and next items judged by neighbours as well; the others: a kernel "
-        f"alone. {CONDITIONAL}, unless an option asks for lowrank.",
-    ),
-    option(
-        "--validation",
-        type=Parsed(share_or_file, "neither a share between 0 and 1 nor a file"),
-        metavar="SHARE|FILE",
-        help="Baskets that decide when to stop: a share, or a file; 0.05 if left out, 0.1 for conditional, which "
-        "learns the weights of its voices from them.",
-    ),
-    option("--test-size", type=SHARE, default=0.1, help="Share held out to measure the model; 0 for none."),
-    option(
-        "--min-item-count",
-        type=click.IntRange(1),
-        default=1,
-        help="Leave out items that are in fewer baskets than this.",
-    ),
-    option(
-        "--feedback",
-        type=OLD_FILE,
-        help="Log of accepted and rejected suggestions, as `serve` writes it, to learn from too.",
-    ),
-    option(
-        "--features",
-        type=OLD_FILE,
-        help="CSV or Parquet file with a row per item: names, categories, numbers, vectors. New items can then be "
-        "added, and those that seldom sell are judged better. --name and --category may be columns of it.",
-    ),
-    option("--new-items", is_flag=True, help="Also take in the items of --features that never sold."),
-    random_state_option("Seed of split, start and training."),
-    option("--n-jobs", type=click.IntRange(1), help="Threads; all cores if left out. Results do not depend on it."),
-    option("--checkpoint", type=FILE, help="Keep all of the training's state in this file as it goes."),
-    option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one, to the same result."),
-    option(
-        "--checkpoint-every",
-        type=Parsed(steps_or_seconds, "neither a number of steps nor a time such as 30s"),
-        default=DEFAULT_EVERY,
-        metavar="STEPS|SECONDSs",
-        help="How often: 100 for steps, 30s for seconds.",
-    ),
-    option("--engine", type=("ray",), help="Train on a Ray cluster, from Parquet files."),
-    option("--address", help="The cluster, such as auto or HOST:6379; one on this machine if left out."),
-    option("--workers", type=click.IntRange(1), default=2, help="Processes to train with."),
-    *map(knob_option, TABLE.values()),
-)
-_GROUPS = {
-    "The file": " ".join(LAYOUT),
-    "The model": "model n_components n_skew objective contrast alpha oversize calibrate",
-    "The run": "max_iter validation test_size min_item_count feedback features new_items random_state n_jobs",
-    "Long runs": "checkpoint resume checkpoint_every",
-    "A cluster": "engine address workers",
-}
-GROUPS = {title: names.split() for title, names in _GROUPS.items()}
-GROUPS["Every other knob of the model"] = [name for name in TABLE if name not in chain(*GROUPS.values())]
-
-
-class FitCommand(click.Command):
-    """A command that shows its options in the groups above."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """See `click.Command`."""
-        left = {str(p.name): p.get_help_record(ctx) for p in self.get_params(ctx) if isinstance(p, click.Option)}
-        others = [name for name in left if name not in chain(*GROUPS.values())]
-        for title, names in {"Options": others, **GROUPS}.items():
-            with formatter.section(title):
-                formatter.write_dl([record for name in names if (record := left.get(name))])
-
-
-def _take_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:  # noqa: ARG001
-    """Let the file's values stand in for options that are not on the command line."""
-    if path is not None:
-        ctx.default_map = {**(ctx.default_map or {}), **read_config(path, ctx.command)}
-        ctx.meta["config"] = path
-
-
-# -- The command -------------------------------------------------------------------------------------------
 
 
 @click.command(cls=FitCommand)
 @click.argument("data")
 @layout_options
-@option("-o", "--output", required=True, type=FILE, help="The model file to write.")
+@option("-o", "--output", required=True, type=FILE, help="Model file to write.")
 @option("--report", type=FILE, help="Also write an HTML page about the model.")
 @option("--force", is_flag=True, help="Replace files that `fit` did not write.")
 @option(
@@ -246,304 +112,109 @@ def _take_config(ctx: click.Context, param: click.Parameter, path: Path | None) 
     type=OLD_FILE,
     is_eager=True,
     expose_value=False,
-    callback=_take_config,
-    help="A TOML file with any of these options; those on the command line come first.",
+    callback=load_config,
+    help="TOML file with any of these options; the command line takes precedence.",
 )
 @json_option
 @fit_options
 @click.pass_context
 def fit(
-    ctx: click.Context, /, data: str, output: Path, report: Path | None, force: bool, as_json: bool, **given: Any
+    ctx: click.Context,
+    /,
+    data: str,
+    output: Path,
+    report: Path | None,
+    force: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Learn a model from DATA, a file of baskets or the name of a data set.
 
-    What is not given is chosen by looking at the data. A part of the baskets is held out to measure the model beside
-    popularity and item neighbours. Ctrl-C keeps the best model so far.
+    Settings that are not given are chosen by looking at the data. Some baskets are held out, to
+    compare the model with popularity and item neighbors. Ctrl-C keeps the best model so far.
 
     \b
     contradpp fit orders.csv -o shop.safetensors
     contradpp fit orders.parquet -o shop.safetensors --basket order_id --item sku --report shop.html
     contradpp fit --config shop.toml
     """
-    files = places(ctx, output, report, force=force)
-    if given["resume"] and given["checkpoint"] is None:
-        raise click.UsageError("--resume needs --checkpoint, the file to go on from")
-    if given["new_items"] and given["features"] is None:
-        raise click.UsageError("--new-items needs --features, the file that tells of them")
-    run = prepare(data, given)
+    files = output_files(ctx, output, report, force=force)
+    if options["resume"] and options["checkpoint"] is None:
+        raise click.UsageError("--resume needs --checkpoint, the file to continue from")
+    if options["new_items"] and options["features"] is None:
+        raise click.UsageError("--new-items needs --features, a file with these items")
+    run = prepare(data, options)
     if not as_json:
-        introduce(run)
-    settings = repeatable(run, files, ctx.command)
+        show_plan(run)
+    settings = write_config(settings_of(run, files), ctx.command, f"{output.stem}.toml")
     started = time.perf_counter()
     try:
         train(run)
     except (KeyboardInterrupt, ConvergenceError) as stop:
-        keep_unfinished(run, files, settings, stop)
+        save_unfinished(run, files, settings, stop)
         ctx.exit(1)
     seconds = time.perf_counter() - started
     save(run, files, settings)
     try:
-        learned = judge(run, seconds)
+        subject = measure(run, seconds)
         if files.report is not None:
-            with busy("Drawing the report ..."):
-                write_atomically(files.report, render(learned).encode())
+            with busy("Writing the report ..."):
+                write_atomically(files.report, render(subject).encode())
     except KeyboardInterrupt:
-        say(f"Stopped while measuring. The model is finished: {output}{missing(files)}")
+        say(f"Stopped while measuring. The model is finished: {output}{not_written(files)}")
         ctx.exit(1)
     if as_json:
-        show_json(summary(run, learned, files))
+        show_json(results(run, subject, files))
     else:
-        show(run, learned, files)
+        show_results(run, subject, files)
+
+
+# -- The files to write ----------------------------------------------------------------------------
 
 
 class Files(NamedTuple):
-    """The files that a run writes; no settings where the user's own file of them stands in that place."""
+    """The files that a run writes; no settings if the user's own file is in that place."""
 
     model: Path
     settings: Path | None
     report: Path | None
 
 
-def places(ctx: click.Context, output: Path, report: Path | None, *, force: bool) -> Files:
-    """Find the files to write, none of which replaces something that `fit` did not write, unless forced."""
+def output_files(ctx: click.Context, output: Path, report: Path | None, *, force: bool) -> Files:
+    """Find the files to write; refuse to replace what `fit` did not write, unless forced."""
     beside = output.with_suffix(".toml")
     if output == beside or report in (output, beside):
-        what = "the settings are written beside the model as .toml: name it otherwise"
-        raise click.BadParameter(what, param_hint="-o" if output == beside else "--report")
-    in_file = [ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP for name in ("output", "report")]
-    if report is not None and in_file == [False, True]:
-        report = output.with_suffix(report.suffix)  # the one in the file is about the model in the file
+        message = "the settings are written beside the model as .toml: choose another name"
+        raise click.BadParameter(message, param_hint="-o" if output == beside else "--report")
+    output_source, report_source = map(ctx.get_parameter_source, ("output", "report"))
+    from_file = ParameterSource.DEFAULT_MAP
+    if report is not None and report_source is from_file and output_source is not from_file:
+        report = output.with_suffix(report.suffix)  # the file's report is about another model
     config = ctx.meta.get("config")
-    theirs = config is not None and config.resolve() == beside.resolve() and not is_settings(config)
-    settings = beside if force or not theirs else None
-    signed = ((output, is_model), (settings, is_settings), (report, partial(is_marked, mark=REPORT_MARK)))
-    for path, ours in signed:
+    own_config = config is not None and config.resolve() == beside.resolve()
+    handwritten = own_config and not is_settings(beside)
+    settings = None if handwritten and not force else beside
+    is_report = partial(is_marked, mark=REPORT_MARK)
+    for path, is_ours in ((output, is_model), (settings, is_settings), (report, is_report)):
         if path is not None:
-            check_replaceable(path, "fit", ours, force=force)
+            check_replaceable(path, "fit", is_ours, force=force)
     if report is not None:
-        load_template()  # or an error that names the extra, before any work
+        load_template()  # fails early if the extra is missing
     return Files(output, settings, report)
 
 
-def is_settings(path: Path) -> bool:
-    """Return whether a file of settings is one that `fit` wrote."""
-    return path.is_file() and path.read_bytes().startswith(SETTINGS_MARK.encode())
-
-
-# -- Read the baskets, and settle what was left open ---------------------------------------------------------
-
-
-class Choice(NamedTuple):
-    """An option, the value it has been given, and why."""
-
-    option: str
-    value: Any
-    why: str
-
-
-@dataclass
-class Run:
-    """One run of `fit`: its options, its data, and a model that has still to learn."""
-
-    data: str
-    given: dict[str, Any]
-    choices: list[Choice]
-    baskets: Baskets
-    learned: Baskets
-    test: Baskets | None
-    feedback: Feedback | None
-    features: Given | None
-    validation: Any
-    model: Any
-    name: str
-    label: str
-
-    @property
-    def by_choice(self) -> bool:
-        """Whether the objective tells what was taken from what was shown and refused, by itself."""
-        return getattr(self.model, "objective", None) in ("explicit", "choice")
-
-
-def prepare(data: str, given: dict[str, Any]) -> Run:
-    """Read the baskets, settle what was left open, and set some baskets aside.
-
-    On a cluster the workers read: here one file is looked at, and nothing is set aside.
-    """
-    layout = {name: given[name] for name in LAYOUT}
-    source = data
-    features = None
-    if given["engine"] is not None:
-        if given["feedback"] is not None or given["features"] is not None or isinstance(given["validation"], str):
-            raise click.UsageError("--engine ray takes neither --feedback nor --features nor a file for --validation")
-        source = max(list_files(data), key=lambda file: file.n_rows).path.removeprefix("file://")
-        given = given | {"test_size": 0.0}
-    with busy(f"Reading {source} ..."):
-        if given["features"] is not None:
-            features = read_features(given["features"])
-            # What it tells of items need not be in the file of baskets.
-            layout |= {role: None for role in ("name", "category") if given[role] in features.columns}
-        baskets = baskets_from(source, **layout)
-        if given["min_item_count"] > 1:
-            baskets = baskets.filter(min_size=1, min_item_count=given["min_item_count"])
-    feedback = None if given["feedback"] is None else read_feedback(given["feedback"])
-    if features is not None:
-        names, categories = labels_of(features, given)
-        items = baskets.items
-        baskets = baskets.with_names(names | items.names).with_categories(categories | items.categories)
-    choices = choose(baskets, given)
-    settings = given | {choice.option: choice.value for choice in choices}
-    learned, test = hold_out(usable(baskets, settings), given["test_size"], given["random_state"])
-    validation = given["validation"]
-    if isinstance(validation, str):
-        validation = baskets_from(validation, **layout)
-    kind = settings["model"]
-    model = build(kind, {knob: settings[knob] for knob in KNOBS} | {"verbose": 1})
-    name = kind if kind == CONDITIONAL else f"{kind} ({settings['objective']})"
-    label = Path(source).name
-    return Run(data, given, choices, baskets, learned, test, feedback, features, validation, model, name, label)
-
-
-def labels_of(features: Given, given: dict[str, Any]) -> tuple[dict[Any, str], dict[Any, str]]:
-    """Find names and categories by item: of the columns that are named, names also of one that is called so."""
-    guessed = matches(list(features.columns), "name")
-    name = given["name"] or (guessed[0] if len(guessed) == 1 else None)
-
-    def texts(column: str | None) -> dict[Any, str]:
-        if column not in features.columns:
-            return {}
-        pairs = zip(features.ids or (), features.columns[column].values, strict=True)
-        return {item: str(value) for item, value in pairs if value is not None}
-
-    return texts(name), texts(given["category"])
-
-
-def any_size(settings: dict[str, Any]) -> bool:
-    """Return whether the model takes baskets of any size: one with a diagonal does."""
-    return settings["model"] in ("nonsymmetric", CONDITIONAL) and settings["diagonal"] is not False
-
-
-def usable(baskets: Baskets, settings: dict[str, Any]) -> Baskets:
-    """Take the baskets that the model can learn from."""
-    if any_size(settings) or settings["oversize"] != "drop":
-        return baskets
-    rank = settings["n_components"]
-    fits = baskets.sizes <= rank
-    if not fits.any():
-        raise DataError(f"every basket has more than {rank} items: choose a larger --n-components, or --oversize clip")
-    return baskets.subset(fits)
-
-
-def build(model: str, options: Mapping[str, Any]) -> Any:
-    """Make the model with the options that were given; one that it does not have is a usage error."""
-    given = {knob: value for knob, value in options.items() if value is not None}
-    for knob, value in given.items():
-        if knob not in DEFAULTS[model]:
-            raise click.UsageError(f"{written(knob, value)} is not for --model {model}")
-    kernel = KERNELS[model](**given)
-    if model != CONDITIONAL:
-        return kernel
-    of_the_run = ("random_state", "n_jobs", "verbose")
-    return ConditionalDPP(kernel, **{knob: given[knob] for knob in of_the_run if knob in given})
-
-
-def choose(baskets: Baskets, given: dict[str, Any]) -> list[Choice]:
-    """Choose what is left open in the options, each with its reason; later ones depend on earlier ones."""
-    choices: list[Choice] = []
-    settled = dict(given)
-
-    def settle(name: str, value: Any, why: str) -> None:
-        if given[name] is None:
-            settled[name] = value
-            choices.append(Choice(name, value, why))
-
-    settle("model", *_model(baskets, given))
-    default = DEFAULTS[settled["model"]]
-    settle("n_components", *_rank(baskets, settled))
-    if baskets.n_items > DENSE_CATALOGUE and settled["model"] == "lowrank":
-        settle("objective", "dynamic", f"its cost does not grow with the {baskets.n_items:,} items")
-    else:
-        settle("objective", "exact", "predicts each item from the rest of its basket, without sampling noise")
-    size = min(max(baskets.n_baskets // STEPS_A_ROUND, 50), default["batch_size"])
-    settle("batch_size", size, f"some {max(baskets.n_baskets // size, 1):,} steps a round")
-    settle("calibrate", default["calibrate"], "the model's baskets become as large as the real ones")
-    settle("max_iter", default["max_iter"], "at most; training ends when validation baskets gain no more")
-    return choices
-
-
-def _model(baskets: Baskets, given: dict[str, Any]) -> tuple[str, str]:
-    for knob in TABLE:
-        if given[knob] is not None and TABLE[knob].models == (LOWRANK,):
-            return "lowrank", f"{written(knob, given[knob])} is for symmetric kernels"
-    if given["objective"] == "mle" and baskets.n_items > MOST_TO_INVERT:
-        return "lowrank", f"with more than {MOST_TO_INVERT:,} items only its likelihood can be maximised"
-    return CONDITIONAL, "what was bought together, and a kernel whose items attract and repel: the best next items"
-
-
-def _rank(baskets: Baskets, given: dict[str, Any]) -> tuple[int, str]:
-    if any_size(given):
-        rank = min(DEFAULTS[given["model"]]["n_components"], baskets.n_items)
-        return rank, "a matter of taste: baskets may have any size"
-    sizes = baskets.sizes
-    most = int(np.quantile(sizes, 0.95, method="higher"))
-    rank = min(max(-(-most // 10) * 10, LEAST_RANK), MOST_RANK, baskets.n_items)
-    larger = int((sizes > rank).sum())
-    if not larger:
-        return rank, f"no basket has more than {int(sizes.max())} items"
-    what = {"drop": "left out", "clip": "cut to that size", "error": "refused"}[given["oversize"]]
-    return rank, f"{1 - larger / len(sizes):.0%} of the baskets fit; {larger:,} larger ones are {what}"
-
-
-# -- Learn, write and measure --------------------------------------------------------------------------------
-
-
-def introduce(run: Run) -> None:
-    """Say what there is to learn from, what was chosen, and why."""
-    found = run.baskets.summary()
-    where = f"{run.label}, the largest file of {run.data}" if run.given["engine"] else run.data
-    click.echo(
-        f"{where}: {found.n_baskets:,} baskets of {found.n_items:,} items; "
-        f"half have {found.median:g} or fewer, the largest {found.largest}."
-    )
-    if run.given["engine"]:
-        heading(f"Learning from all files of {run.data}, with settings chosen by the largest")
-    else:
-        held = f"{run.test.n_baskets:,} are held out to measure it" if run.test else "none are held out to measure it"
-        heading(f"Learning from {run.learned.n_baskets:,} baskets; {held}")
-    rows = [[choice.option.replace("_", "-"), str(choice.value), choice.why] for choice in run.choices]
-    show_table([Column("setting"), Column("chosen"), Column("because")], rows)
-    if run.features is not None:
-        n_known = sum(item in run.baskets.items for item in run.features.ids or ())
-        click.echo(
-            f"Features: {n_known:,} of the {found.n_items:,} items have some ({', '.join(run.features.columns)})."
-        )
-    if run.feedback is not None:
-        liked, rejected = len(run.feedback.positives), len(run.feedback.negatives)
-        how = "told from" if run.by_choice else "learned as baskets,"
-        what = "what was refused" if run.by_choice else f"{rejected:,} rejected ones pushed away"
-        click.echo(f"Feedback: {liked:,} accepted sets are {how} {what}.")
-
-
-def train(run: Run) -> None:
-    """Fit the model."""
-    given = run.given
-    how: dict[str, Any] = {"validation": run.validation}
-    if given["checkpoint"] is not None:
-        how |= {name: given[name] for name in GROUPS["Long runs"]}
-    if given["engine"]:
-        how |= {name: given[name] for name in GROUPS["A cluster"]}
-        run.model.fit(run.data, columns={name: given[name] for name in COLUMNS}, **how)
-        return
-    baskets = run.learned
-    if run.feedback is not None:
-        baskets = Baskets.concat([baskets, read_choices(given["feedback"], taken=not run.by_choice)])
-        how["negatives"] = None if run.by_choice else run.feedback.negatives or None
-    if run.features is not None:
-        how["item_features"] = run.features
-    run.model.fit(baskets, **how)
-    if run.features is not None and given["new_items"]:
-        fresh = [item for item in run.features.ids or () if item not in run.model.items_]
-        names, categories = labels_of(run.features, given)
-        run.model.add_items(fresh, run.features.take(fresh), names=names, categories=categories)
+def settings_of(run: Run, files: Files) -> Values:
+    """Return the options with which the run can be repeated, with nothing left open."""
+    kernel = kernel_model(run.model)
+    settings = run.options | {choice.option: choice.value for choice in run.choices}
+    flat = flat_params(kernel)
+    settings |= {name: flat.get(name) for name in MODEL_PARAMETERS}
+    settings |= dict.fromkeys(CHECKPOINT_OPTIONS)  # these belong to this run only
+    settings |= {"data": run.data, "output": files.model, "report": files.report}
+    for name in ("data", "validation"):
+        if isinstance(settings[name], str) and Path(settings[name]).exists():
+            settings[name] = Path(settings[name])
+    return settings
 
 
 def save(run: Run, files: Files, settings: str) -> None:
@@ -553,8 +224,8 @@ def save(run: Run, files: Files, settings: str) -> None:
         write_atomically(files.settings, settings.encode())
 
 
-def keep_unfinished(run: Run, files: Files, settings: str, stop: BaseException) -> None:
-    """Save the best state of a training that did not end well, beside a finished model if there is one."""
+def save_unfinished(run: Run, files: Files, settings: str, stop: BaseException) -> None:
+    """Save the best model of a stopped training, beside a finished model if there is one."""
     if not getattr(run.model, "history_", None):
         say("Stopped too early: there is no model yet, and nothing was written.")
         return
@@ -562,175 +233,437 @@ def keep_unfinished(run: Run, files: Files, settings: str, stop: BaseException) 
         model = files.model.with_name(f"{files.model.stem}.unfinished{files.model.suffix}")
         files = Files(model, model.with_suffix(".toml"), files.report)
     save(run, files, settings)
-    why = f"Training failed ({stop})" if isinstance(stop, ConvergenceError) else "Stopped"
+    reason = f"Training failed ({stop})" if isinstance(stop, ConvergenceError) else "Stopped"
     best = max(run.model.history_, key=lambda record: record["validation"])["iteration"]
     say(
-        f"{why} after {run.model.n_iter_} rounds. The best model so far, of round {best}, is {files.model} and can be "
-        f"used{missing(files)}"
+        f"{reason} after {run.model.n_iter_} rounds. The best model so far, of round {best}, is "
+        f"{files.model} and can be used{not_written(files)}"
     )
 
 
-def missing(files: Files) -> str:
-    """End a sentence with where the settings are, and what a run that was stopped has not written."""
-    there = "" if files.settings is None else f"; its settings are {files.settings}"
+def not_written(files: Files) -> str:
+    """End a sentence about a stopped run: where its settings are, and what is missing."""
+    settings = "" if files.settings is None else f"; its settings are {files.settings}"
     report = "" if files.report is None else f", and the report {files.report} was not written"
-    return f"{there}. It was not measured{report}."
+    return f"{settings}. It was not measured{report}."
 
 
-def judge(run: Run, seconds: float) -> Subject:
-    """Measure the model on the baskets that were held out, and draw the examples."""
-    found, drawn = None, []
+# -- Read the baskets and choose settings ----------------------------------------------------------
+
+
+class Choice(NamedTuple):
+    """A setting that the data decide, its value, and the reason."""
+
+    option: str
+    value: Any
+    why: str
+
+
+@dataclass
+class Run:
+    """A run of `fit`: its options, its data, and a model that has still to learn."""
+
+    data: str
+    label: str  # the file that was read
+    options: Values
+    choices: list[Choice]
+    baskets: Baskets
+    train: Baskets
+    test: Baskets | None
+    validation: Any
+    feedback: Feedback | None
+    features: FeatureTable | None
+    model: Any
+    name: str
+    history: Values | None = None  # measured on customers who came before
+
+    @property
+    def learns_choices(self) -> bool:
+        """True if the objective itself compares what was taken with what was refused."""
+        return getattr(self.model, "objective", None) in ("explicit", "choice")
+
+
+def prepare(data: str, options: Values) -> Run:
+    """Read the baskets, choose settings, and hold some baskets out.
+
+    On a cluster the workers read the data: here, only the largest file is read, to choose settings.
+    """
+    layout = {name: options[name] for name in LAYOUT}
+    source = data
+    if options["engine"] is not None:
+        other_files = (options["feedback"], options["features"])
+        if any(other_files) or isinstance(options["validation"], str):
+            raise click.UsageError(
+                "--engine ray takes neither --feedback nor --features nor a file for --validation"
+            )
+        source = max(list_files(data), key=lambda file: file.n_rows).path.removeprefix("file://")
+        options = options | {"test_size": 0.0}
+    features = None if options["features"] is None else read_features(options["features"])
+    if features is not None:  # its columns need not be in the file of baskets
+        for role in ("name", "category"):
+            if options[role] in features.columns:
+                layout[role] = None
+    with busy(f"Reading {source} ..."):
+        baskets = baskets_from(source, **layout)
+        if options["min_item_count"] > 1:
+            baskets = baskets.filter(min_size=1, min_item_count=options["min_item_count"])
+    if features is not None:
+        names, categories = labels_of(features, options)
+        items = baskets.items
+        baskets = baskets.with_names(names | items.names)
+        baskets = baskets.with_categories(categories | items.categories)
+    choices = choose(baskets, options)
+    settings = options | {choice.option: choice.value for choice in choices}
+    if baskets.customers is not None and not isinstance(options["validation"], str):
+        baskets = in_order(baskets)  # before they are divided
+    usable = usable_baskets(baskets, settings)
+    train_set, test = hold_out(usable, options["test_size"], options["random_state"])
+    validation = options["validation"]
+    if isinstance(validation, str):
+        validation = baskets_from(validation, **layout)
+    kind = settings["model"]
+    return Run(
+        data=data,
+        label=Path(source).name,
+        options=options,
+        choices=choices,
+        baskets=baskets,
+        train=train_set,
+        test=test,
+        validation=validation,
+        feedback=None if options["feedback"] is None else read_feedback(options["feedback"]),
+        features=features,
+        model=make_model(
+            kind,
+            {name: settings[name] for name in MODEL_PARAMETERS},
+            options["n_clusters"],
+        ),
+        name=kind if kind == CONDITIONAL else f"{kind} ({settings['objective']})",
+    )
+
+
+def labels_of(features: FeatureTable, options: Values) -> tuple[dict[Any, str], dict[Any, str]]:
+    """Return names and categories by item, from the columns of the features that hold them."""
+    guessed = matches(list(features.columns), "name")
+    name = options["name"] or (guessed[0] if len(guessed) == 1 else None)
+
+    def texts(column: str | None) -> dict[Any, str]:
+        if column not in features.columns:
+            return {}
+        pairs = zip(features.ids or (), features.columns[column].values, strict=True)
+        return {item: str(value) for item, value in pairs if value is not None}
+
+    return texts(name), texts(options["category"])
+
+
+def takes_any_size(settings: Values) -> bool:
+    """Return whether baskets may be larger than the rank: they may if the model has a diagonal."""
+    return settings["model"] != "lowrank" and settings["diagonal"] is not False
+
+
+def usable_baskets(baskets: Baskets, settings: Values) -> Baskets:
+    """Return the baskets that the model can learn from."""
+    if takes_any_size(settings) or settings["oversize"] != "drop":
+        return baskets
+    rank = settings["n_components"]
+    fits = baskets.sizes <= rank
+    if not fits.any():
+        raise DataError(
+            f"every basket has more than {rank} items: choose a larger --n-components, or "
+            "--oversize clip"
+        )
+    return baskets.subset(fits)
+
+
+def make_model(
+    model: str, parameters: Mapping[str, Any], n_clusters: int | str | None = None
+) -> Any:
+    """Make the estimator; a parameter that it does not have is a usage error."""
+    given = {name: value for name, value in parameters.items() if value is not None}
+    for name, value in given.items():
+        if name not in DEFAULTS[model]:
+            raise click.UsageError(f"{flag_with_value(name, value)} is not for --model {model}")
+    kind = KERNELS[model]
+    kernel = kind(**params_from_flat(kind, given), verbose=1)
+    # Nothing is left open: the file of settings then makes an equal model.
+    kernel = kind(**params_from_flat(kind, flat_params(kernel)))
+    if model in MODELS:
+        if n_clusters is not None:
+            raise click.UsageError(f"--n-clusters {n_clusters} is not for --model {model}")
+        return kernel
+    shared = {name: given[name] for name in ("random_state", "n_jobs") if name in given}
+    mixture = MixtureDPP(kernel, n_clusters or "auto", **shared, verbose=1)
+    return mixture if model == MIXTURE else ConditionalDPP(mixture, **shared, verbose=1)
+
+
+def choose(baskets: Baskets, options: Values) -> list[Choice]:
+    """Choose the settings that are left open; later ones depend on earlier ones."""
+    choices: list[Choice] = []
+    settings = dict(options)
+
+    def settle(name: str, value: Any, why: str) -> None:
+        if options[name] is None:
+            settings[name] = value
+            choices.append(Choice(name, value, why))
+
+    settle("model", *choose_model(baskets, options))
+    default = DEFAULTS[settings["model"]]
+    settle("n_components", *choose_rank(baskets, settings))
+    if baskets.n_items > LARGE_CATALOG and settings["model"] == "lowrank":
+        settle("objective", "dynamic", f"its cost does not grow with the {baskets.n_items:,} items")
+    else:
+        why = "predicts each item from the rest of its basket, without sampling noise"
+        settle("objective", "exact", why)
+    size = min(max(baskets.n_baskets // STEPS_PER_ROUND, 50), default["batch_size"])
+    settle("batch_size", size, f"about {max(baskets.n_baskets // size, 1):,} steps per round")
+    settle("calibrate", default["calibrate"], "the model's baskets get the size of real ones")
+    settle("max_iter", default["max_iter"], "at most; training stops when validation stalls")
+    return choices
+
+
+def choose_model(baskets: Baskets, options: Values) -> tuple[str, str]:
+    """Return the conditional model, unless an option needs a symmetric kernel."""
+    for name, row in TABLE.items():
+        if options[name] is not None and row.models == (LOWRANK,):
+            return "lowrank", f"{flag_with_value(name, options[name])} is for symmetric kernels"
+    if options["objective"] == "mle" and baskets.n_items > MOST_TO_INVERT:
+        why = f"the only model whose likelihood is feasible with more than {MOST_TO_INVERT:,} items"
+        return "lowrank", why
+    return (
+        CONDITIONAL,
+        "suggests best: a mixture of kernels combined with neighbors and regressions",
+    )
+
+
+def choose_rank(baskets: Baskets, settings: Values) -> tuple[int, str]:
+    """Return the model's default rank, or one into which most baskets fit."""
+    if takes_any_size(settings):
+        rank = min(DEFAULTS[settings["model"]]["n_components"], baskets.n_items)
+        return rank, "the default; baskets may have any size"
+    sizes = baskets.sizes
+    usual = int(np.quantile(sizes, 0.95, method="higher"))
+    rank = min(max(-(-usual // 10) * 10, MIN_RANK), MAX_RANK, baskets.n_items)
+    n_larger = int((sizes > rank).sum())
+    if not n_larger:
+        return rank, f"no basket has more than {int(sizes.max())} items"
+    outcomes = {"drop": "left out", "clip": "cut to that size", "error": "refused"}
+    share = 1 - n_larger / len(sizes)
+    outcome = outcomes[settings["oversize"]]
+    return rank, f"{share:.0%} of the baskets fit; {n_larger:,} larger ones are {outcome}"
+
+
+# -- Train and measure -----------------------------------------------------------------------------
+
+
+def train(run: Run) -> None:
+    """Fit the model."""
+    options = run.options
+    keywords: Values = {"validation": run.validation}
+    if options["checkpoint"] is not None:
+        path, resume, every = (options[name] for name in CHECKPOINT_OPTIONS)
+        keywords["checkpoint"] = Checkpointing(path, every, resume)
+    if options["engine"]:
+        columns = {name: options[name] for name in COLUMNS}
+        engine = RayEngine(options["workers"], options["address"], columns=columns)
+        run.model.fit(run.data, engine=engine, **keywords)
+        return
+    baskets = run.train
+    if run.feedback is not None:
+        accepted = read_choices(options["feedback"], taken=not run.learns_choices)
+        baskets = Baskets.concat([baskets, accepted])
+        if not run.learns_choices:
+            keywords["negatives"] = run.feedback.negatives or None
+    if run.features is not None:
+        keywords["item_features"] = run.features
+    run.model.fit(baskets, **keywords)
+    if run.features is not None and options["new_items"]:
+        new = [item for item in run.features.ids or () if item not in run.model.items_]
+        names, categories = labels_of(run.features, options)
+        run.model.add_items(new, run.features.take(new), names=names, categories=categories)
+
+
+def measure(run: Run, seconds: float) -> Subject:
+    """Measure the model on the held-out baskets, and draw examples."""
+    comparison = None
+    examples: list[Example] = []
     if run.test is not None:
         with busy("Measuring on held-out baskets ..."):
-            found = measure({run.name: run.model}, run.learned, run.test)
-            drawn = examples(run.model, run.test, seed=run.given["random_state"])
-    return Subject(run.model, run.name, run.label, run.learned, found, drawn, seconds)
+            comparison = compare_with_baselines({run.name: run.model}, run.train, run.test)
+            run.history = measure_history(run)
+            examples = draw_examples(run.model, run.test, seed=run.options["random_state"])
+    return Subject(run.model, run.name, run.label, run.train, comparison, examples, seconds)
 
 
-# -- Show what came of it ------------------------------------------------------------------------------------
+def measure_history(run: Run) -> Values | None:
+    """Return p@10 with and without the earlier baskets of customers; None if none are known."""
+    if run.test is None or not run.model.uses_history:
+        return None
+    came_before = np.flatnonzero(run.test.histories(before=run.train).lengths > 0)
+    if not len(came_before):
+        return None
+    test = run.test.subset(came_before[:MAX_CUSTOMERS])
+    keywords: Values = {"ks": (10,), "likelihood": False}
+    reports = [
+        measure_model(run.model, test, **keywords),
+        measure_model(run.model, test, history=run.train, **keywords),
+    ]
+    before, after = (report.precision[10] for report in reports)
+    return {"n_baskets": test.n_baskets, "without": before, "with": after}
 
 
-def summary(run: Run, learned: Subject, files: Files) -> dict[str, Any]:
-    """Say what came of the run, for machines."""
-    found = learned.measured
-    n_held = 0 if run.test is None else run.test.n_baskets
-    n_left_out = run.baskets.n_baskets - run.learned.n_baskets - n_held
+# -- Show the plan and the results -----------------------------------------------------------------
+
+
+def show_plan(run: Run) -> None:
+    """Print what the data are, which settings were chosen, and why."""
+    found = run.baskets.summary()
+    on_cluster = run.options["engine"] is not None
+    source = f"{run.label}, the largest file of {run.data}" if on_cluster else run.data
+    click.echo(
+        f"{source}: {found.n_baskets:,} baskets of {found.n_items:,} items; the median basket has "
+        f"{found.median:g}, the largest {found.largest}."
+    )
+    if on_cluster:
+        heading(f"Learning from all files of {run.data}; the largest one decides the settings")
+    else:
+        n_test = f"{run.test.n_baskets:,}" if run.test else "none"
+        n_train = f"{run.train.n_baskets:,}"
+        heading(f"Learning from {n_train} baskets; {n_test} are held out to measure the model")
+    customers = [] if run.baskets.customers is None else run.baskets.customers.tolist()
+    known = [customer for customer in customers if customer is not None]
+    if known and isinstance(run.model, ConditionalDPP):
+        mean = len(known) / len(set(known))
+        click.echo(
+            f"{len(set(known)):,} customers, {mean:.1f} orders each: learning what they come back "
+            "for."
+        )
+    rows = [[one.option.replace("_", "-"), str(one.value), one.why] for one in run.choices]
+    show_table([Column("setting"), Column("chosen"), Column("because")], rows)
+    if run.features is not None:
+        n_known = sum(item in run.baskets.items for item in run.features.ids or ())
+        columns = ", ".join(run.features.columns)
+        click.echo(f"Features: {n_known:,} of the {found.n_items:,} items have some ({columns}).")
+    if run.feedback is not None:
+        n_accepted = len(run.feedback.positives)
+        n_rejected = len(run.feedback.negatives)
+        use = f"learned as baskets, and {n_rejected:,} rejected ones as negatives"
+        if run.learns_choices:
+            use = "compared with what was refused"
+        click.echo(f"Feedback: {n_accepted:,} accepted sets are {use}.")
+
+
+def results(run: Run, subject: Subject, files: Files) -> Values:
+    """Return the results as plain values."""
+    comparison = subject.comparison
+    n_test = 0 if run.test is None else run.test.n_baskets
+    config = files.settings or files.model.with_suffix(".toml")
+    held_out = None
+    if comparison is not None:
+        held_out = {name: report.as_dict() for name, report in comparison.reports.items()}
     return {
         "model": str(files.model),
-        "config": str(files.settings or files.model.with_suffix(".toml")),
+        "config": str(config),
         "report": None if files.report is None else str(files.report),
         "bytes": files.model.stat().st_size,
-        "baskets": {"all": run.baskets.n_baskets, "learned": run.learned.n_baskets, "left_out": n_left_out},
+        "baskets": {
+            "all": run.baskets.n_baskets,
+            "learned": run.train.n_baskets,
+            "left_out": run.baskets.n_baskets - run.train.n_baskets - n_test,
+        },
         "n_items": run.baskets.n_items,
         "chosen": [choice._asdict() for choice in run.choices],
-        "parameters": getattr(run.model, "kernel", run.model).get_params(),
+        "parameters": flat_params(kernel_model(run.model)),
         "rounds": run.model.n_iter_,
-        "seconds": learned.seconds,
+        "seconds": subject.seconds,
         "features": run.model.explained_,
         "name": run.name,
-        "held_out": None if found is None else {name: report.as_dict() for name, report in found.reports.items()},
-        "verdict": None if found is None else verdict(found, run.name),
-        "examples": [example._asdict() for example in learned.examples],
+        "held_out": held_out,
+        "history": run.history,
+        "assessment": None if comparison is None else assessment(comparison, run.name),
+        "examples": [example._asdict() for example in subject.examples],
     }
 
 
-def show(run: Run, learned: Subject, files: Files) -> None:
-    """Say what came of the run, for people."""
-    click.echo(f"\nLearned in {learned.seconds:.1f} s, {run.model.n_iter_} rounds{best_round(run.model.history_)}.")
-    if run.model.explained_ is not None:
-        paragraph(explained(run.model.explained_))
-    if learned.measured is None:
-        click.echo("Nothing was held out, so there is no measurement: `contradpp evaluate` makes one on other baskets.")
+def show_results(run: Run, subject: Subject, files: Files) -> None:
+    """Print the results: metrics, an assessment, examples, and the files."""
+    model = run.model
+    rounds = f"{model.n_iter_} rounds{best_round(model.history_)}"
+    click.echo(f"\nLearned in {subject.seconds:.1f} s, {rounds}.")
+    if model.explained_ is not None:
+        paragraph(describe_features(model.explained_))
+    if subject.comparison is None:
+        click.echo(
+            "Nothing was held out, so there is no measurement: `contradpp evaluate` makes one on "
+            "other baskets."
+        )
     else:
-        show_metrics(learned.measured)
+        show_metrics(subject.comparison)
         click.echo()
-        paragraph(verdict(learned.measured, run.name), bold=True)
-        show_examples(learned.examples, run.model.items_)
+        paragraph(assessment(subject.comparison, run.name), bold=True)
+        if run.history is not None:
+            paragraph(
+                f"In {run.history['n_baskets']:,} held-out baskets of customers who came before, "
+                f"the missing item is among the first ten {run.history['without']:.1f} % of the "
+                f"time, with their earlier orders {run.history['with']:.1f} %."
+            )
+        show_examples(subject.examples, model.items_)
     show_files(*files)
-    popular: Any = run.learned.items[int(run.learned.item_counts.argmax())]
-    click.echo(f"Try       contradpp recommend {shlex.quote(str(files.model))} {shlex.quote(visible(str(popular)))}")
+    popular: Any = run.train.items[int(run.train.item_counts.argmax())]
+    item = shlex.quote(visible(str(popular)))
+    click.echo(f"Try       {program()} recommend {shlex.quote(str(files.model))} {item}")
 
 
-def best_round(history: Sequence[dict[str, Any]]) -> str:
-    """Say which round the model is of, if that is known: validation baskets choose it."""
+def best_round(history: Sequence[Values]) -> str:
+    """Return a phrase that names the round of the model, if validation scores decided it."""
     scores = [record["validation"] for record in history]
     if not scores or not all(map(math.isfinite, scores)):
         return ""
-    return f", the best by validation round {history[scores.index(max(scores))]['iteration']}"
+    best = history[scores.index(max(scores))]["iteration"]
+    return f"; round {best} was best in validation"
 
 
-def show_metrics(found: Comparison, *, seconds: dict[str, float] | None = None) -> None:
+def show_metrics(comparison: Comparison, *, seconds: dict[str, float] | None = None) -> None:
     """Print the table of models on held-out baskets, and how to read it."""
-    n_baskets = found.reports[found.baseline].n_baskets
+    n_baskets = comparison.reports[comparison.baseline].n_baskets
     heading(f"{n_baskets:,} held-out baskets, every item left out in turn")
-    names = ["MPR", *(f"top {k}" for k in KS), "nDCG", "log-likelihood", *(["seconds"] if seconds else [])]
+    names = ["MPR", *(f"top {k}" for k in KS), "nDCG", "log-likelihood"]
+    names += ["seconds"] if seconds else []
     rows = []
-    for name, report in found.reports.items():
-        cells = [f"{report.mpr:.1f}", *(f"{report.precision[k]:.1f} %" for k in KS), f"{report.ndcg:.3f}"]
-        likely = f"{report.log_likelihood:.1f}{report.plus_minus()}"
-        cells.append(likely if math.isfinite(report.log_likelihood) else "–")
+    for name, report in comparison.reports.items():
+        likelihood = "–"
+        if math.isfinite(report.log_likelihood):
+            likelihood = f"{report.log_likelihood:.1f}{report.plus_minus()}"
+        hits = [f"{report.precision[k]:.1f} %" for k in KS]
+        cells = [name, f"{report.mpr:.1f}", *hits, f"{report.ndcg:.3f}", likelihood]
         if seconds:
             cells.append(f"{seconds[name]:.1f}" if name in seconds else "")
-        rows.append([name, *cells])
+        rows.append(cells)
     show_table([Column("model"), *(Column(name, right=True) for name in names)], rows)
     paragraph(LEGEND)
 
 
-def show_examples(shown: Sequence[Example], items: Vocabulary) -> None:
-    """Print test baskets with suggestions; the item that was hidden is marked where it was found."""
-    if not shown:
+def show_examples(examples: Sequence[Example], items: Vocabulary) -> None:
+    """Print test baskets with suggestions; a mark shows where the hidden item was found."""
+    if not examples:
         return
-    heading(f"{len(shown)} held-out baskets, drawn at random, with one item hidden")
-    for example in shown:
-        suggestions = [("✓ " if item == example.hidden else "") + called(item, items) for item in example.suggestions]
-        hidden = called(example.hidden, items) + (" (found)" if example.found else "")
-        paragraph(listed(example.basket, items), label="  basket    ")
+    heading(f"{len(examples)} held-out baskets, drawn at random, with one item hidden")
+    for example in examples:
+        hidden = display_name(example.hidden, items) + (" (found)" if example.found else "")
+        suggestions = [
+            ("✓ " if item == example.hidden else "") + display_name(item, items)
+            for item in example.suggestions
+        ]
+        paragraph(display_names(example.basket, items), label="  basket    ")
         paragraph(hidden, label="  hidden    ")
         paragraph(", ".join(suggestions), label="  suggests  ")
         click.echo()
 
 
 def show_files(model: Path, config: Path | None, report: Path | None) -> None:
-    """Say what was written, and how large the model is."""
+    """Print which files were written."""
     click.echo(f"Model     {model} ({decimal(model.stat().st_size)})")
     if config is not None:
-        click.echo(f"Settings  {config} (the same run again: contradpp fit --config {shlex.quote(str(config))})")
+        again = f"{program()} fit --config {shlex.quote(str(config))}"
+        click.echo(f"Settings  {config} (to repeat this run: {again})")
     if report is not None:
         click.echo(f"Report    {report} (open it in a browser)")
-
-
-# -- A run in a TOML file: read with `--config`, and written beside the model so that it can be repeated ----------
-
-_NOT_IN_FILES = ("config", "as_json", "force", "help")  # the file itself, and what concerns one call only
-
-
-def repeatable(run: Run, files: Files, command: click.Command) -> str:
-    """Write the options of the run as TOML, with absolute paths and nothing left open; None is left out."""
-    kernel = getattr(run.model, "kernel", run.model)
-    used = {knob: getattr(kernel, knob, None) for knob in KNOBS}
-    chosen = {choice.option: choice.value for choice in run.choices}
-    settings = run.given | chosen | used | dict.fromkeys(GROUPS["Long runs"])  # of this run only
-    settings |= {"data": run.data, "output": files.model, "report": files.report}
-    for name in ("data", "validation"):
-        if isinstance(settings[name], str) and Path(settings[name]).exists():
-            settings[name] = Path(settings[name])
-    lines = [f"{SETTINGS_MARK} {__version__}. The same run again: contradpp fit --config {files.model.stem}.toml"]
-    for parameter, word in _words(command).items():
-        value = settings.get(parameter)
-        if isinstance(value, (bool, int, float)):
-            lines.append(f"{word} = {str(value).lower()}")
-        elif value is not None:  # a text of JSON is one of TOML, but for one character
-            text = str(value.absolute() if isinstance(value, Path) else value)
-            quoted = json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-            lines.append(f"{word} = {quoted}")
-    return "\n".join(lines) + "\n"
-
-
-def read_config(path: Path, command: click.Command) -> dict[str, Any]:
-    """Read a file's options by the names of the command's parameters; what it does not know is a usage error."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise click.BadParameter(f"{path} is not TOML: {error}", param_hint="--config") from error
-    known = {word: name for name, word in _words(command).items()}
-    values = {}
-    for key, value in content.items():
-        word = key.replace("_", "-")
-        if word not in known:
-            close = difflib.get_close_matches(word, known, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(known)}."
-            raise click.BadParameter(f"{path}: there is no option {key!r}. {hint}", param_hint="--config")
-        if not isinstance(value, (str, int, float)):
-            kind = type(value).__name__
-            raise click.BadParameter(f"{path}: {key!r} is a {kind}, not a plain value", param_hint="--config")
-        values[known[word]] = value
-    return values
-
-
-def _words(command: click.Command) -> dict[str, str]:
-    """Return what each parameter is called in a file: its long option without the dashes."""
-    return {
-        str(param.name): max(param.opts, key=len).lstrip("-").replace("_", "-").lower()
-        for param in command.params
-        if param.name not in _NOT_IN_FILES
-    }

@@ -1,6 +1,7 @@
-"""How commands speak: results on standard output, the rest on standard error, and nothing decorated in a pipe.
+"""Output of the commands: results on standard output, everything else on standard error.
 
-Files to write are checked before the work begins, and replaced only when it has succeeded.
+Nothing is decorated in a pipe. Files to write are checked before the work begins, and replaced only
+after it has succeeded.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from contradpp._types import Values
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ContradppError, ModelFileError
-from contradpp.learn.checkpoint import KIND
+from contradpp.learn.checkpoints import KIND
 
-LONGEST_NAME = 42
-WIDEST = 120  # columns of running text
+if TYPE_CHECKING:
+    from contradpp.models.base import BaseDPP
+
+MAX_NAME = 42
+MAX_TEXT_WIDTH = 120
 _PLACE = "choose another place, or change the permissions of this one."
 _HINTS = {
     errno.ENOSPC: "The disk is full: free some space, or write to another folder.",
@@ -36,44 +41,51 @@ _HINTS = {
     errno.EPERM: f"You lack the permission: {_PLACE}",
     errno.EROFS: "That file system is read-only: choose another place.",
 }
-# Control characters as JSON writes them: in an item's id they could move the cursor or recolour a terminal.
-_CONTROL = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000))}
-_HALVES = {code: text for code, text in _CONTROL.items() if code >= 0xD800}  # of pairs, which UTF-8 cannot hold
-_LATE_CONTROL = {code: text for code, text in _CONTROL.items() if code >= 0x7F}  # what `json` lets through
-_BUT_NEW_LINES = {code: text for code, text in _CONTROL.items() if chr(code) != "\n"}
+# Control characters as JSON writes them: in an item's id they could move the cursor of a terminal.
+# Surrogates (from 0xD800) cannot be written as UTF-8, and `json` escapes only what is below 0x7F.
+_CODES = (*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000))
+_CONTROL = {code: f"\\u{code:04x}" for code in _CODES}
+_SURROGATES = {code: text for code, text in _CONTROL.items() if code >= 0xD800}
+_NOT_ESCAPED_BY_JSON = {code: text for code, text in _CONTROL.items() if code >= 0x7F}
+_NOT_NEW_LINES = {code: text for code, text in _CONTROL.items() if chr(code) != "\n"}
 
 json_option: Callable[[Any], Any] = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON for machines instead of text for people."
+    "--json", "as_json", is_flag=True, help="Print JSON instead of text."
 )
 
 
-# -- Results -----------------------------------------------------------------------------------------
+# -- Results ---------------------------------------------------------------------------------------
 
 
 class Column(NamedTuple):
-    """A column of a table; numbers stand on the right."""
+    """A column of a table; numbers are aligned on the right."""
 
     name: str
     right: bool = False
 
 
-def show_json(value: Any, *, indent: int | None = 1) -> None:
+def show_json(value: object, *, indent: int | None = 1) -> None:
     """Print a value as one JSON document, on one line where `indent` is None."""
-    click.echo(json.dumps(value, indent=indent, ensure_ascii=False, default=str).translate(_LATE_CONTROL))
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    click.echo(text.translate(_NOT_ESCAPED_BY_JSON))
 
 
-def show_answers(lines: Iterable[dict[str, Any]], what: str = "baskets") -> None:
-    """A line of JSON for every question; fails at the end if one of them could not be answered."""
+def show_answers(lines: Iterable[Values], what: str = "baskets") -> None:
+    """Print a line of JSON for every query; fail at the end if any could not be answered."""
     failed = 0
     for answer in lines:
         failed += "error" in answer
         show_json(answer, indent=None)
     if failed:
-        raise click.ClickException(f"{failed:,} {what} could not be answered; their lines hold the reason")
+        raise click.ClickException(
+            f"{failed:,} {what} could not be answered; their lines give the reason"
+        )
 
 
-def show_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, title: str = "") -> None:
-    """Print a table: drawn on a terminal, with the title above it, else plain lines in columns."""
+def show_table(
+    columns: Sequence[Column], rows: Iterable[Sequence[str]], *, title: str = ""
+) -> None:
+    """Print a table: with rules and a title on a terminal, as aligned plain text elsewhere."""
     if not on_terminal():
         _show_plain(columns, [[column.name for column in columns], *rows])
         return
@@ -93,7 +105,7 @@ def show_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, titl
 
 
 def on_terminal() -> bool:
-    """Whether a person reads the results as they come."""
+    """Return whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -104,62 +116,62 @@ def _show_plain(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> No
             cell.rjust(width) if column.right else cell.ljust(width)
             for cell, width, column in zip(cells, widths, columns, strict=True)
         ]
-        click.echo("  ".join(aligned).rstrip().translate(_HALVES))
+        click.echo("  ".join(aligned).rstrip().translate(_SURROGATES))
 
 
 def heading(text: str) -> None:
-    """Print a line that stands above what follows."""
+    """Print a heading."""
     click.echo("\n" + click.style(text, bold=True))
 
 
 def paragraph(text: str, *, label: str = "", bold: bool = False) -> None:
-    """Print a text after its label, wrapped at the edge of a terminal; elsewhere it is one line."""
-    whole = label + text
+    """Print a text after its label, wrapped on a terminal and on one line elsewhere."""
+    content = label + text
     if on_terminal():
-        width = min(shutil.get_terminal_size().columns, WIDEST)
-        whole = textwrap.fill(whole, width, subsequent_indent=" " * len(label))
-    click.echo(click.style(whole, bold=True) if bold else whole)
+        width = min(shutil.get_terminal_size().columns, MAX_TEXT_WIDTH)
+        content = textwrap.fill(content, width, subsequent_indent=" " * len(label))
+    click.echo(click.style(content, bold=True) if bold else content)
 
 
 def visible(text: str) -> str:
-    """The text with its control characters written out, so that none acts on a terminal."""
+    """Return the text with its control characters escaped."""
     return text.translate(_CONTROL)
 
 
-def called(item: Hashable, items: Vocabulary, *, longest: int = LONGEST_NAME) -> str:
-    """What a person calls an item, cut to a length that fits into a table."""
+def display_name(item: Hashable, items: Vocabulary) -> str:
+    """Return an item's readable name, cut to a length that fits into a table."""
     name = visible(" ".join(items.name(item).split()))
-    return name if len(name) <= longest else name[: longest - 1].rstrip() + "…"
+    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1].rstrip() + "…"
 
 
-def listed(basket: Iterable[Hashable], items: Vocabulary) -> str:
-    """The names of several items in one line."""
-    return ", ".join(called(item, items) for item in basket)
+def display_names(basket: Iterable[Hashable], items: Vocabulary) -> str:
+    """Return the readable names of several items, separated by commas."""
+    return ", ".join(display_name(item, items) for item in basket)
 
 
-def flag(option: str) -> str:
-    """An option, or the argument of that name, as it is written on the command line."""
-    return f"--{option.replace('_', '-')}"
+def flag(name: str) -> str:
+    """Return the command-line option of a parameter."""
+    return f"--{name.replace('_', '-')}"
 
 
-def written(option: str, value: Any) -> str:
-    """An option with its value, as a person would type it."""
+def flag_with_value(name: str, value: object) -> str:
+    """Return the command-line option of a parameter with its value, as a person would type it."""
     if isinstance(value, bool):
-        return flag(option if value else f"no_{option}")
-    return f"{flag(option)} {shlex.quote(str(value))}"
+        return flag(name if value else f"no_{name}")
+    return f"{flag(name)} {shlex.quote(str(value))}"
 
 
-# -- The rest ----------------------------------------------------------------------------------------
+# -- Messages --------------------------------------------------------------------------------------
 
 
 def say(text: str) -> None:
-    """Tell people something on standard error, which is not part of the result."""
-    click.echo(text.translate(_BUT_NEW_LINES), err=True)
+    """Print a message on standard error."""
+    click.echo(text.translate(_NOT_NEW_LINES), err=True)
 
 
 @contextmanager
 def busy(text: str) -> Iterator[None]:
-    """Show on standard error, if that is a terminal, that something is being done."""
+    """Show what is being done, if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -170,18 +182,35 @@ def busy(text: str) -> Iterator[None]:
         yield
 
 
+def program() -> str:
+    """Return the words that call this program from here: its path where its name is not enough."""
+    own = Path(sys.executable).with_name("contradpp")
+    found = shutil.which("contradpp")
+    if not own.exists():
+        return "contradpp" if found else f"{shlex.quote(sys.executable)} -m contradpp"
+    if found is not None and Path(found).samefile(own):
+        return "contradpp"
+    here = Path.cwd()
+    return shlex.quote(str(own.relative_to(here) if own.is_relative_to(here) else own))
+
+
+def verbosity() -> int:
+    """Return `verbose` for models that learn within `busy`, whose spinner a bar would disturb."""
+    return int(not sys.stderr.isatty())
+
+
 class NoteHandler(logging.Handler):
-    """Sends the library's warnings to standard error, wherever that goes at the moment."""
+    """A log handler that prints records as notes on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`."""
         say(f"Note: {record.getMessage()}")
 
 
 @contextmanager
 def notes() -> Iterator[None]:
-    """Inside the block, what the library logs or warns of appears as notes."""
-    log, handler = logging.getLogger("contradpp"), NoteHandler(logging.WARNING)
+    """Print the warnings and log records of the library as notes."""
+    log = logging.getLogger("contradpp")
+    handler = NoteHandler(logging.WARNING)
     log.addHandler(handler)
     try:
         with warnings.catch_warnings():
@@ -191,18 +220,22 @@ def notes() -> Iterator[None]:
         log.removeHandler(handler)
 
 
-def explain(error: BaseException) -> str:
-    """The message for people: what was wrong, and what to do about it."""
+def error_message(error: BaseException) -> str:
+    """Return a message that says what was wrong and what to do about it."""
     if isinstance(error, MemoryError):
         return (
-            f"there is not enough memory ({error}): fewer --n-components, fewer items (--min-item-count) or less data"
+            f"there is not enough memory ({error}): use fewer --n-components, fewer items "
+            "(--min-item-count) or less data"
         )
     if not isinstance(error, (ContradppError, OSError)):
-        kind = type(error).__name__
-        return f"{kind}: {error}\nThis should not happen: run it again with --debug, and report what it shows."
-    named = isinstance(error, OSError) and error.filename and error.strerror
-    said = f"{error.filename}: {error.strerror}" if named else str(error)  # type: ignore[union-attr]
-    return "\n".join([said, *_hints(error)])
+        return (
+            f"{type(error).__name__}: {error}\n"
+            "This should not happen: run the command again with --debug, and report the output."
+        )
+    message = str(error)
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        message = f"{error.filename}: {error.strerror}"
+    return "\n".join([message, *_hints(error)])
 
 
 def _hints(error: BaseException) -> Iterator[str]:
@@ -212,47 +245,55 @@ def _hints(error: BaseException) -> Iterator[str]:
     codes = {cause.errno for cause in causes if isinstance(cause, OSError)}
     yield from dict.fromkeys(_HINTS[code] for code in codes if code in _HINTS)
     if isinstance(error, ModelFileError) and not codes and "upgrade" not in str(error):
-        yield "A model file is what `contradpp fit DATA -o MODEL` writes."
+        yield "`contradpp fit DATA -o MODEL` writes a model file."
     if parameters := getattr(error, "parameters", ()):
         yield f"On the command line: {' and '.join(map(flag, parameters))}."
 
 
-# -- Files -------------------------------------------------------------------------------------------
+# -- Files -----------------------------------------------------------------------------------------
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that could not be written, with the reason and the way out."""
+    """Refuse a file that cannot be written, with the reason and what to do."""
     folder = path.parent
     if path.is_dir():
-        raise click.ClickException(f"{path} is a folder: name a file in it, such as {path / 'model.safetensors'}")
+        raise click.ClickException(
+            f"{path} is a folder: name a file in it, such as {path / 'model.safetensors'}"
+        )
     if not folder.is_dir():
-        raise click.ClickException(f"there is no folder {folder}: create it (mkdir -p {folder}) or name another")
+        raise click.ClickException(
+            f"there is no folder {folder}: create it (mkdir -p {folder}) or name another"
+        )
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
+        place = folder.absolute()
         raise click.ClickException(
-            f"cannot write into {folder.absolute()}: {error.strerror}. Choose a folder where you may write"
+            f"cannot write into {place}: {error.strerror}. Choose a folder where you may write"
         ) from error
 
 
-def check_replaceable(path: Path, command: str, ours: Callable[[Path], bool], *, force: bool) -> None:
-    """Refuse a file that could not be written, or that holds something that the command did not write."""
+def check_replaceable(
+    path: Path, command: str, is_ours: Callable[[Path], bool], *, force: bool
+) -> None:
+    """Refuse a file that cannot be written, or that the command did not write."""
     check_writable(path)
     empty = not path.exists() or path.stat().st_size == 0
-    if not (force or empty or ours(path)):
+    if not (force or empty or is_ours(path)):
         raise click.ClickException(
-            f"{path} is there, and `{command}` did not write it: name another file, or add --force to replace it"
+            f"{path} exists, and `{command}` did not write it: name another file, or add --force "
+            "to replace it"
         )
 
 
 def is_marked(path: Path, mark: str) -> bool:
-    """Whether a file has the words by which one of our commands signs."""
+    """Return whether a file holds the words with which a command marks its files."""
     return path.is_file() and mark.encode() in path.read_bytes()
 
 
 def is_model(path: Path) -> bool:
-    """Whether the header of a file says that it is a model of ours, and not a checkpoint."""
+    """Return whether a file is a model of ours, and not a checkpoint."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -262,8 +303,8 @@ def is_model(path: Path) -> bool:
         return False
 
 
-def save_model(model: Any, path: Path) -> None:
-    """Save a model; if its place fails it, keep it in the folder for temporary files and say so in the error."""
+def save_model(model: BaseDPP, path: Path) -> None:
+    """Save a model; if that fails, save it in the folder for temporary files and name the file."""
     try:
         model.save(path)
     except ModelFileError as error:
@@ -272,4 +313,4 @@ def save_model(model: Any, path: Path) -> None:
             model.save(rescue)
         except ModelFileError:
             raise error from error.__cause__
-        raise ModelFileError(f"{error}. The model was kept as {rescue}") from error.__cause__
+        raise ModelFileError(f"{error}. The model was saved as {rescue}") from error.__cause__

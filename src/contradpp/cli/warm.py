@@ -1,4 +1,4 @@
-"""`contradpp warm`: compile the kernels now, so that the first call of a user or a service does not wait for them."""
+"""`contradpp warm`: compile the kernels, so that the first call does not wait for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import click
 import numpy as np
@@ -15,108 +14,131 @@ import numpy as np
 import contradpp as cd
 from contradpp.cli.output import busy, json_option, show_json
 from contradpp.dpp.ahead import DEMO, FIT, NEGATIVES, command, environment
-from contradpp.experts.statistics import Labour
+from contradpp.experts.base import Recommender
+from contradpp.experts.statistics import BasketStatistics
 from contradpp.learn.state import State
+from contradpp.models.base import DPPRecommender
+from contradpp.models.conditional import fit_combination
+
+# -- What the jobs compile, most urgent first: someone may be waiting for it -----------------------
 
 
 def _shop() -> cd.Baskets:
     return cd.datasets.load("grocer", n_baskets=1500, random_state=0)  # enough to learn slates from
 
 
-def _learn() -> None:
-    """What `fit` does, and what is asked of its model."""
-    shop = _shop()
-    model = cd.ConditionalDPP(cd.NonsymmetricDPP(4, 4, max_iter=2), random_state=0).fit(shop)
-    model.explain([shop.items[0]], shop.items[1])
-    _ask(model, shop)
-
-
-def _after_training() -> None:
-    """What `fit` does after training, for which half of its time goes into one kernel: what takes longest first."""
-    cd.rerank([0, 1], [1.0, 0.5], vectors=np.eye(2, dtype=np.float32))
-    _compare()
-    shop = _shop()
-    model = cd.ConditionalDPP(random_state=0)
-    model.learn_voices(_attracting(shop), shop.subset(range(200)), Labour(shop), Labour(shop))
-    _ask(model, shop)
-
-
-def _attracting(shop: cd.Baskets) -> cd.NonsymmetricDPP:
-    """A kernel with all of its parts, without learning it."""
-    skew = np.zeros((shop.n_items, shop.n_items))
-    skew[0, 1], skew[1, 0] = 0.1, -0.1
-    factors, diagonal = np.eye(shop.n_items, 2), np.ones(shop.n_items)
-    return cd.NonsymmetricDPP.from_factors(factors, S=skew, items=shop.items, diagonal=diagonal)
-
-
-def _learn_by(objective: str) -> None:
-    shop = _shop()
-    _ask(cd.LowRankDPP(32, objective=objective, max_iter=2, oversize="drop", random_state=0).fit(shop), shop)
-
-
-def _next_items() -> None:
-    """What a symmetric kernel needs whose negatives are drawn, but for the negatives: half of the time of `fit`."""
-    State(np.eye(2)).conditional_log_likelihood(cd.Baskets.from_lists([[0, 1]]).sets)
-    shop = _shop()
-    model = cd.LowRankDPP.from_factors(np.eye(shop.n_items), items=shop.items)
-    model.sample(2, random_state=0)  # what is asked first has begun to be compiled by whoever asks
-    _ask(model, shop)
-
-
-def _ask(model: Any, shop: cd.Baskets) -> None:
-    """What is asked first comes first: someone may be waiting for it."""
+def _query(model: DPPRecommender, shop: cd.Baskets) -> None:
+    """Compile what a model needs after training."""
     basket = [shop.items[0], shop.items[1]]
     model.recommend(basket, N=3)
-    cd.evaluate(model, shop.subset(range(50)))
+    _evaluate(model, shop)
     model.slate(basket, N=3)
     model.complete(basket, size=4)
     model.sample(2, random_state=0)
 
 
-def _compare() -> None:
-    """The models that `fit` compares its own with."""
-    shop = _shop()
-    for model in (cd.baselines.ItemKNN(), cd.baselines.RidgeNeighbours(), cd.baselines.BasketNeighbours()):
-        cd.evaluate(model.fit(shop), shop.subset(range(50)))
+def _evaluate(model: Recommender, shop: cd.Baskets) -> None:
+    cd.evaluate(model, shop.subset(range(50)))
 
 
-def _show() -> None:
-    """What `demo` needs after two other models, which it learns first and compares at the end."""
-    _learn()
-    _compare()
+def _default_model() -> None:
+    """Compile what `fit` and its model need."""
     shop = _shop()
-    rng = np.random.default_rng(0)
-    symmetric = cd.LowRankDPP.from_factors(rng.normal(size=(shop.n_items, 40)), items=shop.items)
-    for model in (symmetric, _attracting(shop)):
-        cd.evaluate(model, shop.subset(range(50)))
+    model = cd.ConditionalDPP(cd.NonsymmetricDPP(4, 4, max_iter=2), random_state=0).fit(shop)
+    model.explain([shop.items[0]], shop.items[1])
+    _query(model, shop)
+
+
+def _lowrank_model(objective: str) -> None:
+    shop = _shop()
+    model = cd.LowRankDPP(32, objective=objective, max_iter=2, oversize="drop", random_state=0)
+    _query(model.fit(shop), shop)
+
+
+def _baselines() -> None:
+    """Compile the baselines that `fit` compares its model with."""
+    shop = _shop()
+    for model in (cd.baselines.ItemKNN(), cd.baselines.RidgeNeighbors(), cd.baselines.BasketKNN()):
+        _evaluate(model.fit(shop), shop)
+
+
+def _after_training() -> None:
+    """Compile what `fit` needs after training; another process compiles the training itself."""
+    cd.rerank([0, 1], [1.0, 0.5], vectors=np.eye(2, dtype=np.float32))
+    _baselines()
+    shop = _shop()
+    model = cd.ConditionalDPP(random_state=0)
+    statistics = BasketStatistics(shop)
+    fit_combination(
+        model,
+        _nonsymmetric_model(shop),
+        shop.subset(range(200)),
+        statistics,
+        BasketStatistics(shop),
+    )
+    _query(model, shop)
+
+
+def _nonsymmetric_model(shop: cd.Baskets) -> cd.NonsymmetricDPP:
+    """Return a kernel with all of its parts, without training."""
+    skew = np.zeros((shop.n_items, shop.n_items))
+    skew[0, 1] = 0.1
+    skew[1, 0] = -0.1
+    factors = np.eye(shop.n_items, 2)
+    diagonal = np.ones(shop.n_items)
+    return cd.NonsymmetricDPP.from_factors(factors, S=skew, items=shop.items, diagonal=diagonal)
+
+
+def _after_negatives() -> None:
+    """Compile what a symmetric kernel needs apart from negatives: half of the time of `fit`."""
+    State(np.eye(2)).conditional_log_likelihood(cd.Baskets.from_lists([[0, 1]]).sets)
+    shop = _shop()
+    model = cd.LowRankDPP.from_factors(np.eye(shop.n_items), items=shop.items)
+    model.sample(2, random_state=0)  # the process that waits compiles `recommend` itself
+    _query(model, shop)
+
+
+def _demo() -> None:
+    """Compile what `demo` needs after the two models that it learns first."""
+    _default_model()
+    _baselines()
+    shop = _shop()
+    V = np.random.default_rng(0).normal(size=(shop.n_items, 40))
+    for model in (cd.LowRankDPP.from_factors(V, items=shop.items), _nonsymmetric_model(shop)):
+        _evaluate(model, shop)
 
 
 JOBS: dict[str, Callable[[], None]] = {
-    "the default model": _learn, "other models": _compare,
-    "dynamic negatives": lambda: _learn_by("dynamic"), "the exact objective": lambda: _learn_by("exact"),
-}  # fmt: skip
-# What another process compiles while we are at work.
-ALONE = JOBS | {FIT: _after_training, DEMO: _show, NEGATIVES: _next_items}
+    "the default model": _default_model,
+    "other models": _baselines,
+    "dynamic negatives": lambda: _lowrank_model("dynamic"),
+    "the exact objective": lambda: _lowrank_model("exact"),
+}
+# Jobs of a second process, which compiles while a command is at work (see `contradpp.dpp.ahead`).
+ALL_JOBS = JOBS | {FIT: _after_training, DEMO: _demo, NEGATIVES: _after_negatives}
 
 
 @click.command()
-@click.option("--only", type=click.Choice(list(ALONE)), hidden=True)
-@click.option("--n-jobs", type=click.IntRange(1), help="Processes at a time; as many as cores if left out.")
+@click.option("--only", type=click.Choice(list(ALL_JOBS)), hidden=True)
+@click.option("--n-jobs", type=click.IntRange(1), help="Processes at a time; default: all cores.")
 @json_option
 def warm(only: str | None, n_jobs: int | None, as_json: bool) -> None:
-    """Compile the kernels, as the first fit and the first questions would; where they are at hand, only check that.
+    """Compile the kernels that fitting and using a model need, unless they are compiled already.
 
-    Do it when you install, or when you build an image: NUMBA_CACHE_DIR says where compiled kernels are kept, else it is
-    beside the package, or in your own cache folder where that cannot be written to.
+    Run it after installation, or when you build an image. The environment variable NUMBA_CACHE_DIR
+    sets the folder for compiled kernels. The default is beside the package, or your own cache
+    folder if that is not writable.
     """
     if only is not None:
-        ALONE[only]()
+        ALL_JOBS[only]()
         return
     started = time.perf_counter()
     with busy("Compiling ..."), ThreadPoolExecutor(n_jobs or os.cpu_count() or 1) as pool:
-        failed = [name for name, code in zip(JOBS, pool.map(_in_a_process, JOBS), strict=True) if code]
-    if failed:
-        raise click.ClickException(f"could not compile {', '.join(failed)}: `contradpp doctor` may say why")
+        codes = dict(zip(JOBS, pool.map(_run_in_process, JOBS), strict=True))
+    if failed := [name for name, code in codes.items() if code]:
+        raise click.ClickException(
+            f"could not compile {', '.join(failed)}: `contradpp doctor` may tell the reason"
+        )
     seconds = time.perf_counter() - started
     if as_json:
         show_json({"seconds": seconds})
@@ -124,5 +146,6 @@ def warm(only: str | None, n_jobs: int | None, as_json: bool) -> None:
         click.echo(f"The kernels are compiled ({seconds:.1f} s).")
 
 
-def _in_a_process(name: str) -> int:
-    return subprocess.run(command(name), env=environment(), capture_output=True, check=False).returncode
+def _run_in_process(name: str) -> int:
+    done = subprocess.run(command(name), env=environment(), capture_output=True, check=False)
+    return done.returncode

@@ -1,10 +1,13 @@
-"""`grocer`: baskets of a made-up supermarket, with substitutes that rarely meet and complements that do.
+"""A made-up supermarket: substitutes rarely meet in its baskets, complements often do.
 
-A customer comes with up to three missions (a spaghetti dinner, the laundry, ...) and buys other things by
-the way. Need g, which several products can meet, arrives at the rate
-``Σ_{missions m} −log(1 − q_mg) + λ popularity_g``, and the basket holds the needs that arrive before time
-one: a mission alone brings in g with its chance q_mg. Each need is met by one product, now and then by
-two, but in proportion to how common it is, so that substitutes meet less often than chance would have it.
+A customer has up to three missions (a spaghetti dinner, the laundry, ...) and buys other things by
+the way. Need g, which any of several products meets, arrives at the rate
+
+    Σ_m −log(1 − q_mg) + λ popularity_g
+
+over missions m, where q_mg is the chance that m needs g, and λ is the customer's appetite. The
+basket holds the needs that arrive before time one. Each need is met by one product, sometimes by
+two in proportion to its frequency, so that substitutes meet less often than by chance.
 """
 
 from __future__ import annotations
@@ -17,9 +20,9 @@ from functools import cache
 from importlib import resources
 
 import numpy as np
-from numpy.typing import NDArray
 
 from contradpp._random import RandomState, root_seed, stream
+from contradpp._types import Array, Codes, Ints
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import pointers
 from contradpp.data.vocabulary import Vocabulary
@@ -27,25 +30,30 @@ from contradpp.errors import DataError, ParameterError
 
 LARGEST_BASKET = 20
 
-_BLOCK = 4096  # baskets drawn at a time: bounds the memory, and is part of what a seed means
+_BLOCK = 4096  # baskets drawn at a time; another number gives other baskets for a seed
 _MISSIONS_PER_BASKET = (0.30, 0.43, 0.21, 0.06)  # the chances of 0, 1, 2 and 3 missions
-_POPULARITY = {5: 0.28, 4: 0.08, 3: 0.025, 2: 0.009, 1: 0.003}  # rate of a need that no mission brings in
-_SPREAD = 0.7  # of log λ: some customers only fetch one thing, some fill the trolley
-_SHELF_DECAY = 1.3  # the product at place w of a shelf has weight w^-1.3
-_TWO_PRODUCTS = 0.04  # how often a need is met by two products, relative to how often it arises at all
-_FAVOURITE = 3.5  # log weight of the product that a mission asks for by name
-_STYLES = {"": 0.72, "(Basics)": 0.18, "organic ": 0.10}  # customers by what they prefer in a product's name
-_PREFERRED, _OTHERWISE = 2.0, -0.7  # log weights of such products for these customers and for the others
+_POPULARITY = {5: 0.28, 4: 0.08, 3: 0.025, 2: 0.009, 1: 0.003}  # rate of a need without a mission
+_SPREAD = 0.7  # standard deviation of log λ
+_POPULARITY_DECAY = 1.3  # the product at rank w of its need has weight w^-1.3
+_TWO_PRODUCTS = 0.04  # rate of two products for one need, relative to the rate of the need
+_FAVORITE = 3.5  # log weight of the product that a mission names
+_STYLES = {"": 0.72, "(Basics)": 0.18, "organic ": 0.10}  # shares of customers by preferred names
+_PREFERRED = 2.0  # log weight of such products for these customers
+_OTHERWISE = -0.7  # and for the others
 
 
 def generate(n_baskets: int = 20_000, *, random_state: RandomState = None) -> Baskets:
-    """Draw baskets of 1 to 20 products; the vocabulary is the whole supermarket.
+    """Draw baskets of 1 to 20 products; the vocabulary has all products.
 
     Parameters
     ----------
     n_baskets : int
-        How many. The first baskets of a longer draw are those of a shorter one with the same seed.
+        A longer draw with the same seed begins with the same baskets.
     random_state : int, Generator or None
+
+    Returns
+    -------
+    Baskets
 
     Examples
     --------
@@ -55,46 +63,49 @@ def generate(n_baskets: int = 20_000, *, random_state: RandomState = None) -> Ba
     """
     if isinstance(n_baskets, bool) or not isinstance(n_baskets, numbers.Integral) or n_baskets < 0:
         raise ParameterError(f"n_baskets must be a whole number of at least 0, got {n_baskets!r}")
-    n, seed = int(n_baskets), root_seed(random_state)
-    blocks = [_block(_shop(), stream(seed, number)) for number in range(-(-n // _BLOCK))]
+    n = int(n_baskets)
+    seed = root_seed(random_state)
+    blocks = [_draw_block(_shop(), stream(seed, number)) for number in range(-(-n // _BLOCK))]
     sizes = np.concatenate([np.zeros(0, dtype=np.int64), *(sizes for sizes, _ in blocks)])[:n]
     codes = np.concatenate([np.zeros(0, dtype=np.int32), *(codes for _, codes in blocks)])
     indptr = pointers(sizes)
-    return Baskets(indptr, codes[: indptr[-1]], Vocabulary(catalogue().products, categories=categories()))
+    items = Vocabulary(catalog().products, categories=categories())
+    return Baskets(indptr, codes[: indptr[-1]], items)
 
 
 def categories() -> dict[Hashable, str]:
-    """The category of each product."""
-    return {product: need.category for need in catalogue().needs for product in need.products}
+    """Return the category of each product."""
+    return {product: need.category for need in catalog().needs for product in need.products}
 
 
 @dataclass(frozen=True)
 class _Shop:
-    """The catalogue as arrays: G needs, M missions, P products, at most W products a need."""
+    """The catalog as arrays: G needs, M missions, at most W products a need."""
 
-    rate: NDArray[np.float64]  # (G,) of needs that come by the way
-    mission_weight: NDArray[np.float64]  # (M,) log frequency
-    mission_rate: NDArray[np.float64]  # (M + 1, G); the last row is no mission
-    shelf: NDArray[np.int32]  # (G, W) products, padded with the first
-    log_weight: NDArray[np.float64]  # (styles, G, W), -inf in the padding
-    favour: NDArray[np.float64]  # (M + 1, G, W) log weight added by a mission
-    second_chance: NDArray[np.float64]  # (G,) of a second product for the same need
+    rate: Array  # (G,) of needs without a mission
+    mission_weight: Array  # (M,) log frequency
+    mission_rate: Array  # (M + 1, G); the last row is no mission
+    products: Codes  # (G, W) of each need, padded with the first
+    log_weight: Array  # (styles, G, W), -inf in the padding
+    favor: Array  # (M + 1, G, W) log weight added by a mission
+    second_chance: Array  # (G,) of a second product for the same need
 
 
 @cache
 def _shop() -> _Shop:
-    needs, missions = catalogue().needs, catalogue().missions
-    code = {product: number for number, product in enumerate(catalogue().products)}
+    needs = catalog().needs
+    missions = catalog().missions
+    code = {product: number for number, product in enumerate(catalog().products)}
     width = max(len(need.products) for need in needs)
     mission_rate = np.zeros((len(missions) + 1, len(needs)))
-    shelf = np.zeros((len(needs), width), dtype=np.int32)
+    products = np.zeros((len(needs), width), dtype=np.int32)
     log_weight = np.full((len(_STYLES), len(needs), width), -np.inf)
-    favour = np.zeros((len(missions) + 1, len(needs), width))
+    favor = np.zeros((len(missions) + 1, len(needs), width))
     for g, need in enumerate(needs):
-        shelf[g] = code[need.products[0]]
+        products[g] = code[need.products[0]]
         for w, product in enumerate(need.products):
-            shelf[g, w] = code[product]
-            log_weight[:, g, w] = -_SHELF_DECAY * np.log(w + 1.0)
+            products[g, w] = code[product]
+            log_weight[:, g, w] = -_POPULARITY_DECAY * np.log(w + 1.0)
             for s, style in enumerate(_STYLES):
                 if style and style in product:
                     log_weight[:, g, w] += _OTHERWISE
@@ -102,48 +113,54 @@ def _shop() -> _Shop:
     for m, mission in enumerate(missions):
         for g, chance in mission.chances.items():
             mission_rate[m, g] = -np.log1p(-chance)
-            favour[m, g] = _FAVOURITE * np.isin(shelf[g], [code[product] for product in mission.favourites])
+            favor[m, g] = _FAVORITE * np.isin(
+                products[g], [code[product] for product in mission.favorites]
+            )
     rate = np.array([_POPULARITY[need.popularity] for need in needs])
     frequency = np.array([mission.frequency for mission in missions])
-    per_basket = np.dot(_MISSIONS_PER_BASKET, range(len(_MISSIONS_PER_BASKET))) * frequency / frequency.sum()
+    per_basket = (
+        np.dot(_MISSIONS_PER_BASKET, range(len(_MISSIONS_PER_BASKET))) * frequency / frequency.sum()
+    )
     arises = rate + per_basket @ -np.expm1(-mission_rate[:-1])  # roughly the share of baskets
     return _Shop(
         rate=rate,
         mission_weight=np.log(frequency),
         mission_rate=mission_rate,
-        shelf=shelf,
+        products=products,
         log_weight=log_weight,
-        favour=favour,
+        favor=favor,
         second_chance=_TWO_PRODUCTS * arises * [len(need.products) > 1 for need in needs],
     )
 
 
-def _block(shop: _Shop, rng: np.random.Generator) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The sizes and the product codes of one block of baskets."""
+def _draw_block(shop: _Shop, rng: np.random.Generator) -> tuple[Ints, Codes]:
+    """Draw the sizes and the product codes of one block of baskets."""
     missions = _draw_missions(shop, rng)  # (n, 3)
     basket, need = _draw_needs(shop, missions, rng)
     style = rng.choice(len(_STYLES), size=_BLOCK, p=list(_STYLES.values()))
 
     # The two largest of log weight + Gumbel noise are two draws without replacement.
-    score = shop.log_weight[style[basket], need] + rng.gumbel(size=(len(need), shop.shelf.shape[1]))
+    score = shop.log_weight[style[basket], need]
+    score += rng.gumbel(size=score.shape)
     for slot in range(missions.shape[1]):
-        score += shop.favour[missions[basket, slot], need]
+        score += shop.favor[missions[basket, slot], need]
     ranked = np.argsort(-score, axis=1)[:, :2]
-    product = np.take_along_axis(shop.shelf[need], ranked, axis=1)  # (entries, 2)
+    product = np.take_along_axis(shop.products[need], ranked, axis=1)  # (entries, 2)
     twice = rng.random(len(need)) < shop.second_chance[need]
     basket = np.concatenate([basket, basket[twice]])
     product = np.concatenate([product[:, 0], product[twice, 1]])
 
-    # Shuffled within the basket, so that the order of the shelves tells nothing; cut at the largest size.
+    # Products are shuffled within the basket, and baskets cut at the largest size.
     order = np.argsort(basket + rng.random(len(basket)))
-    basket, product = basket[order], product[order]
+    basket = basket[order]
+    product = product[order]
     place = np.arange(len(basket)) - np.searchsorted(basket, basket)
     fits = place < LARGEST_BASKET
     return np.bincount(basket[fits], minlength=_BLOCK), product[fits]
 
 
-def _draw_missions(shop: _Shop, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Up to three distinct missions a basket; the number of missions stands for none."""
+def _draw_missions(shop: _Shop, rng: np.random.Generator) -> Ints:
+    """Draw up to three distinct missions a basket; the number of missions stands for none."""
     n_missions = len(shop.mission_weight)
     score = shop.mission_weight + rng.gumbel(size=(_BLOCK, n_missions))
     most = len(_MISSIONS_PER_BASKET) - 1
@@ -152,10 +169,8 @@ def _draw_missions(shop: _Shop, rng: np.random.Generator) -> NDArray[np.int64]:
     return np.where(np.arange(most) < count[:, None], missions, n_missions)
 
 
-def _draw_needs(
-    shop: _Shop, missions: NDArray[np.int64], rng: np.random.Generator
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Pairs (basket, need) of the needs that arrive before time one, and the first one in any case."""
+def _draw_needs(shop: _Shop, missions: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Draw pairs (basket, need) of needs that arrive before time one, or at least the first."""
     appetite = rng.lognormal(-(_SPREAD**2) / 2, _SPREAD, size=(_BLOCK, 1))  # λ, of mean one
     rate = appetite * shop.rate + shop.mission_rate[missions].sum(axis=1)
     arrival = rng.exponential(size=rate.shape) / rate
@@ -165,12 +180,12 @@ def _draw_needs(
     return basket, need
 
 
-# -- The catalogue ----------------------------------------------------------------------------------------
+# -- Catalog ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Need:
-    """Something a customer wants, and the products that meet it, the most popular first."""
+    """A customer's need, and the products that meet it, the most popular first."""
 
     category: str
     popularity: int
@@ -179,30 +194,30 @@ class Need:
 
 @dataclass(frozen=True)
 class Mission:
-    """A reason to go shopping: chances by need, and the products that it takes by name."""
+    """A reason to go shopping: chances by need, and products that it names."""
 
     name: str
     frequency: int
     chances: dict[int, float]
-    favourites: tuple[str, ...]
+    favorites: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Catalogue:
-    """The supermarket: needs in the order of the shelves, and missions."""
+class Catalog:
+    """The needs and missions of the supermarket, in the order of the file."""
 
     needs: tuple[Need, ...]
     missions: tuple[Mission, ...]
 
     @property
     def products(self) -> tuple[str, ...]:
-        """All products, in the order of the shelves."""
+        """All products."""
         return tuple(product for need in self.needs for product in need.products)
 
 
 @cache
-def catalogue() -> Catalogue:
-    """The supermarket that grocer.txt describes: lines of needs by category, then missions, which have a "="."""
+def catalog() -> Catalog:
+    """Read grocer.txt: lines of needs by category, then missions, which have a "="."""
     text = resources.files("contradpp.data").joinpath("grocer.txt").read_text(encoding="utf-8")
     lines = re.sub(r"\n {2,}", " ", re.sub(r"(?m)^#.*", "", text)).split("\n")
     needs: list[Need] = []
@@ -221,19 +236,19 @@ def catalogue() -> Catalogue:
             needs.append(Need(category, int(popularity), products))
     by_product = {product: number for number, need in enumerate(needs) for product in need.products}
     missions = [_mission(line, by_name, by_product) for line in lines if " = " in line]
-    return Catalogue(tuple(needs), tuple(missions))
+    return Catalog(tuple(needs), tuple(missions))
 
 
 def _mission(line: str, needs: dict[str, int], by_product: dict[str, int]) -> Mission:
     head, _, body = line.strip().partition(" = ")
     frequency, _, name = head.partition(" ")
     chances: dict[int, float] = {}
-    favourites = []
+    favorites = []
     for entry in body.split(","):
         wanted, _, percent = entry.strip().rpartition(" ")
         if wanted in by_product:
-            favourites.append(wanted)
+            favorites.append(wanted)
         elif wanted not in needs:
-            raise DataError(f"mission {name!r} wants {wanted!r}, which no shelf has")
+            raise DataError(f"mission {name!r} wants {wanted!r}, which is neither product nor need")
         chances[by_product[wanted] if wanted in by_product else needs[wanted]] = int(percent) / 100
-    return Mission(name, int(frequency), chances, tuple(favourites))
+    return Mission(name, int(frequency), chances, tuple(favorites))

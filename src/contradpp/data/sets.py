@@ -1,4 +1,4 @@
-"""Sets of item codes as a CSR, and every operation on them: taking, joining, sums, runs, checks."""
+"""Sets of item codes as a CSR, and the operations on them."""
 
 from __future__ import annotations
 
@@ -10,63 +10,68 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import stream
+from contradpp._types import Array, Codes, Flags, Ints
 from contradpp.errors import DataError
 
 _BLOCK = 1 << 22  # entries searched for duplicates at a time
 
 
 class _CSR(NamedTuple):
-    indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
+    indptr: Ints
+    indices: Codes
 
 
 class Sets(_CSR):
     """Several sets of item codes as a CSR: set s holds `indices[indptr[s]:indptr[s + 1]]`.
 
-    Its arrays are read-only, whatever they were: Numba compiles a kernel anew for those that are not.
+    The arrays are read-only: Numba would compile a kernel again for arrays that are not.
     """
 
     __slots__ = ()
 
-    def __new__(cls, indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> Self:
+    def __new__(cls, indptr: Ints, indices: Codes) -> Self:
         return super().__new__(cls, frozen(indptr), frozen(indices))
 
     @property
     def count(self) -> int:  # type: ignore[override]
-        """How many sets there are."""
+        """The number of sets."""
         return len(self.indptr) - 1
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
-        """How many items each set has."""
+    def sizes(self) -> Ints:
+        """The number of items in each set."""
         return np.diff(self.indptr)
 
     @property
-    def owners(self) -> NDArray[np.int64]:
-        """The set of every entry."""
+    def owners(self) -> Ints:
+        """The set of each entry."""
         return np.repeat(np.arange(self.count), self.sizes)
+
+    def carry(self, others: Sets, which: Ints) -> Sets:  # noqa: ARG002
+        """Return others, made of the sets at these positions, with all that belongs to these."""
+        return others
 
     @staticmethod
     def empty(n: int) -> Sets:
-        """`n` sets without items."""
+        """Make `n` empty sets."""
         return Sets(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32))
 
     @staticmethod
     def one(codes: ArrayLike) -> Sets:
-        """A single set."""
+        """Make a single set."""
         indices = np.asarray(codes, dtype=np.int32).reshape(-1)
         return Sets(np.array([0, len(indices)], dtype=np.int64), indices)
 
 
-def pointers(sizes: ArrayLike) -> NDArray[np.int64]:
-    """The indptr of sets of these sizes."""
+def pointers(sizes: ArrayLike) -> Ints:
+    """Return the indptr of sets of these sizes."""
     indptr = np.zeros(np.size(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, dtype=np.int64, out=indptr[1:])
     return indptr
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """A view that cannot be written to."""
+    """Return a read-only view."""
     array = array.view()
     array.flags.writeable = False
     return array
@@ -75,80 +80,89 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
 EMPTY = Sets.empty(0)
 
 
-def checked_csr(indptr: ArrayLike, indices: ArrayLike, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The arrays of a CSR of item codes, or `DataError` with what is wrong with them."""
-    pointers, codes = np.asarray(indptr), np.asarray(indices)
+def checked_csr(indptr: ArrayLike, indices: ArrayLike, n_items: int) -> tuple[Ints, Codes]:
+    """Check and convert the arrays of a CSR of item codes."""
+    pointers = np.asarray(indptr)
+    codes = np.asarray(indices)
     for name, array in (("indptr", pointers), ("indices", codes)):
         if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
-            raise DataError(f"{name} must be a one-dimensional array of integers, got {array.dtype} {array.shape}")
-    if not pointers.size or pointers[0] != 0 or pointers[-1] != len(codes) or np.any(np.diff(pointers) < 0):
+            raise DataError(
+                f"{name} must be a one-dimensional array of integers, "
+                f"got {array.dtype} {array.shape}"
+            )
+    ends = (pointers[0], pointers[-1]) if pointers.size else ()
+    if ends != (0, len(codes)) or np.any(np.diff(pointers) < 0):
         raise DataError(f"indptr must rise from 0 to the number of indices ({len(codes)})")
     if n_items > np.iinfo(np.int32).max:
-        raise DataError(f"at most {np.iinfo(np.int32).max:,} items can be told apart, got {n_items:,}")
+        raise DataError(f"at most {np.iinfo(np.int32).max:,} items are supported, got {n_items:,}")
     if codes.size and (codes.min() < 0 or codes.max() >= n_items):
         raise DataError(f"indices must lie in 0..{n_items - 1}, got {codes.min()}..{codes.max()}")
     return pointers.astype(np.int64, copy=False), codes.astype(np.int32, copy=False)
 
 
-def without_duplicates(
-    indptr: NDArray[np.int64], indices: NDArray[np.int32], n_items: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Drop the second and later occurrences of an item in a basket, keeping the order of the rest."""
-    left = np.diff(indptr)
-    again = np.zeros(len(indices), dtype=bool)
+def without_duplicates(indptr: Ints, indices: Codes, n_items: int) -> tuple[Ints, Codes]:
+    """Drop the second and later occurrences of an item in a set; the others stay in order."""
+    sizes = np.diff(indptr)
+    repeated = np.zeros(len(indices), dtype=bool)
     for first, last in runs(indptr, _BLOCK):  # sorting takes many times the memory of the codes
         block = slice(indptr[first], indptr[last])
-        owner = np.repeat(np.arange(last - first), left[first:last])
+        owner = np.repeat(np.arange(last - first), sizes[first:last])
         key = owner * max(n_items, 1) + indices[block]
         order = np.argsort(key, kind="stable")
         key = key[order]
-        again[block][order[1:]] = key[1:] == key[:-1]
-        left[first:last] -= np.bincount(owner[again[block]], minlength=last - first)
-    if not again.any():
+        repeated[block][order[1:]] = key[1:] == key[:-1]
+        sizes[first:last] -= np.bincount(owner[repeated[block]], minlength=last - first)
+    if not repeated.any():
         return indptr, indices
-    return pointers(left), indices[np.logical_not(again, out=again)]
+    return pointers(sizes), indices[np.logical_not(repeated, out=repeated)]
 
 
-def take_sets(sets: Sets, which: NDArray[np.int64]) -> Sets:
-    """The sets at these positions."""
+def take_sets(sets: Sets, which: Ints) -> Sets:
+    """Select the sets at these positions."""
+    return sets.carry(_taken(sets, which), which)
+
+
+def _taken(sets: Sets, which: Ints) -> Sets:
     if len(which) == sets.count and (which == np.arange(sets.count)).all():
         return sets
     sizes = sets.indptr[which + 1] - sets.indptr[which]
     indptr = pointers(sizes)
-    if len(which) > sets.count // 2 and (which[1:] > which[:-1]).all():  # positions of all entries would take far more
-        kept = np.zeros(sets.count, dtype=bool)
-        kept[which] = True
-        return Sets(indptr, sets.indices[np.repeat(kept, sets.sizes)])
+    if len(which) > sets.count // 2 and (which[1:] > which[:-1]).all():
+        # A mask of the entries takes far less memory than their positions.
+        wanted = np.zeros(sets.count, dtype=bool)
+        wanted[which] = True
+        return Sets(indptr, sets.indices[np.repeat(wanted, sets.sizes)])
     source = np.repeat(sets.indptr[which] - indptr[:-1], sizes) + np.arange(indptr[-1])
     return Sets(indptr, sets.indices[source])
 
 
-def kept_entries(sets: Sets, kept: NDArray[np.bool_]) -> Sets:
-    """The sets with only the entries that are marked."""
-    if kept.all():
+def kept_entries(sets: Sets, keep: Flags) -> Sets:
+    """Select entries, marked by a flag each; a set may become empty."""
+    if keep.all():
         return sets
-    return Sets(pointers(np.bincount(sets.owners[kept], minlength=sets.count)), sets.indices[kept])
+    return Sets(pointers(np.bincount(sets.owners[keep], minlength=sets.count)), sets.indices[keep])
 
 
-def first_entries(sets: Sets, size: int) -> NDArray[np.bool_]:
-    """Which entries are among the first `size` of their set."""
-    first: NDArray[np.bool_] = np.arange(len(sets.indices)) - np.repeat(sets.indptr[:-1], sets.sizes) < size
+def first_entries(sets: Sets, size: int) -> Flags:
+    """Flag the first `size` entries of each set."""
+    first: Flags = np.arange(len(sets.indices)) - np.repeat(sets.indptr[:-1], sets.sizes) < size
     return first
 
 
-def places_by(values: NDArray[np.floating], sets: Sets) -> NDArray[np.int64]:
-    """The place of every entry among those of its set in the order of these values, from 0 on."""
+def places_by(values: NDArray[np.floating], sets: Sets) -> Ints:
+    """Rank every entry within its set by these values, from 0 on."""
     owner = sets.owners
     places = np.empty(len(owner), dtype=np.int64)
-    places[np.lexsort((values, owner))] = np.arange(len(owner)) - np.repeat(sets.indptr[:-1], sets.sizes)
+    places[np.lexsort((values, owner))] = np.arange(len(owner)) - np.repeat(
+        sets.indptr[:-1], sets.sizes
+    )
     return places
 
 
-def drawn_entries(sets: Sets, size: int) -> NDArray[np.bool_]:
-    """Which entries are among `size` of their set that are drawn at random, or all of a set that has no more.
+def drawn_entries(sets: Sets, size: int) -> Flags:
+    """Flag `size` random entries of each set, or all of a smaller set.
 
-    Which places are drawn depends on the two sizes alone, so that all that learn from a set learn from the same items,
-    on one machine or many.
+    The positions that are drawn depend on the two sizes alone, so that every worker draws the same.
     """
     drawn = np.ones(len(sets.indices), dtype=bool)
     for large in np.flatnonzero(sets.sizes > size).tolist():
@@ -158,36 +172,46 @@ def drawn_entries(sets: Sets, size: int) -> NDArray[np.bool_]:
 
 
 def difference(sets: Sets, others: Sets, n_items: int) -> Sets:
-    """Every set without the items of the other one at its place."""
+    """Remove from each set the items of the other set at the same position."""
     keys, other_keys = (part.owners * max(n_items, 1) + part.indices for part in (sets, others))
     return kept_entries(sets, ~np.isin(keys, other_keys))
 
 
 def without_each(sets: Sets) -> Sets:
-    """For every entry of every set, the set without it."""
+    """Make, for every entry of every set, the set without it."""
     owner = sets.owners  # (nnz,)
     copies = take_sets(sets, owner)
     place = np.arange(len(owner)) - sets.indptr[owner]
-    kept = np.ones(len(copies.indices), dtype=bool)
-    kept[copies.indptr[:-1] + place] = False
-    return Sets(copies.indptr - np.arange(len(owner) + 1), copies.indices[kept])
+    keep = np.ones(len(copies.indices), dtype=bool)
+    keep[copies.indptr[:-1] + place] = False
+    return Sets(copies.indptr - np.arange(len(owner) + 1), copies.indices[keep])
 
 
-def swaps(sets: Sets, others: Sets) -> tuple[Sets, NDArray[np.int64]]:
-    """For every entry of every set, the set with each item of the other one in its place, and which entry that was."""
+def swaps(sets: Sets, others: Sets) -> tuple[Sets, Ints]:
+    """Replace every entry of every set by each item of the other set at the same position.
+
+    Returns the new sets, and the entry that each replaces.
+    """
     owner = sets.owners
     times = others.sizes[owner]
     entry = np.repeat(np.arange(len(owner)), times)
-    swapped, place = take_sets(sets, owner[entry]), entry - sets.indptr[owner[entry]]
-    source = others.indptr[owner[entry]] + np.arange(len(entry)) - np.repeat(np.cumsum(times) - times, times)
+    owner = owner[entry]
+    swapped = take_sets(sets, owner)
+    place = entry - sets.indptr[owner]
+    rank = np.arange(len(entry)) - np.repeat(np.cumsum(times) - times, times)
+    source = others.indptr[owner] + rank
     indices = swapped.indices.copy()
     indices[swapped.indptr[:-1] + place] = others.indices[source]
     return Sets(swapped.indptr, indices), entry
 
 
-def runs(indptr: NDArray[np.int64], entries: int, *, most: int | None = None) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive sets with at most so many entries (a larger set is one of its own), and `most` sets."""
-    first, n = 0, len(indptr) - 1
+def runs(indptr: Ints, entries: int, *, most: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield runs (first, last) of consecutive sets with at most `entries` entries and `most` sets.
+
+    A larger set is a run of its own.
+    """
+    first = 0
+    n = len(indptr) - 1
     while first < n:
         last = int(np.searchsorted(indptr, indptr[first] + entries, side="right")) - 1
         last = min(max(last, first + 1), n if most is None else first + most, n)
@@ -195,24 +219,24 @@ def runs(indptr: NDArray[np.int64], entries: int, *, most: int | None = None) ->
         first = last
 
 
-def sums_over_sets(values: NDArray[np.float64], sets: Sets) -> NDArray[np.float64]:
-    """The sum over each set of a value per entry."""
+def sums_over_sets(values: Array, sets: Sets) -> Array:
+    """Sum a value per entry over each set."""
     return np.bincount(sets.owners, weights=values, minlength=sets.count).astype(np.float64)
 
 
 def concatenate(first: Sets, second: Sets) -> Sets:
-    """The sets of both, one after the other."""
+    """Concatenate two collections of sets."""
     return first if second.count == 0 else joined([first, second])
 
 
 def joined(parts: Sequence[Sets]) -> Sets:
-    """The sets of all parts, one after the other."""
+    """Concatenate several collections of sets."""
     sizes = np.concatenate([part.sizes for part in parts])
     return Sets(pointers(sizes), np.concatenate([part.indices for part in parts]))
 
 
-def distinct_sets(sets: Sets, weights: NDArray[np.float64]) -> tuple[Sets, NDArray[np.float64]]:
-    """Every set once, whatever the order of its items, with the sum of the weights; in order of first appearance."""
+def distinct_sets(sets: Sets, weights: Array) -> tuple[Sets, Array]:
+    """Merge sets with the same items, in order of first appearance; their weights are summed."""
     ordered = sets.indices[np.lexsort((sets.indices, sets.owners))]
     numbers: dict[bytes, int] = {}
     which = np.empty(sets.count, dtype=np.int64)
@@ -223,7 +247,7 @@ def distinct_sets(sets: Sets, weights: NDArray[np.float64]) -> tuple[Sets, NDArr
     return take_sets(sets, first_seen), sums
 
 
-def prefixes(codes: NDArray[np.int32]) -> Sets:
-    """The first 0, 1, ..., n of the codes, a set each."""
+def prefixes(codes: Codes) -> Sets:
+    """Make a set of the first 0, 1, ..., n of n codes each."""
     sizes = np.arange(len(codes) + 1)
     return Sets(pointers(sizes), np.concatenate([codes[:size] for size in sizes]).astype(np.int32))

@@ -1,7 +1,8 @@
-"""The vocabulary: which item of the user's belongs to which integer code, and back."""
+"""Vocabularies: item ids and their integer codes, in both directions."""
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -11,41 +12,44 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from contradpp.errors import DataError, ParameterError, UnknownItemError
+from contradpp._types import Codes, Ints
+from contradpp.errors import DataError, UnknownItemError, check_choice
 
 logger = logging.getLogger("contradpp")
 
-IntArray = NDArray[np.int32]
 Labels = Mapping[Hashable, str]
-LONGEST_NUMBER = 4000  # digits; Python neither reads nor writes much longer ones
-_NUMBER = re.compile(f"-?[0-9]{{1,{LONGEST_NUMBER}}}")
+MAX_DIGITS = 100  # a longer integer is no other item's text; to write one takes quadratic time
+_MAX_INTEGER = 10**MAX_DIGITS
+_NUMBER = re.compile(f"-?[0-9]{{1,{MAX_DIGITS}}}")
 
 
-def plain(item: Any) -> Hashable:
-    """The item as a plain Python value: NumPy scalars become int, float or str."""
+def plain(item: object) -> Hashable:
+    """Convert an item to a plain Python value: NumPy scalars become int, float or str."""
     if isinstance(item, np.generic) and not isinstance(item, (np.datetime64, np.timedelta64)):
         item = item.item()
     try:
         hash(item)
     except TypeError:
-        raise DataError(f"an item must be hashable (a string, an integer, ...), got {item!r}") from None
-    return item  # type: ignore[no-any-return]
+        raise DataError(
+            f"an item must be hashable (a string, an integer, ...), got {item!r}"
+        ) from None
+    return item
 
 
 def unusable_ids(ids: Collection[Hashable]) -> list[Hashable]:
-    """Those that are missing (None, NaN), or that a model file could not hold.
+    """Select ids that are missing (None, NaN), or that a model file could not hold.
 
     An id is a string or a number, or a tuple of those.
     """
     if set(map(type, ids)) <= {int, str}:
         return []
-    return [item for item in ids if item is None or not _can_be_saved(item)]
+    return [item for item in ids if item is None or not _is_storable(item)]
 
 
-def _can_be_saved(item: Hashable) -> bool:
+def _is_storable(item: Hashable) -> bool:
     if isinstance(item, tuple):
-        return all(map(_can_be_saved, item))
-    return item is None or isinstance(item, (str, int)) or (isinstance(item, float) and item == item)
+        return all(map(_is_storable, item))
+    return item is None or (isinstance(item, (str, int, float)) and item == item)
 
 
 class Vocabulary(Sequence[Hashable]):
@@ -54,11 +58,11 @@ class Vocabulary(Sequence[Hashable]):
     Parameters
     ----------
     ids : iterable of hashable
-        The user's ids in the order of their codes. A `range` is kept as it is, which costs no memory.
+        The ids in the order of their codes. A `range` takes no memory.
     names : mapping of id to str, optional
-        What a person calls the items, where it differs from the id.
+        Readable names, where they differ from the ids.
     categories : mapping of id to str, optional
-        The shelf, aisle or kind that the items belong to.
+        The aisles or kinds of the items.
 
     Examples
     --------
@@ -67,16 +71,21 @@ class Vocabulary(Sequence[Hashable]):
     ('milk', 0, False)
     """
 
-    def __init__(self, ids: Iterable[Any], *, names: Labels | None = None, categories: Labels | None = None) -> None:
+    def __init__(
+        self,
+        ids: Iterable[Hashable],
+        *,
+        names: Labels | None = None,
+        categories: Labels | None = None,
+    ) -> None:
         self._ids: Sequence[Hashable] = ids if isinstance(ids, range) else tuple(map(plain, ids))
-        self._names = self._of_ours(names)
-        self._categories = self._of_ours(categories)
+        self._names = self._select(names)
+        self._categories = self._select(categories)
         if not isinstance(self._ids, range) and len(self._codes) != len(self._ids):
-            seen: set[Hashable] = set()
-            twice = next(item for item in self._ids if item in seen or seen.add(item))  # type: ignore[func-returns-value]
+            twice = next(item for n, item in enumerate(self._ids) if self._codes[item] != n)
             raise DataError(f"item ids must be distinct, but {twice!r} occurs twice")
 
-    def _of_ours(self, labels: Labels | None) -> dict[Hashable, str]:
+    def _select(self, labels: Labels | None) -> dict[Hashable, str]:
         return {item: labels[item] for item in self._ids if item in labels} if labels else {}
 
     @cached_property
@@ -99,7 +108,7 @@ class Vocabulary(Sequence[Hashable]):
     def __contains__(self, item: object) -> bool:
         try:
             return item in (self._ids if isinstance(self._ids, range) else self._codes)
-        except TypeError:  # an unhashable thing is no item
+        except TypeError:  # an unhashable object is no item
             return False
 
     def __eq__(self, other: object) -> bool:
@@ -121,91 +130,107 @@ class Vocabulary(Sequence[Hashable]):
 
     @property
     def names(self) -> dict[Hashable, str]:
-        """The readable names, by id, of the items that have one."""
+        """The readable names, by id."""
         return dict(self._names)
 
     def name(self, item: Hashable) -> str:
-        """What a person calls the item: its name if it has one, else the id itself."""
+        """Return the readable name of an item, or its id if it has none."""
         return self._names.get(item) or str(item)
 
     def with_names(self, names: Labels) -> Vocabulary:
-        """The same items with these readable names."""
+        """Replace the readable names."""
         return Vocabulary(self._ids, names=names, categories=self._categories)
 
     @property
     def categories(self) -> dict[Hashable, str]:
-        """The categories, by id, of the items that have one."""
+        """The categories, by id."""
         return dict(self._categories)
 
     def with_categories(self, categories: Labels) -> Vocabulary:
-        """The same items with these categories."""
+        """Replace the categories."""
         return Vocabulary(self._ids, names=self._names, categories=categories)
 
     def subset(self, codes: Iterable[int]) -> Vocabulary:
-        """The items of these codes, with their names and categories."""
-        return Vocabulary([self._ids[c] for c in codes], names=self._names, categories=self._categories)
+        """Select the items of these codes, with their names and categories."""
+        return Vocabulary(
+            [self._ids[c] for c in codes], names=self._names, categories=self._categories
+        )
 
     def by_name(self, counts: ArrayLike | None = None) -> dict[str, list[Hashable]]:
-        """Items by what a person calls them, in lower case; of several with one name the most sold comes first.
+        """Map readable names, in lower case, to items.
 
         Parameters
         ----------
-        counts : array of length n_items, optional
-            How often each item was sold; without it they stay in the order of their codes.
+        counts : array of shape (n_items,), optional
+            Of several items with one name, the one with the highest count comes first; without
+            counts, the one with the lowest code.
         """
-        order = np.arange(len(self)) if counts is None else np.argsort(-np.asarray(counts), kind="stable")
+        order = np.arange(len(self))
+        if counts is not None:
+            order = np.argsort(-np.asarray(counts), kind="stable")
         found: dict[str, list[Hashable]] = {}
         for code in order.tolist():
             found.setdefault(self.name(self._ids[code]).casefold(), []).append(self._ids[code])
         return found
 
     def code(self, item: Any) -> int:
-        """The code of one item; `UnknownItemError` if it is not in the vocabulary."""
+        """Return the code of an item; `UnknownItemError` if it is not in the vocabulary."""
         known = plain(item)
         code = self._find(known)
         if code is None:
-            raise unknown_items([known], len(self))
+            raise unknown_items([known], self)
         return code
 
     def _find(self, item: Hashable) -> int | None:
-        """The code of a plain item, None if there is no such item."""
-        if isinstance(self._ids, range):  # by arithmetic; `range.index` searches unless it is given an int
-            return self._ids.index(int(item)) if item in self._ids else None  # type: ignore[call-overload]
-        return self._codes.get(item)
+        if not isinstance(self._ids, range):
+            return self._codes.get(item)
+        if item not in self._ids:
+            return None
+        # `range.index` searches unless it is given an int.
+        return self._ids.index(int(item))  # type: ignore[call-overload]
 
-    def codes(self, items: Iterable[Any], *, unknown: str = "error") -> IntArray:
-        """The codes of several items, duplicates removed, in the order given.
+    def codes(self, items: Iterable[Hashable], *, unknown: str = "error") -> Codes:
+        """Return the codes of several items in the order given, without duplicates.
 
         Parameters
         ----------
         items : iterable of hashable
         unknown : {"error", "ignore"}
-            What to do with items that are not in the vocabulary: raise `UnknownItemError`, or leave them out.
+            Items that are not in the vocabulary raise `UnknownItemError`, or are left out.
+
+        Returns
+        -------
+        ndarray of int32
         """
         check_unknown(unknown)
         found = [(item, self._find(item)) for item in map(plain, items)]
         missing = [item for item, code in found if code is None]
         if missing and unknown == "error":
-            raise unknown_items(missing, len(self))
-        return np.array(list(dict.fromkeys(code for _, code in found if code is not None)), dtype=np.int32)
+            raise unknown_items(missing, self)
+        codes = dict.fromkeys(code for _, code in found if code is not None)
+        return np.array(list(codes), dtype=np.int32)
 
-    def find(self, items: ArrayLike) -> NDArray[np.int64]:
-        """The codes of an array of ids, one for each, −1 for those that are not in the vocabulary."""
+    def find(self, items: ArrayLike) -> Ints:
+        """Return a code for each of an array of ids, −1 if it is not in the vocabulary."""
         ids = np.asarray(items)
         if isinstance(self._ids, range) and self._ids.step == 1 and ids.dtype.kind in "iu":
             codes = ids.astype(np.int64) - self._ids.start
             codes[(codes < 0) | (codes >= len(self._ids))] = -1
             return codes
         find = self._find if isinstance(self._ids, range) else self._codes.get
-        return np.array([-1 if code is None else code for code in map(find, ids.tolist())], dtype=np.int64)
+        found = map(find, ids.tolist())
+        return np.array([-1 if code is None else code for code in found], dtype=np.int64)
 
     def take(self, codes: Iterable[int]) -> NDArray[Any]:
-        """The ids of these codes as an array: of integers or strings if all are, else of objects."""
+        """Return the ids of these codes as an array: see `id_array`."""
         return id_array([self._ids[code] for code in codes])
 
     def merge(self, other: Vocabulary) -> Vocabulary:
-        """These items, then those of `other` that are new, with the names and categories of both."""
-        known = other._names.keys() <= self._names.keys() and other._categories.keys() <= self._categories.keys()
+        """Append the new items of `other`; names and categories are merged too."""
+        known = (
+            other._names.keys() <= self._names.keys()
+            and other._categories.keys() <= self._categories.keys()
+        )
         if len(other) == 0 or (known and self == other):
             return self
         return Vocabulary(
@@ -215,52 +240,60 @@ class Vocabulary(Sequence[Hashable]):
         )
 
 
-def id_array(ids: Sequence[Any]) -> NDArray[Any]:
-    """Plain ids as an array: of integers or strings if all are, else of objects."""
+def id_array(ids: Sequence[Hashable]) -> NDArray[Any]:
+    """Make an array of ids: of integers or strings if all ids are, else of objects."""
     kinds = {type(item) for item in ids}
     if kinds == {int}:
         try:
             return np.array(ids, dtype=np.int64)
         except OverflowError:
             pass
-    if kinds == {str} and not any(item.endswith("\0") for item in ids):
+    if kinds == {str} and not any(str(item).endswith("\0") for item in ids):
         return np.array(ids, dtype=np.str_)
     return np.fromiter(ids, dtype=object, count=len(ids))  # np.array would unpack tuples
 
 
-def as_vocabulary(items: Iterable[Any]) -> Vocabulary:
-    """`items` itself if it is a vocabulary, else a vocabulary of these ids."""
+def as_vocabulary(items: Iterable[Hashable]) -> Vocabulary:
+    """Convert ids to a vocabulary, unless they are one."""
     return items if isinstance(items, Vocabulary) else Vocabulary(items)
 
 
-class Lookup:
-    """Finds the items that words mean, the same way in Python, on the command line and over HTTP.
+LONG_WORD = 120  # characters; longer words are not compared with others
+MANY_WORDS = 5_000
 
-    A word is an id; or its text where the id is a number (or the number where it is a text), or neither; or what people
-    call the item, in any case. Of several items with one name it means the most sold by `counts`, and the log says so
-    once.
+
+class Lookup:
+    """Items by the words of users, the same in Python, on the command line and over HTTP.
+
+    A word is an id, the text of an id, or a readable name in any case. Of several items with one
+    name it means the one with the highest count, and the log says so once.
+
+    Parameters
+    ----------
+    items : Vocabulary
+    counts : array of shape (n_items,), optional
     """
 
     def __init__(self, items: Vocabulary, counts: ArrayLike | None = None) -> None:
         self.items = items
         self._counts = counts
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     @cached_property
     def named(self) -> dict[str, list[Hashable]]:
-        """Items by what they are called, in lower case, the most sold first."""
+        """Items by their names in lower case, the most frequent first."""
         return self.items.by_name(self._counts)
 
     @cached_property
     def _texts(self) -> dict[str, Hashable]:
-        """Ids that are neither texts nor integers, by their text: JSON and the command line cannot name them else."""
+        """Other ids than texts and integers, by their text, which JSON and shells can write."""
         return {str(item): item for item in self.items if type(item) not in (str, int)}
 
     def find(self, word: Any) -> Hashable | None:
-        """The item that a word means, None if there is none."""
+        """Return the item that a word means, None if there is none."""
         if word in self.items:
             return self.items[self.items.code(word)]
-        if isinstance(word, int) and abs(word) >= 10**LONGEST_NUMBER:
+        if isinstance(word, int) and abs(word) >= _MAX_INTEGER:
             return None
         text = str(word).strip()
         if text in self.items:
@@ -270,22 +303,44 @@ class Lookup:
         if text in self._texts:
             return self._texts[text]
         found = self.named.get(text.casefold(), [])
-        if len(found) > 1 and text not in self._told:
-            self._told.add(text)
-            logger.warning("%d items are called %r: the most sold of them, %r, is taken", len(found), text, found[0])
+        if len(found) > 1 and text not in self._logged:
+            self._logged.add(text)
+            logger.warning(
+                "%d items are called %r: the most sold of them, %r, is taken",
+                len(found),
+                text,
+                found[0],
+            )
         return found[0] if found else None
+
+    def close(self, word: Any) -> list[Hashable]:
+        """Return up to three items whose ids or names are nearly this word."""
+        text = word.strip().casefold() if isinstance(word, str) else ""
+        if not 0 < len(text) <= LONG_WORD:
+            return []
+        texts: dict[str, Hashable] = {
+            item.casefold(): item for item in self.items if isinstance(item, str)
+        }
+        texts |= {name: items[0] for name, items in self.named.items()}
+        found = sorted((known for known in texts if text in known), key=len)[:3]
+        if not found:  # in a large catalog, a word is compared with those of its first letter
+            near = [k for k in texts if len(texts) <= MANY_WORDS or k.startswith(text[0])]
+            found = difflib.get_close_matches(text, near, n=2)
+        return list(dict.fromkeys(texts[known] for known in found))
 
 
 def check_unknown(unknown: str) -> None:
-    """Raise `ParameterError` unless this is a word for what to do with unknown items."""
-    if unknown not in ("error", "ignore"):
-        raise ParameterError(f"unknown must be 'error' or 'ignore', got {unknown!r}")
+    """Raise `ParameterError` unless this is a valid way to treat unknown items."""
+    check_choice("unknown", unknown, ("error", "ignore"))
 
 
-def unknown_items(items: Sequence[Any], n_known: int) -> UnknownItemError:
-    """The error for items that are not in the vocabulary: it names a few and says what to do."""
+def unknown_items(items: Sequence[Hashable], known: Vocabulary) -> UnknownItemError:
+    """Make the error for items that are not in the vocabulary, with a few of them."""
     shown = ", ".join(f"{item!r:.200}" for item in items[:5]) + (", ..." if len(items) > 5 else "")
     many = f"{len(items)} items are" if len(items) > 1 else "an item is"
+    close = Lookup(known).close(items[0])
+    hint = f". Did you mean {' or '.join(map(repr, close))}?" if close else ""
     return UnknownItemError(
-        f"{many} not among the {n_known:,} known items: {shown} (pass unknown='ignore' to leave them out)"
+        f"{many} not among the {len(known):,} known items: {shown}{hint} "
+        "(pass unknown='ignore' to leave them out)"
     )

@@ -1,34 +1,44 @@
-"""A worker of a run: the training of one machine, over baskets and gradients of which it has only a share.
+"""A worker of a run: training on one machine that has a share of the baskets and of the gradient.
 
-Every worker has all parameters and sees every batch. All draw the same negatives. Each computes the gradient of its
-share of the sets. The shares are summed in order of rank, so that all workers make the same step. Ray makes an actor of
-a `Worker`; tests run several in threads.
+Every worker has all parameters and sees every batch. All draw the same negatives. Each computes the
+gradient of its share of the sets. The shares are summed in order of rank, so that all workers make
+the same step. Ray makes an actor of a `Worker`; tests run several in threads.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from contradpp._random import root_seed
+from contradpp._types import Array, Codes, Ints, Values
 from contradpp.data.sets import EMPTY, Sets, drawn_entries, first_entries, pointers, take_sets
-from contradpp.distributed.shards import Columns, Exchange, FileOf, Positions, Read, Shard, read_file, refuse_divided
+from contradpp.distributed.shards import (
+    Columns,
+    Exchange,
+    FileOf,
+    Read,
+    Shard,
+    read_file,
+    refuse_divided,
+)
+from contradpp.dpp.cooccurrence import co_occurrences, regress_on_neighbors
 from contradpp.errors import CheckpointError, ClusterError, DataError, ParameterError
-from contradpp.learn.callbacks import Callback
-from contradpp.learn.checkpoint import Keeper, damaged, fingerprint
+from contradpp.learn.callbacks import Callback, ModelOf
+from contradpp.learn.checkpoints import Checkpointer, Checkpointing, damaged, fingerprint
+from contradpp.learn.negatives import ExplicitNegatives
 from contradpp.learn.objectives import Batch, Gradient, Validation
 from contradpp.learn.params import (
     MOST_LEARNED,
+    Params,
     Problem,
     TrainingData,
     note_excess,
@@ -36,17 +46,18 @@ from contradpp.learn.params import (
     set_aside,
     usable_sizes,
 )
-from contradpp.learn.state import co_occurrences, regress_on_neighbours
-from contradpp.learn.training import Sharing
+from contradpp.learn.training import Sharing, TrainingResult
 from contradpp.learn.training import learn as solve
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array, csr_array
+
 log = logging.getLogger("contradpp")
-Array = NDArray[np.float64]
 Model = LearnedDPP
-HeldOut = float | Callable[[int], Positions] | None  # a share to hold out, or which of n baskets
+HeldOut = float | Callable[[int], Ints] | None  # a share to hold out, or which of n baskets
 T = TypeVar("T")
 
 
@@ -55,36 +66,42 @@ class Task:
     """The settings of a run, the same for all workers."""
 
     kind: type[Model]
-    parameters: dict[str, Any]
+    parameters: Values
     paths: tuple[str, ...]  # of all files
     validation: HeldOut
-    checkpoint: str | None
-    every: int | str
-    resume: bool
+    checkpoint: Checkpointing | None
 
 
 class Progress(Callback):
-    """The progress of a worker: positives a round and seen so far, rounds at most and done, and its warnings."""
+    """The progress of a worker: positives a round and so far, rounds, and warnings."""
 
     def __init__(self) -> None:
-        self.n_sets, self.max_iter, self.seen = 0, 0, 0
-        self.records: list[dict[str, Any]] = []
+        self.n_sets = 0
+        self.max_iter = 0
+        self.seen = 0
+        self.records: list[Values] = []
         self.warnings: list[str] = []
 
-    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Any], Any]) -> None:  # noqa: ARG002
-        self.n_sets, self.max_iter = n_sets, max_iter
+    def on_start(
+        self,
+        n_sets: int,
+        max_iter: int,
+        model_of: ModelOf,  # noqa: ARG002
+    ) -> None:
+        self.n_sets = n_sets
+        self.max_iter = max_iter
 
     def on_step(self, step: int, n_sets: int) -> None:  # noqa: ARG002
         self.seen += n_sets
 
     on_resume = on_step
 
-    def on_iteration(self, record: dict[str, Any], best: Any) -> None:  # noqa: ARG002
+    def on_iteration(self, record: Values, best: Array) -> None:  # noqa: ARG002
         self.records.append(record)
 
 
 class Warnings(logging.Handler):
-    """A collector of the warnings of one thread: a worker's own log is far from the process that called `fit`."""
+    """A collector of the warnings of one thread, for the process that called `fit`."""
 
     def __init__(self, collected: list[str]) -> None:
         super().__init__(logging.WARNING)
@@ -102,7 +119,7 @@ class Worker:
     def __init__(self) -> None:
         self._read: dict[int, Read] = {}
         self._progress = Progress()
-        self._baskets: tuple[Positions, Sets] = (np.empty(0, np.int64), EMPTY)
+        self._baskets: tuple[Ints, Sets] = (np.empty(0, np.int64), EMPTY)
 
     def load(self, files: Sequence[FileOf], columns: Columns) -> None:
         """Read these files."""
@@ -112,16 +129,18 @@ class Worker:
         """Return the progress of training so far."""
         return self._progress
 
-    def train(self, exchange: Exchange, task: Task) -> Model | None:
-        """Learn together with the others. The first worker returns the model."""
+    def train(self, exchange: Exchange, task: Task) -> TrainingResult | None:
+        """Learn together with the others. The first worker returns the result."""
         model = task.kind(**task.parameters)
         self._progress = Progress()
         handler = Warnings(self._progress.warnings)
         log.addHandler(handler)
         try:
             refuse_divided(self._read, task.paths, exchange)
-            shard = Shard.build({number: read.baskets for number, read in self._read.items()}, exchange)
-            learn(model, shard, task, [self._progress])
+            shard = Shard.build(
+                {number: read.baskets for number, read in self._read.items()}, exchange
+            )
+            result = learn(model, shard, task, [self._progress])
             shard = shard.cut(MOST_LEARNED, drawn_entries)
             self._baskets = shard.numbers, shard.own
         except BaseException as error:
@@ -129,9 +148,9 @@ class Worker:
             raise
         finally:
             log.removeHandler(handler)
-        return model if exchange.rank == 0 else None
+        return result if exchange.rank == 0 else None
 
-    def baskets(self) -> tuple[Positions, Sets]:
+    def baskets(self) -> tuple[Ints, Sets]:
         """Return the numbers of the worker's baskets and the baskets, after training."""
         return self._baskets
 
@@ -143,55 +162,68 @@ class Worker:
 def refuse_unsupported(model: Model) -> None:
     """Refuse kernels that cannot be learned from shards, and wrong arguments."""
     if type(model) not in (LowRankDPP, NonsymmetricDPP):
-        raise ParameterError(f"engine='ray' learns LowRankDPP and NonsymmetricDPP, not {type(model).__name__}")
-    params = model.training_params()
-    if params.objective == "choice":
-        raise ParameterError("engine='ray' does not learn from choices yet: objective='choice'")
-    if params.objective == "explicit" or params.false_negatives == "reject":
         raise ParameterError(
-            "engine='ray' cannot compare negatives with all training baskets: objective='explicit' and "
-            "false_negatives='reject' need one machine"
+            f"engine='ray' learns LowRankDPP and NonsymmetricDPP, not {type(model).__name__}"
+        )
+    params = Params.of(model)
+    if params.spec.offered == "required":
+        raise ParameterError("engine='ray' does not learn from choices yet: objective='choice'")
+    settings = params.negatives
+    compares = getattr(settings, "reject_training", False)
+    if compares or isinstance(settings, ExplicitNegatives):
+        raise ParameterError(
+            "engine='ray' cannot compare negatives with all training baskets: "
+            "objective='explicit' and negatives.reject_training need one machine"
         )
     if getattr(model, "warm_start", False):
         raise ParameterError("engine='ray' starts anew: warm_start must be False")
 
 
-def parameters_for_all(
-    model: Model, checkpoint: str | os.PathLike[str] | None, resume: bool, every: int | str
-) -> dict[str, Any]:
-    """Return the parameters of the workers' models, all with one seed. Refuse a checkpoint that cannot be used."""
-    keeper = Keeper.of(checkpoint, resume=resume, every=every)
-    seed = root_seed(model.random_state) if keeper is None else keeper.seed(model.random_state)
-    return model.get_params() | {"verbose": 0, "random_state": seed}
+def parameters_for_all(model: Model, checkpoint: Checkpointing | None) -> Values:
+    """Return the parameters of all workers, with one seed; check the checkpoint."""
+    seed = root_seed(model.random_state)
+    if checkpoint is not None:
+        seed = Checkpointer(checkpoint).seed(model.random_state)
+    return model.get_params(deep=False) | {"verbose": 0, "random_state": seed}
 
 
-def learn(model: Model, shard: Shard, task: Task, callbacks: list[Callback]) -> None:
-    """Fit the model, with the same result on all workers."""
+def learn(model: Model, shard: Shard, task: Task, callbacks: list[Callback]) -> TrainingResult:
+    """Learn, with the same result on all workers."""
     if model.random_state is None:
         raise ParameterError("a run on several workers needs random_state")
-    params, exchange, seed = model.training_params(), shard.exchange, root_seed(model.random_state)
+    params = Params.of(model)
+    exchange = shard.exchange
+    seed = root_seed(model.random_state)
     if not len(shard.sizes):
         raise DataError("there is no basket in any of the files")
-    if refuse_or_note_oversize(shard.sizes, params, quiet=exchange.rank > 0) and params.oversize == "clip":
+    if (
+        refuse_or_note_oversize(shard.sizes, params, quiet=exchange.rank > 0)
+        and params.oversize == "clip"
+    ):
         shard = shard.cut(params.n_components, first_entries)
     usable = np.flatnonzero(usable_sizes(shard.sizes, params))
     if note_excess(shard.sizes[usable], quiet=exchange.rank > 0):
         shard = shard.cut(MOST_LEARNED, drawn_entries)
     if not len(usable):
         raise DataError("there is no basket to learn from")
-    aside: Positions | None
+    aside: Ints | None
     if callable(task.validation):
         held = np.isin(usable, task.validation(len(shard.sizes)))
-        aside, training = np.flatnonzero(held), np.flatnonzero(~held if len(usable) > 1 else held)
+        aside = np.flatnonzero(held)
+        training = np.flatnonzero(~held if len(usable) > 1 else held)
     else:
-        aside, training = set_aside(task.validation, np.arange(len(usable)), len(usable), params, seed)
+        aside, training = set_aside(
+            task.validation, np.arange(len(usable)), len(usable), params, seed
+        )
         if aside is None:
             raise ParameterError(
-                f"validation must be a share between 0 and 1 with engine='ray', got {task.validation!r}"
+                "validation must be a share between 0 and 1 with engine='ray', "
+                f"got {task.validation!r}"
             )
     held_out = shard.take(usable[aside if len(aside) else training])
     training = usable[training]
-    own, n_items = shard.own_among(training), len(shard.items)
+    own = shard.own_among(training)
+    n_items = len(shard.items)
     problem = Problem(
         items=shard.items,
         data=ShardedData.of(shard, training, params.batch_size),
@@ -199,28 +231,27 @@ def learn(model: Model, shard: Shard, task: Task, callbacks: list[Callback]) -> 
         counts=exchange.sum(np.bincount(own.indices, minlength=n_items).astype(np.float64)),
         n_baskets=float(len(training)),
         seed=seed,
-        together=counted_together(own, n_items, exchange) if params.n_skew else None,
+        co_occurrences=counted_together(own, n_items, exchange) if params.n_skew else None,
         digests=(*shard.digests(), shard.sizes),
     )
-    keeper = keeper_of(task, exchange)
-    watchers = [SameEverywhere(exchange), *callbacks]
+    checkpointer = checkpointer_of(task, exchange)
     sharing = Sharing(partial(own_share, exchange), partial(summed, exchange), alone=False)
-    model.n_updates_ = 0
-    solve(problem, params, model.take, callbacks=watchers, keeper=keeper, sharing=sharing)
+    watchers = [SameEverywhere(exchange), *callbacks]
+    return solve(problem, params, callbacks=watchers, checkpointer=checkpointer, sharing=sharing)
 
 
-# -- The data ----------------------------------------------------------------------------------------
+# -- The data --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ShardedData(TrainingData):
-    """Training data of which every worker has a part. `positives` is a stand-in: only their number is used."""
+    """Training data of which every worker has a part; `positives` only has the right number."""
 
     shard: Shard
-    numbers: Positions  # of the training baskets
+    numbers: Ints  # of the training baskets
 
     @staticmethod
-    def of(shard: Shard, numbers: Positions, batch_size: int) -> ShardedData:
+    def of(shard: Shard, numbers: Ints, batch_size: int) -> ShardedData:
         """Make training data of the baskets of these numbers."""
         size = min(len(numbers), batch_size)
         stand_in = Sets(np.zeros(size + 1, dtype=np.int64), EMPTY.indices)
@@ -231,11 +262,11 @@ class ShardedData(TrainingData):
         """The number of positives."""
         return len(self.numbers)
 
-    def take(self, chosen: Positions) -> tuple[Sets, Array]:
+    def take(self, chosen: Ints) -> tuple[Sets, Array]:
         return self.shard.take(self.numbers[chosen]), np.ones(len(chosen))
 
 
-def counted_together(own: Sets, n_items: int, exchange: Exchange) -> Any:
+def counted_together(own: Sets, n_items: int, exchange: Exchange) -> csr_array:
     """Count how often any two items are in a basket together, over all workers (sparse, M × M)."""
     from scipy.sparse import coo_array
 
@@ -245,41 +276,49 @@ def counted_together(own: Sets, n_items: int, exchange: Exchange) -> Any:
     return coo_array((counts, (rows, columns)), shape=(n_items, n_items)).tocsr()
 
 
-def count_pairs(sets: Sets, n_items: int) -> Any:
+def count_pairs(sets: Sets, n_items: int) -> csr_array:
     """Count how often any two items are in a set together (sparse, M × M)."""
     return co_occurrences(sets, np.ones(sets.count), n_items)
 
 
-def regress_items(items: range, n_neighbours: int, system: Any) -> Any:
-    """Return the columns of these items of the ridge regression on neighbours."""
+def regress_items(
+    items: range, n_neighbors: int, system: tuple[Ints, Codes, Array, Array, Array]
+) -> csc_array:
+    """Return the columns of these items of the ridge regression on neighbors."""
     indptr, columns, together, counts, diagonal = system
-    return regress_on_neighbours(indptr, columns, together, counts, diagonal, n_neighbours, 1, items)
+    return regress_on_neighbors(indptr, columns, together, counts, diagonal, n_neighbors, 1, items)
 
 
-# -- The gradient ------------------------------------------------------------------------------------
+# -- The gradient ----------------------------------------------------------------------------------
 
 
-def share_of(sets: Sets, exchange: Exchange) -> Positions:
-    """Return the positions of this worker's sets: a run with about as many entries as any other's."""
+def share_of(sets: Sets, exchange: Exchange) -> Ints:
+    """Return the positions of this worker's sets: a range with its share of all entries."""
     inner = sets.indptr[-1] * np.arange(1, exchange.size) // exchange.size
     return np.split(np.arange(sets.count), np.searchsorted(sets.indptr, inner))[exchange.rank]
 
 
 def own_share(exchange: Exchange, batch: Batch) -> Batch:
     """Return the part of a batch whose gradient this worker computes."""
-    liked, others = share_of(batch.positives, exchange), share_of(batch.negatives.sets, exchange)
-    sets, weights = take_sets(batch.negatives.sets, others), batch.negatives.weights[others]
+    liked = share_of(batch.positives, exchange)
+    others = share_of(batch.negatives.sets, exchange)
+    sets = take_sets(batch.negatives.sets, others)
+    weights = batch.negatives.weights[others]
     negatives = replace(batch.negatives, sets=sets, weights=weights)
     return Batch(take_sets(batch.positives, liked), batch.weights[liked], negatives)
 
 
 def summed(exchange: Exchange, own: Gradient) -> Gradient:
     """Sum the gradients of all shares of a batch, in order of rank."""
-    gathered = exchange.gather((own.rows, own.values, own.right, own.objective, own.total, own.pairs, own.log_d))
+    gathered = exchange.gather(
+        (own.rows, own.values, own.right, own.objective, own.total, own.pairs, own.log_d)
+    )
     all_rows, all_values, rights, objectives, totals, pairs, log_d = zip(*gathered, strict=True)
     rows, places = np.unique(np.concatenate(all_rows), return_inverse=True)
     values = np.zeros((len(rows), own.values.shape[1]))
-    for part, at in zip(all_values, np.split(places, pointers(list(map(len, all_rows)))[1:-1]), strict=True):
+    for part, at in zip(
+        all_values, np.split(places, pointers(list(map(len, all_rows)))[1:-1]), strict=True
+    ):
         values[at] += part
     total = float(sum(totals))
     total = 0.0 if abs(total) <= 1e-12 * sum(map(abs, totals)) else total
@@ -295,48 +334,51 @@ def sum_of_some(parts: tuple[Array | None, ...]) -> Array | None:
 
 
 class SameEverywhere(Callback):
-    """A check after each round that all workers have the same parameters: machines may differ in their rounding."""
+    """A check after each round that all workers have the same parameters to the last bit."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
 
-    def on_iteration(self, record: dict[str, Any], best: Array) -> None:
+    def on_iteration(self, record: Values, best: Array) -> None:
         record["bytes_sent"] = self._exchange.sent
         if len(set(self._exchange.gather(fingerprint([best])))) > 1:
             raise ClusterError(
-                "the workers' factors are no longer the same: their processors or libraries round differently. "
-                "Use workers of one kind"
+                "the workers' factors are no longer the same: their processors or libraries round "
+                "differently. Use workers of one kind"
             )
 
 
-# -- The checkpoint ----------------------------------------------------------------------------------
+# -- The checkpoint --------------------------------------------------------------------------------
 
 
-class Reader(Keeper):
-    """A keeper that goes on from a checkpoint, and leaves the writing to the first worker."""
+class Reader(Checkpointer):
+    """A checkpointer that goes on from a checkpoint, and leaves the writing to the first worker."""
 
     def _write(self) -> None:
         pass
 
 
-def keeper_of(task: Task, exchange: Exchange) -> Keeper | None:
-    """Return the keeper of the checkpoint. The first worker reads and writes it; the others get its content."""
+def checkpointer_of(task: Task, exchange: Exchange) -> Checkpointer | None:
+    """Return the checkpointer: the first worker reads and writes, the others get the content."""
     if task.checkpoint is None:
         return None
-    path, content = Path(task.checkpoint), b""
+    path = Path(task.checkpoint.path)
+    content = b""
     try:
-        if exchange.rank == 0 and task.resume and path.exists():
+        if exchange.rank == 0 and task.checkpoint.resume and path.exists():
             content = path.read_bytes()
     except OSError as error:
         raise damaged(path, str(error)) from error
     content = exchange.gather(content)[0]
     if exchange.rank == 0:
-        return Keeper(path, resume=task.resume, every=task.every)
+        return Checkpointer(task.checkpoint)
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / path.name
         try:
             if content:
                 copy.write_bytes(content)
         except OSError as error:
-            raise CheckpointError(f"worker {exchange.rank} has no room for a copy of {path}: {error}") from error
-        return Reader(copy, resume=bool(content), every=task.every)
+            raise CheckpointError(
+                f"worker {exchange.rank} has no room for a copy of {path}: {error}"
+            ) from error
+        return Reader(replace(task.checkpoint, path=copy, resume=bool(content)))

@@ -14,23 +14,23 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 import contradpp as cd
+from contradpp._types import Array, StrPath, Values
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, pointers, take_sets
 from contradpp.data.tables import layout_of
+from contradpp.distributed import RayEngine
 from contradpp.distributed.learning import (
-    Model,
     Progress,
     Task,
     Worker,
@@ -50,16 +50,30 @@ from contradpp.distributed.shards import (
     import_extra,
     list_files,
 )
-from contradpp.dpp import persist
+from contradpp.dpp import files as persist
 from contradpp.errors import ClusterError, ContradppError, DataError, ParameterError
-from contradpp.experts.statistics import Labour
+from contradpp.experts.statistics import BasketStatistics
 from contradpp.learn.callbacks import ProgressBar
+from contradpp.learn.checkpoints import Checkpointing
 from contradpp.learn.params import Parameter
-from contradpp.models.conditional import ConditionalDPP, not_in
+from contradpp.learn.training import TrainingResult
+from contradpp.models.conditional import (
+    ConditionalDPP,
+    KernelModel,
+    fit_combination,
+    held_out_rows,
+    new_kernel_model,
+    other_rows,
+)
+from contradpp.models.learned import set_result
+from contradpp.models.mixture import MixtureDPP
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array, csr_array
 
 log = logging.getLogger("contradpp")
 SECONDS_TO_START = 60.0  # at least, for a worker that the cluster has room for
-SECONDS_TO_END = 5.0  # for a worker that is told of a loss: its own error may say more
+SECONDS_TO_END = 5.0  # for a worker after a loss: its own error may say more
 LONG = 10.0  # times the time limit: for work during which a worker reports no progress
 BLOCK = 512  # baskets scored at a time
 
@@ -73,7 +87,9 @@ def session(address: str | None, workers: int) -> Iterator[Any]:
         return
     own = {"num_cpus": workers, "object_store_memory": 100_000_000, "include_dashboard": False}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **({} if address else own))
+        ray.init(
+            address=address, log_to_driver=False, logging_level="ERROR", **({} if address else own)
+        )
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         where = f"the Ray cluster at {address!r}" if address else "a Ray cluster of our own"
         raise ClusterError(f"cannot start {where}: {error}") from error
@@ -83,65 +99,80 @@ def session(address: str | None, workers: int) -> Iterator[Any]:
         ray.shutdown()
 
 
-# -- Training ----------------------------------------------------------------------------------------
+# -- Training --------------------------------------------------------------------------------------
 
 
 def fit(
     model: Any,
-    source: Any,
+    source: object,
+    engine: RayEngine | None = None,
     *,
-    workers: int = 2,
-    address: str | None = None,
     validation: float | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    checkpoint_every: int | str = "30s",
-    columns: Columns | None = None,
-    timeout: float = 120.0,
-    restarts: int = 3,
+    checkpoint: StrPath | Checkpointing | None = None,
 ) -> None:
     """Learn from Parquet files on a Ray cluster; `LowRankDPP.fit` documents the arguments."""
-    kernel = model.new_kernel() if isinstance(model, ConditionalDPP) else model
-    held_out = model.held_out(validation) if isinstance(model, ConditionalDPP) else validation
+    engine = engine or RayEngine()
+    kernel_model = new_kernel_model(model) if isinstance(model, ConditionalDPP) else model
+    kernel: Any = kernel_model
+    if isinstance(kernel_model, MixtureDPP):
+        if kernel_model.n_clusters not in (1, "auto"):
+            raise ParameterError("engine='ray' learns one cluster: n_clusters must be 1 or 'auto'")
+        kernel = kernel_model.new_kernel_model()
+    held_out = held_out_rows(model, validation) if isinstance(model, ConditionalDPP) else validation
     refuse_unsupported(kernel)
-    Parameter("workers", "", low=1, whole=True).check(workers)
-    Parameter("timeout", "", low=0, above=True).check(timeout)
-    Parameter("restarts", "", low=0, whole=True).check(restarts)
+    Parameter("workers", "", low=1, whole=True).check(engine.workers)
+    Parameter("timeout", "", low=0, above=True).check(engine.timeout)
+    Parameter("restarts", "", low=0, whole=True).check(engine.restarts)
     if not isinstance(source, (str, os.PathLike)):
-        raise ParameterError(f"engine='ray' reads Parquet files by itself: pass a path, not {type(source).__name__}")
+        raise ParameterError(
+            f"engine='ray' reads Parquet files by itself: pass a path, not {type(source).__name__}"
+        )
     if not (validation is None or isinstance(validation, float)):
         raise ParameterError("with engine='ray', validation is a share of the baskets")
-    parameters = parameters_for_all(kernel, checkpoint, resume, checkpoint_every)
+    if checkpoint is not None and not isinstance(checkpoint, Checkpointing):
+        checkpoint = Checkpointing(checkpoint, every="30s")
+    parameters = parameters_for_all(kernel, checkpoint)
     files = list_files(os.fspath(source))
     bar = RemoteProgressBar() if model.verbose else None
-    with tempfile.TemporaryDirectory() as folder, session(address, workers) as ray, ExitStack() as ends:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        session(engine.address, engine.workers) as ray,
+        ExitStack() as ends,
+    ):
         if bar is not None:
             ends.callback(bar.on_end)
-        path, paths = checkpoint_path(ray, checkpoint, folder), tuple(file.path for file in files)
-        task = Task(type(kernel), parameters, paths, held_out, path, checkpoint_every, resume)
-        for attempt in range(restarts + 1):
+        paths = tuple(file.path for file in files)
+        shared = shared_checkpoint(ray, checkpoint, folder)
+        task = Task(type(kernel), parameters, paths, held_out, shared)
+        for attempt in range(engine.restarts + 1):
             try:
-                with WorkerGroup(ray, workers, float(timeout)) as group:
-                    group.load(files, columns or NO_COLUMNS)
-                    kernel.take(group.train(task, bar).learned())
-                    kernel.n_updates_ = 0
+                with WorkerGroup(ray, engine.workers, float(engine.timeout)) as group:
+                    group.load(files, NO_COLUMNS | dict(engine.columns or {}))
+                    set_result(kernel, group.train(task, bar))
+                    if isinstance(kernel_model, MixtureDPP):
+                        kernel_model.set_kernel_model(kernel)
                     if isinstance(model, ConditionalDPP):
-                        learn_experts(model, kernel, group, held_out)
+                        learn_experts(model, kernel_model, group, held_out)
                 return
             except ClusterError as error:
-                if attempt == restarts:
-                    raise ClusterError(f"gave up after {restarts} restarts; the last failure: {error}") from error
-                log.warning("%s. Going on from the last checkpoint", error)
-                task = replace(task, resume=True)
+                if attempt == engine.restarts:
+                    raise ClusterError(
+                        f"gave up after {attempt} restarts; the last failure: {error}"
+                    ) from error
+                log.warning(f"{error}. Going on from the last checkpoint")
+                if task.checkpoint is not None:
+                    task = replace(task, checkpoint=replace(task.checkpoint, resume=True))
 
 
-def checkpoint_path(ray: Any, checkpoint: str | os.PathLike[str] | None, folder: str) -> str | None:
-    """Return the path of the checkpoint: on one machine a temporary file will do."""
-    if checkpoint is not None:
-        return str(Path(checkpoint).absolute())
+def shared_checkpoint(ray: Any, given: Checkpointing | None, folder: str) -> Checkpointing | None:
+    """Return the checkpoint of all workers: on one machine a temporary file will do."""
+    if given is not None:
+        return replace(given, path=Path(given.path).absolute())
     if sum(node["Alive"] for node in ray.nodes()) == 1:
-        return str(Path(folder) / "checkpoint")
-    log.warning("without a checkpoint on storage that all machines reach, a lost worker means to start anew")
+        return Checkpointing(Path(folder) / "checkpoint", every="30s")
+    log.warning(
+        "without a checkpoint on storage that all machines reach, a lost worker means to start anew"
+    )
     return None
 
 
@@ -163,10 +194,11 @@ class RemoteProgressBar(ProgressBar):
 
 
 class WorkerGroup:
-    """The workers of a run: actors of Ray, which end with the block. A worker silent for `timeout` seconds is lost."""
+    """The workers of a run: actors of Ray, lost if silent for `timeout` seconds."""
 
     def __init__(self, ray: Any, size: int, timeout: float) -> None:
-        self._ray, self._timeout = ray, timeout
+        self._ray = ray
+        self._timeout = timeout
         actor = ray.remote(num_cpus=1, max_restarts=0, max_concurrency=2)(Worker)
         self._workers = [actor.remote() for _ in range(size)]
         self._actors = list(self._workers)
@@ -184,13 +216,15 @@ class WorkerGroup:
         return len(self._workers)
 
     def load(self, files: Sequence[FileOf], columns: Columns) -> None:
-        """Wait for the workers, go on without those that the cluster has no room for, and let each read its files."""
-        asked = [worker.execute.remote(os.getpid) for worker in self._workers]
+        """Wait for the workers that the cluster has room for, and let each read its files."""
+        calls = [worker.execute.remote(os.getpid) for worker in self._workers]
         room = min(int(self._ray.cluster_resources().get("CPU", 0)), self.size)
         seconds = max(self._timeout, SECONDS_TO_START)
-        self._ray.wait(asked, num_returns=max(room, 1), timeout=seconds)
-        pids = self._outcomes(asked, self._timeout)
-        started = [worker for worker, pid in zip(self._workers, pids, strict=True) if isinstance(pid, int)]
+        self._ray.wait(calls, num_returns=max(room, 1), timeout=seconds)
+        pids = self._outcomes(calls, self._timeout)
+        started = [
+            worker for worker, pid in zip(self._workers, pids, strict=True) if isinstance(pid, int)
+        ]
         for worker in self._workers:
             if worker not in started:
                 self._ray.kill(worker)
@@ -199,23 +233,35 @@ class WorkerGroup:
             why = failure or f"none within {seconds:g} s: has the cluster a free CPU?"
             raise ClusterError(f"no worker could be started: {why}")
         if len(started) < self.size:
-            log.warning("only %s of %s workers could be started: training with those", len(started), self.size)
+            log.warning(
+                "only %s of %s workers could be started: training with those",
+                len(started),
+                self.size,
+            )
         log.info("workers: %s", " ".join(str(pid) for pid in pids if isinstance(pid, int)))
         self._workers = started
         self.call("load", assign(files, self.size), [columns] * self.size)
 
-    def train(self, task: Task, bar: RemoteProgressBar | None = None) -> Model:
-        """Train on all workers together, and return the model of the first."""
-        barrier = self._ray.remote(num_cpus=0, max_concurrency=self.size + 2)(Barrier).remote(self.size, self._timeout)
+    def train(self, task: Task, bar: RemoteProgressBar | None = None) -> TrainingResult:
+        """Train on all workers together, and return the result of the first."""
+        barrier = self._ray.remote(num_cpus=0, max_concurrency=self.size + 2)(Barrier).remote(
+            self.size, self._timeout
+        )
         self._actors.append(barrier)
         place = RemoteBarrier(barrier, self._timeout) if self.size > 1 else None
         exchanges = [Exchange(rank, self.size, place) for rank in range(self.size)]
-        runs = [worker.train.remote(e, task) for worker, e in zip(self._workers, exchanges, strict=True)]
+        runs = [
+            worker.train.remote(e, task) for worker, e in zip(self._workers, exchanges, strict=True)
+        ]
         n_warnings = [0] * self.size
         waiting = runs
         while waiting:
-            ended, waiting = self._ray.wait(runs, num_returns=self.size, timeout=min(1.0, self._timeout / 4))
-            if any(isinstance(outcome, Exception) for outcome in self._outcomes(ended, self._timeout)):
+            ended, waiting = self._ray.wait(
+                runs, num_returns=self.size, timeout=min(1.0, self._timeout / 4)
+            )
+            if any(
+                isinstance(outcome, Exception) for outcome in self._outcomes(ended, self._timeout)
+            ):
                 barrier.leave.remote("a worker was lost")  # so that the others end soon
                 self._results(runs, SECONDS_TO_END)
             for rank, progress in enumerate(self.call("progress")):
@@ -224,19 +270,28 @@ class WorkerGroup:
                 n_warnings[rank] = len(progress.warnings)
                 if rank == 0 and bar is not None:
                     bar.show(progress)
-        model: Model = self._results(runs[:1], self._timeout)[0]
-        return model
+        result: TrainingResult = self._results(runs[:1], self._timeout)[0]
+        return result
 
     def call(self, method: str, *arguments: Sequence[Any]) -> list[Any]:
         """Call a method of every worker, each with its own of all arguments."""
-        calls = [getattr(worker, method).remote(*own) for worker, *own in zip(self._workers, *arguments, strict=True)]
+        calls = [
+            getattr(worker, method).remote(*own)
+            for worker, *own in zip(self._workers, *arguments, strict=True)
+        ]
         return self._results(calls, self._timeout if method == "progress" else LONG * self._timeout)
 
     def _results(self, calls: list[Any], seconds: float) -> list[Any]:
-        """Return the results of one call per worker. An error of data or settings is raised as it is."""
+        """Return the results of one call per worker, or raise its error."""
         outcomes = self._outcomes(calls, seconds)
-        errors = {rank: outcome for rank, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
-        lost = [str(rank) for rank, error in errors.items() if isinstance(error, self._ray.exceptions.RayError)]
+        errors = {
+            rank: outcome for rank, outcome in enumerate(outcomes) if isinstance(outcome, Exception)
+        }
+        lost = [
+            str(rank)
+            for rank, error in errors.items()
+            if isinstance(error, self._ray.exceptions.RayError)
+        ]
         for error in errors.values():
             if isinstance(error, ContradppError) and not isinstance(error, ClusterError):
                 raise error
@@ -262,10 +317,12 @@ class WorkerGroup:
         return outcomes
 
 
-# -- The experts of a conditional model --------------------------------------------------------------
+# -- The experts of a conditional model ------------------------------------------------------------
 
 
-def learn_experts(model: ConditionalDPP, kernel: Model, group: WorkerGroup, held_out: Any) -> None:
+def learn_experts(
+    model: ConditionalDPP, kernel: KernelModel, group: WorkerGroup, held_out: Any
+) -> None:
     """Learn all that comes after the kernel, with the workers that have just learned it."""
     numbers, parts = zip(*group.call("baskets"), strict=True)
     sizes = np.concatenate([part.sizes for part in parts])
@@ -273,29 +330,32 @@ def learn_experts(model: ConditionalDPP, kernel: Model, group: WorkerGroup, held
     ordered = take_sets(gathered, np.argsort(np.concatenate(numbers)))
     baskets = Baskets(ordered.indptr, ordered.indices, kernel.items_)
     held = held_out(baskets.n_baskets)
-    training = SharedStatistics(baskets.subset(not_in(held, baskets.n_baskets)), group)
-    model.learn_voices(kernel, baskets.subset(held), training, SharedStatistics(baskets, group))
+    training = SharedStatistics(baskets.subset(other_rows(held, baskets.n_baskets)), group)
+    fit_combination(model, kernel, baskets.subset(held), training, SharedStatistics(baskets, group))
 
 
-class SharedStatistics(Labour):
+class SharedStatistics(BasketStatistics):
     """Counts of pairs and regressions, shared out among the workers."""
 
     def __init__(self, train: Baskets, group: WorkerGroup) -> None:
         super().__init__(train)
         self._group = group
 
-    def _count(self) -> Any:
-        parts = [take_sets(self.train.sets, np.array(part)) for part in self._ranges(self.train.n_baskets)]
+    def _count(self) -> csr_array:
+        parts = [
+            take_sets(self.train.sets, np.array(part))
+            for part in self._ranges(self.train.n_baskets)
+        ]
         return reduce(add, self._map(count_pairs, parts, self.train.n_items))
 
-    def _regress(
-        self, counts: NDArray[np.float64], diagonal: NDArray[np.float64], n_neighbours: int, n_jobs: int
-    ) -> Any:
+    def _regress(self, counts: Array, diagonal: Array, n_neighbors: int, n_jobs: int) -> csc_array:
         del n_jobs
         from scipy.sparse import hstack
 
         system = import_extra("ray").put((*self.together, counts, diagonal))
-        return hstack(self._map(regress_items, self._ranges(len(counts)), n_neighbours, system), format="csc")
+        return hstack(
+            self._map(regress_items, self._ranges(len(counts)), n_neighbors, system), format="csc"
+        )
 
     def _ranges(self, n: int) -> list[range]:
         ends = np.linspace(0, n, self._group.size + 1).astype(int).tolist()
@@ -304,39 +364,41 @@ class SharedStatistics(Labour):
     def _map(self, function: Callable[..., Any], parts: list[Any], *same: Any) -> list[Any]:
         """Return function(part, *same) for every worker's part."""
         size = self._group.size
-        return self._group.call("execute", [function] * size, parts, *[[one] * size for one in same])
+        return self._group.call(
+            "execute", [function] * size, parts, *[[one] * size for one in same]
+        )
 
 
-# -- Scoring -----------------------------------------------------------------------------------------
+# -- Scoring ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Query:
+class ScoringRun:
     """The model and the settings of a run of `recommend_folder`, and the folder for its answers."""
 
     model: str  # its file
     digest: str  # of the file
     folder: str
     n: int
-    exclude: tuple[Any, ...]
+    exclude: tuple[Hashable, ...]
     unknown: str
 
 
 def recommend_folder(
-    model: str | os.PathLike[str],
+    model: StrPath,
     source: str,
-    target: str | os.PathLike[str],
+    target: StrPath,
     *,
     n: int = 10,
-    exclude: Sequence[Any] = (),
+    exclude: Sequence[Hashable] = (),
     unknown: str = "error",
     workers: int = 2,
     address: str | None = None,
 ) -> tuple[int, int]:
-    """Score all files of `source` that have no answers in the folder `target` yet, and count (files, rows).
+    """Score the files of `source` that have no answers in the folder `target`; count (files, rows).
 
-    Every file has its answers in a file of its name, which is renamed into place when it is whole. A
-    run that was broken off and starts again scores the files that are left: each row exactly once.
+    Every file has its answers in a file of its name, which is renamed into place when it is whole.
+    A run that was interrupted and starts again scores the files that are left.
     """
     files = list_files(source)
     folder = Path(target).absolute()
@@ -346,7 +408,7 @@ def recommend_folder(
         raise DataError(f"cannot create the folder {folder}: {error.strerror}") from error
     cd.load(model)  # a damaged one is an error here and now
     digest = hashlib.sha256(Path(model).read_bytes()).hexdigest()
-    query = Query(os.path.abspath(model), digest, str(folder), n, tuple(exclude), unknown)
+    query = ScoringRun(os.path.abspath(model), digest, str(folder), n, tuple(exclude), unknown)
     check_same_run(query)
     left = [{"path": file.path} for file in files if not (folder / Path(file.path).name).exists()]
     if not left:
@@ -359,9 +421,12 @@ def recommend_folder(
         pool = data.TaskPoolStrategy(size=min(workers, len(left)))
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # Ray drops `max_retries` in 2.64
+                # Ray drops `max_retries` in 2.64.
+                warnings.simplefilter("ignore", DeprecationWarning)
                 # Without it, Ray Data repeats a file that ends its process for ever.
-                rows = left_data.map(score_row, fn_args=(query,), num_cpus=1, max_retries=3, compute=pool).take_all()
+                rows = left_data.map(
+                    score_row, fn_args=(query,), num_cpus=1, max_retries=3, compute=pool
+                ).take_all()
         except ray.exceptions.RayError as error:
             raise ClusterError(f"scoring failed: {error}") from error
     for row in rows:
@@ -370,15 +435,17 @@ def recommend_folder(
     return len(left), sum(row["n_rows"] for row in rows)
 
 
-def check_same_run(query: Query) -> None:
-    """Note the model and the settings in the folder, and refuse a folder with answers of another run."""
+def check_same_run(query: ScoringRun) -> None:
+    """Write model and settings into the folder, and refuse a folder of another run."""
     folder = Path(query.folder)
     settings = [query.n, list(map(str, query.exclude)), query.unknown]
     now = {"model": query.digest, "settings": settings}
     note = folder / "_run.json"
     if not note.exists():
         if any(folder.glob("*.parquet")):
-            raise DataError(f"{folder} holds Parquet files that are no answers: name another folder")
+            raise DataError(
+                f"{folder} holds Parquet files that are no answers: name another folder"
+            )
         persist.write_atomically(note, json.dumps(now).encode())
         return
     try:
@@ -386,10 +453,12 @@ def check_same_run(query: Query) -> None:
     except (OSError, ValueError):
         before = None
     if before != now:
-        raise DataError(f"{folder} holds answers of another model or with other settings: name another folder")
+        raise DataError(
+            f"{folder} holds answers of another model or with other settings: name another folder"
+        )
 
 
-def score_row(row: dict[str, Any], query: Query) -> dict[str, Any]:
+def score_row(row: Values, query: ScoringRun) -> Values:
     """Score one file. An error is a value, since Ray Data turns one that is raised into text."""
     try:
         return {"n_rows": score_file(row["path"], query), "error": None}
@@ -398,19 +467,24 @@ def score_row(row: dict[str, Any], query: Query) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def load_model(query: Query) -> tuple[Any, bool]:
-    """Return the model, loaded once in every process, and whether its item ids are written as text."""
+def load_model(query: ScoringRun) -> tuple[Any, bool]:
+    """Load the model once a process; return it, and True if item ids are written as text."""
     model = cd.load(query.model)
     return model, not all(type(item) is int for item in model.items_)
 
 
-def score_file(path: str, query: Query) -> int:
+def score_file(path: str, query: ScoringRun) -> int:
     """Write the answers to one file, in its order, and return the number of its rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     ids = pa.list_(pa.string() if load_model(query)[1] else pa.int64())
-    columns = {"row": pa.int64(), "items": ids, "probabilities": pa.list_(pa.float64()), "error": pa.string()}
+    columns = {
+        "row": pa.int64(),
+        "items": ids,
+        "probabilities": pa.list_(pa.float64()),
+        "error": pa.string(),
+    }
     schema = pa.schema(columns)
     written = pa.BufferOutputStream()
     n_rows = 0
@@ -422,7 +496,10 @@ def score_file(path: str, query: Query) -> int:
             with pq.ParquetWriter(written, schema) as out:
                 for batch in table.iter_batches(batch_size=BLOCK, columns=[layout.item]):
                     baskets = [basket or [] for basket in batch.column(0).to_pylist()]
-                    lines = [{"row": n_rows + i} | answer for i, answer in enumerate(score(baskets, query))]
+                    lines = [
+                        {"row": n_rows + i} | answer
+                        for i, answer in enumerate(score(baskets, query))
+                    ]
                     out.write_table(pa.Table.from_pylist(lines, schema=schema))
                     n_rows += len(lines)
     except (OSError, pa.ArrowException) as error:
@@ -431,8 +508,8 @@ def score_file(path: str, query: Query) -> int:
     return n_rows
 
 
-def score(baskets: list[list[Any]], query: Query) -> list[dict[str, Any]]:
-    """Recommend for a block of baskets; where that fails, for one after the other, with the reason."""
+def score(baskets: list[list[Hashable]], query: ScoringRun) -> list[Values]:
+    """Recommend for a block of baskets; if that fails, one by one, with the reason."""
     model, as_text = load_model(query)
     if query.unknown == "ignore":
         baskets = [[item for item in basket if item in model.items_] for basket in baskets]

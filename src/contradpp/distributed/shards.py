@@ -1,13 +1,13 @@
 """Baskets in Parquet files, spread over workers.
 
 Workers exchange arrays by one operation, `gather`. Each reads its own files and finds any basket by
-its number. The workers wait for each other at a `Barrier`, an object that threads share or an actor.
+its number. Workers wait for each other at a `Barrier`, which is an actor or shared by threads.
 """
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib import import_module
@@ -17,17 +17,17 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp._types import Codes, Flags, Ints
 from contradpp.data.baskets import Baskets
+from contradpp.data.builder import BasketBuilder
 from contradpp.data.sets import Sets, kept_entries, pointers, take_sets
-from contradpp.data.tables import Assembler, add_batches, layout_of
+from contradpp.data.tables import add_batches, layout_of
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ClusterError, DataError, MissingExtraError
 
 LARGE = 100_000  # bytes from which on Ray's object store is faster than a message
 T = TypeVar("T")
 _BATCH_ROWS = 1 << 18
-Codes = NDArray[np.int32]
-Positions = NDArray[np.int64]
 Columns = dict[str, str | None]
 NO_COLUMNS: Columns = {"basket": None, "item": None, "quantity": None, "name": None}
 
@@ -36,12 +36,13 @@ class Barrier:
     """A place where workers wait for each other, for `timeout` seconds or until one fails."""
 
     def __init__(self, size: int, timeout: float) -> None:
-        self._size, self._timeout = size, timeout
+        self._size = size
+        self._timeout = timeout
         self._values: dict[int, dict[int, Any]] = {}  # by the number of the gathering, and by rank
         self._failure = ""
         self._changed = Condition()
 
-    def wait(self, number: int, rank: int, value: Any) -> list[Any] | str:
+    def wait(self, number: int, rank: int, value: T) -> list[T] | str:
         """Return the values of all workers, by rank, or the reason why there are none."""
         with self._changed:
             values = self._values.setdefault(number, {})
@@ -49,7 +50,9 @@ class Barrier:
             if len(values) == self._size:
                 self._values.pop(number - 1, None)  # all workers have left that gathering
                 self._changed.notify_all()
-            self._changed.wait_for(lambda: len(values) == self._size or self._failure, self._timeout)
+            self._changed.wait_for(
+                lambda: len(values) == self._size or self._failure, self._timeout
+            )
             if len(values) == self._size:
                 return [values[other] for other in range(self._size)]
             missing = " and ".join(str(other) for other in range(self._size) if other not in values)
@@ -63,23 +66,27 @@ class Barrier:
 
 
 class RemoteBarrier:
-    """A barrier that is an actor of Ray's. Large arrays stay in the object store; the actor passes on references."""
+    """A barrier that is an actor of Ray's; large arrays stay in the object store."""
 
     def __init__(self, actor: Any, timeout: float) -> None:
-        self._actor, self._timeout = actor, 2 * timeout  # the barrier knows who is missing: let it say so first
+        self._actor = actor
+        self._timeout = 2 * timeout  # the barrier knows who is missing: let it say so first
 
-    def wait(self, number: int, rank: int, value: Any) -> list[Any] | str:
+    def wait(self, number: int, rank: int, value: T) -> list[T] | str:
         import ray
 
         try:
-            sent = [ray.put(value) if n_bytes(value) >= LARGE else value]  # in a list, a reference is not followed
+            # In a list, a reference is not followed.
+            sent = [ray.put(value) if n_bytes(value) >= LARGE else value]
             found = ray.get(self._actor.wait.remote(number, rank, sent), timeout=self._timeout)
             if isinstance(found, str):
                 return found
             values = [value for (value,) in found]
             references = [value for value in values if isinstance(value, ray.ObjectRef)]
             fetched = iter(ray.get(references, timeout=self._timeout))
-            return [next(fetched) if isinstance(value, ray.ObjectRef) else value for value in values]
+            return [
+                next(fetched) if isinstance(value, ray.ObjectRef) else value for value in values
+            ]
         except (ray.exceptions.RayError, TimeoutError) as error:
             return f"the workers can no longer reach each other: {error}"
 
@@ -88,17 +95,22 @@ class RemoteBarrier:
 
 
 class Exchange:
-    """One of `size` workers, which all call the same operations in the same order; by default the only one."""
+    """One of `size` workers, which all call the same operations in the same order."""
 
-    def __init__(self, rank: int = 0, size: int = 1, barrier: Barrier | RemoteBarrier | None = None) -> None:
-        self.rank, self.size = rank, size
-        self.sent = 0  # bytes of arrays that this worker has brought so far; each of the others fetches them
-        self._barrier, self._number = barrier, 0
+    def __init__(
+        self, rank: int = 0, size: int = 1, barrier: Barrier | RemoteBarrier | None = None
+    ) -> None:
+        self.rank = rank
+        self.size = size
+        self.sent = 0  # bytes of arrays from this worker so far; each of the others fetches them
+        self._barrier = barrier
+        self._number = 0
 
     def gather(self, value: T) -> list[T]:
-        """Return the values of all workers, by rank: arrays, or tuples or dictionaries of arrays and small things.
+        """Return the values of all workers, by rank.
 
-        Arrays of others may be read-only.
+        A value is an array, or a tuple or dictionary of arrays and small things. Arrays of others
+        may be read-only.
         """
         if self._barrier is None:
             return [value]
@@ -113,7 +125,9 @@ class Exchange:
         """Return the sum of arrays of one shape, added in order of rank: the same bits for all."""
         parts = self.gather(array)
         if any(part.shape != array.shape for part in parts):
-            raise ClusterError(f"the workers disagree: sums of shapes {sorted({part.shape for part in parts})}")
+            raise ClusterError(
+                f"the workers disagree: sums of shapes {sorted({part.shape for part in parts})}"
+            )
         total: NDArray[Any] = np.sum(parts, axis=0)
         return total
 
@@ -123,7 +137,7 @@ class Exchange:
             self._barrier.leave(f"worker {self.rank} {why}")
 
 
-def n_bytes(value: Any) -> int:
+def n_bytes(value: object) -> int:
     """Return the size of the arrays in a value."""
     if isinstance(value, (tuple, list)):
         return sum(map(n_bytes, value))
@@ -132,7 +146,7 @@ def n_bytes(value: Any) -> int:
     return len(value) if isinstance(value, bytes) else getattr(value, "nbytes", 0)
 
 
-# -- Files -------------------------------------------------------------------------------------------
+# -- Files -----------------------------------------------------------------------------------------
 
 
 def import_extra(name: str) -> Any:
@@ -140,7 +154,9 @@ def import_extra(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise MissingExtraError('engine="ray" needs the extra `ray`: pip install "contradpp[ray]"') from error
+        raise MissingExtraError(
+            'engine="ray" needs the extra `ray`: pip install "contradpp[ray]"'
+        ) from error
 
 
 class FileOf(NamedTuple):
@@ -159,7 +175,11 @@ def list_files(source: str) -> list[FileOf]:
     fsspec = import_extra("fsspec")
     try:
         system, place = fsspec.core.url_to_fs(source)
-        names = sorted(system.glob(f"{glob.escape(place)}/*.parquet")) if system.isdir(place) else [place]
+        names = (
+            sorted(system.glob(f"{glob.escape(place)}/*.parquet"))
+            if system.isdir(place)
+            else [place]
+        )
     except (OSError, ValueError, ImportError) as error:
         raise DataError(f"{source}: cannot be listed ({error})") from error
     if not names:
@@ -194,25 +214,29 @@ class Read(NamedTuple):
 
 
 def read_file(path: str, columns: Columns) -> Read:
-    """Read the baskets of one file, which may have none. A basket must not go on in another file."""
+    """Read the baskets of one file; none of them may continue in another file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    assembler = Assembler()
+    builder = BasketBuilder()
     try:
         with import_extra("fsspec").open(path, "rb") as stream, pq.ParquetFile(stream) as file:
             layout = layout_of(file.schema_arrow, columns, where=path)
             batches = file.iter_batches(batch_size=_BATCH_ROWS, columns=layout.columns)
-            add_batches(assembler, batches, layout, where=path)
+            add_batches(builder, batches, layout, where=path)
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}). It was there when the files were listed") from error
-    assembler.drop_cancelled()
-    digests = b"".join(blake2b(repr(id_).encode(), digest_size=16).digest() for id_ in assembler.baskets.codes)
-    return Read(Baskets(*assembler.finish()), np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2))
+        raise DataError(
+            f"{path}: cannot be read ({error}). It was there when the files were listed"
+        ) from error
+    builder.drop_canceled()
+    digests = b"".join(
+        blake2b(repr(id_).encode(), digest_size=16).digest() for id_ in builder.baskets.codes
+    )
+    return Read(Baskets(*builder.build()), np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2))
 
 
 def refuse_divided(read: Mapping[int, Read], paths: Sequence[str], exchange: Exchange) -> None:
-    """Raise an error on all workers if a basket is in two files. Each looks through a part of all hashes."""
+    """Raise an error on all workers if a basket is in two files; each checks a part of all."""
     keys = np.concatenate([np.empty((0, 2), np.uint64), *[part.keys for part in read.values()]])
     files = np.repeat(list(read), [len(part.keys) for part in read.values()]).astype(np.int32)
     target = keys[:, 0] % np.uint64(exchange.size)
@@ -228,7 +252,8 @@ def refuse_divided(read: Mapping[int, Read], paths: Sequence[str], exchange: Exc
         if found:
             first, second = (paths[number] for number in found)
             raise DataError(
-                f"a basket of {first} goes on in {second}: workers read whole files, so write each basket into one file"
+                f"a basket of {first} goes on in {second}: workers read whole files, "
+                "so write each basket into one file"
             )
 
 
@@ -237,44 +262,60 @@ class Shard:
     """The baskets of one worker, and the size and the owner of all baskets."""
 
     own: Sets  # codes of the common vocabulary
-    numbers: Positions  # theirs among all baskets, which are in the order of files and rows
+    numbers: Ints  # theirs among all baskets, which are in the order of files and rows
     items: Vocabulary
     sizes: Codes  # of all baskets
-    starts: Positions  # (n_files + 1,): the number of the first basket of every file
-    owners: Positions  # (n_files,): the worker that has a file
+    starts: Ints  # (n_files + 1,): the number of the first basket of every file
+    owners: Ints  # (n_files,): the worker that has a file
     exchange: Exchange
 
     @staticmethod
     def build(read: Mapping[int, Baskets], exchange: Exchange) -> Shard:
         """Number the baskets that all workers have read, in the order of files and rows."""
-        parts = exchange.gather({number: baskets.sizes.astype(np.int32) for number, baskets in read.items()})
-        rank_and_sizes = {number: (rank, sizes) for rank, part in enumerate(parts) for number, sizes in part.items()}
-        owners, sizes = zip(*[rank_and_sizes[number] for number in sorted(rank_and_sizes)], strict=True)
-        starts, all_sizes = pointers([len(part) for part in sizes]), np.concatenate(sizes)
+        parts = exchange.gather(
+            {number: baskets.sizes.astype(np.int32) for number, baskets in read.items()}
+        )
+        rank_and_sizes = {
+            number: (rank, sizes)
+            for rank, part in enumerate(parts)
+            for number, sizes in part.items()
+        }
+        owners, sizes = zip(
+            *[rank_and_sizes[number] for number in sorted(rank_and_sizes)], strict=True
+        )
+        starts = pointers([len(part) for part in sizes])
+        all_sizes = np.concatenate(sizes)
         items = common_vocabulary(read, exchange)
         ours = sorted(read)
-        numbers = np.concatenate([np.empty(0, np.int64), *[np.arange(*starts[file : file + 2]) for file in ours]])
-        indices = np.concatenate([np.empty(0, np.int32), *[read[file].recode(items).indices for file in ours]])
+        numbers = np.concatenate(
+            [np.empty(0, np.int64), *[np.arange(*starts[file : file + 2]) for file in ours]]
+        )
+        indices = np.concatenate(
+            [np.empty(0, np.int32), *[read[file].recode(items).indices for file in ours]]
+        )
         own = Sets(pointers(all_sizes[numbers]), indices)
         return Shard(own, numbers, items, all_sizes, starts, np.array(owners), exchange)
 
-    def take(self, numbers: Positions) -> Sets:
+    def take(self, numbers: Ints) -> Sets:
         """Return the baskets of these numbers, of any worker. All workers ask for the same."""
         owners = self.owners[np.searchsorted(self.starts, numbers, side="right") - 1]
         mine = numbers[owners == self.exchange.rank]
         own = take_sets(self.own, np.searchsorted(self.numbers, mine))
         sizes = self.sizes[numbers]
-        indices, owner_of_entry = np.empty(sizes.sum(), dtype=np.int32), np.repeat(owners, sizes)
+        indices = np.empty(sizes.sum(), dtype=np.int32)
+        owner_of_entry = np.repeat(owners, sizes)
         for rank, part in enumerate(self.exchange.gather(own.indices)):
             indices[owner_of_entry == rank] = part
         return Sets(pointers(sizes), indices)
 
-    def own_among(self, numbers: Positions) -> Sets:
+    def own_among(self, numbers: Ints) -> Sets:
         """Return the worker's own baskets among those of these numbers, which rise."""
-        return take_sets(self.own, np.flatnonzero(np.isin(self.numbers, numbers, assume_unique=True)))
+        return take_sets(
+            self.own, np.flatnonzero(np.isin(self.numbers, numbers, assume_unique=True))
+        )
 
-    def cut(self, size: int, entries: Callable[[Sets, int], NDArray[np.bool_]]) -> Shard:
-        """Cut each basket to `size` items, chosen by `first_entries` or `drawn_entries` of `data.sets`."""
+    def cut(self, size: int, entries: Callable[[Sets, int], Flags]) -> Shard:
+        """Cut each basket to `size` items, by `first_entries` or `drawn_entries` of `data.sets`."""
         own = kept_entries(self.own, entries(self.own, size))
         return replace(self, own=own, sizes=np.minimum(self.sizes, np.int32(size)))
 
@@ -282,18 +323,24 @@ class Shard:
         """Return a digest of the baskets of every file, by number."""
         mine = {}
         for file in np.flatnonzero(self.owners == self.exchange.rank).tolist():
-            first, last = self.own.indptr[np.searchsorted(self.numbers, self.starts[file : file + 2])]
+            first, last = self.own.indptr[
+                np.searchsorted(self.numbers, self.starts[file : file + 2])
+            ]
             mine[file] = blake2b(self.own.indices[first:last].tobytes(), digest_size=8).hexdigest()
-        by_number = {file: word for part in self.exchange.gather(mine) for file, word in part.items()}
+        by_number = {
+            file: word for part in self.exchange.gather(mine) for file, word in part.items()
+        }
         return [by_number[file] for file in sorted(by_number)]
 
 
 def common_vocabulary(read: Mapping[int, Baskets], exchange: Exchange) -> Vocabulary:
     """Return all items in order of first appearance, as one machine would number them."""
-    parts = exchange.gather({file: (list(baskets.items), baskets.items.names) for file, baskets in read.items()})
+    parts = exchange.gather(
+        {file: (list(baskets.items), baskets.items.names) for file, baskets in read.items()}
+    )
     by_file = {file: items for part in parts for file, items in part.items()}
-    ids: dict[Any, None] = {}
-    names: dict[Any, str] = {}
+    ids: dict[Hashable, None] = {}
+    names: dict[Hashable, str] = {}
     for file in sorted(by_file):
         ids |= dict.fromkeys(by_file[file][0])
         names = by_file[file][1] | names

@@ -1,8 +1,9 @@
-"""Who learns on a new machine waits for a compiler: meanwhile another process compiles what is needed later.
+"""Compile kernels in a background process.
 
-What it compiles it keeps on disk, where we find it (`compiled._numba.SharedCache`): two processes never compile the
-same. It runs a job of `contradpp warm` until that is done or this process ends. CONTRADPP_COMPILE_AHEAD=0 in the
-environment forbids it.
+On a new machine training would wait for the compiler. Another process runs `contradpp warm`
+meanwhile and writes what it compiles to the cache on disk (`compiled._numba.SharedCache`), so that
+two processes never compile the same kernel. CONTRADPP_COMPILE_AHEAD=0 in the environment forbids
+it.
 """
 
 from __future__ import annotations
@@ -15,69 +16,80 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from contradpp._threads import resolve_n_jobs
 from contradpp.dpp import compiled
 
-FIT, DEMO, NEGATIVES = "fit", "demo", "negatives"
-# The kernels that tell whether a job has been done on this machine before: what takes longest, and what comes last.
-_OF_THE_DEFAULT = ("gradients.conditional_gradients", "kernels.best_of_rows")
-_TELLING = {
-    FIT: _OF_THE_DEFAULT,
-    DEMO: _OF_THE_DEFAULT,
+FIT = "fit"
+DEMO = "demo"
+NEGATIVES = "negatives"
+DEFAULT_KERNELS = ("gradients.conditional_gradients", "kernels.best_of_rows")
+# A job is done if these are on disk: the kernel that takes longest, and the one compiled last.
+LAST_KERNELS = {
+    FIT: DEFAULT_KERNELS,
+    DEMO: DEFAULT_KERNELS,
     NEGATIVES: ("gradients.conditional_gradients", "gradients.log_det_gradients"),
 }
-_ALLOWED = "CONTRADPP_COMPILE_AHEAD"  # in the environment
-_LONGEST = 5.0  # seconds until a process that does not end is killed
+VARIABLE = "CONTRADPP_COMPILE_AHEAD"
+SECONDS_TO_END = 5.0  # then the process is killed
 _starting = Lock()
-_begun: dict[str, subprocess.Popen[bytes]] = {}  # by job: where nothing can be kept on disk, once is enough
+# The processes by job. Without a disk to write to, one start is enough.
+_started: dict[str, subprocess.Popen[bytes]] = {}
 
 
 def compile_ahead(job: str, *, n_jobs: int | None = None) -> None:
-    """Let another process do a job, unless it has been done here before, one is at work, or one core is to be used."""
+    """Start a process that compiles the kernels of a job, unless done, running or unwanted."""
     with _starting:
-        at_work = any(process.poll() is None for process in _begun.values())
+        running = any(process.poll() is None for process in _started.values())
         cores = min(resolve_n_jobs(n_jobs), resolve_n_jobs(None))
-        if at_work or cores == 1 or job in _begun or not _may_start() or at_hand(job):
+        if running or cores == 1 or job in _started or not _may_start() or is_compiled(job):
             return
         with suppress(OSError):  # a system that allows no processes
-            quiet: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-            _begun[job] = subprocess.Popen(command(job), env=environment(), **quiet)
-            atexit.register(_end, _begun[job], os.getpid())
+            process = subprocess.Popen(
+                command(job),
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            _started[job] = process
+            atexit.register(_end, process, os.getpid())
 
 
-def at_hand(job: str) -> bool:
-    """Whether the kernels of a job have been compiled on this machine."""
-    kernels = (getattr(getattr(compiled, module), name) for module, name in (key.split(".") for key in _TELLING[job]))
-    return all(getattr(kernel, "at_hand", True) for kernel in kernels)  # plain functions where NUMBA_DISABLE_JIT is set
+def is_compiled(job: str) -> bool:
+    """Return whether the kernels of a job have been compiled on this machine."""
+    names = (key.split(".") for key in LAST_KERNELS[job])
+    kernels = (getattr(getattr(compiled, module), name) for module, name in names)
+    # With NUMBA_DISABLE_JIT kernels are plain functions, ready to run.
+    return all(getattr(kernel, "is_compiled", True) for kernel in kernels)
 
 
 def command(job: str) -> list[str]:
-    """How to start a job."""
-    # -P: Python would look for modules in the present folder first, where anyone's files may lie.
+    """Return the command line of a job."""
+    # -P: Python would look for modules in the current folder first, where anyone's files may lie.
     return [sys.executable, "-P", "-m", "contradpp", "warm", "--only", job]
 
 
 def environment() -> dict[str, str]:
-    """That of a job, which starts no other process."""
-    return os.environ | {_ALLOWED: "0"}
+    """Return the environment of a job, which starts no other process."""
+    return os.environ | {VARIABLE: "0"}
 
 
 def _may_start() -> bool:
-    """Whether this is Python by itself: not an application that holds it, and not one of many processes of a pool."""
-    ours = Path(sys.executable or "").name.lower().startswith("python") and not getattr(sys, "frozen", False)
-    takes_turns = os.name == "posix"  # elsewhere there are no locks: both would compile the same
-    allowed = os.environ.get(_ALLOWED, "1") != "0" and multiprocessing.parent_process() is None
-    return ours and takes_turns and allowed
+    """Return whether this is plain Python: not embedded, frozen, or in a pool of processes."""
+    name = Path(sys.executable or "").name.lower()
+    plain_python = name.startswith("python") and not getattr(sys, "frozen", False)
+    has_locks = os.name == "posix"  # without locks both processes would compile the same kernels
+    allowed = os.environ.get(VARIABLE, "1") != "0" and multiprocessing.parent_process() is None
+    return plain_python and has_locks and allowed
 
 
 def _end(process: subprocess.Popen[bytes], starter: int) -> None:
-    if os.getpid() != starter:  # of a fork it is not the child
+    if os.getpid() != starter:  # a fork is not the parent of the process
         return
     process.terminate()
     try:
-        process.wait(_LONGEST)
+        process.wait(SECONDS_TO_END)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

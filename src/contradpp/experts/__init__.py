@@ -1,4 +1,4 @@
-"""Models that score next items by themselves: the baselines, and the experts that a ConditionalDPP combines."""
+"""Experts: models that score next items, by themselves or combined by `ConditionalDPP`."""
 
 from __future__ import annotations
 

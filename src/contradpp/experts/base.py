@@ -1,33 +1,66 @@
-"""What models that score next items share: how baskets are asked about, how scores become lists, and `Baseline`.
+"""The interface of all models that recommend next items, and the base class of experts.
 
-Scores of a baseline are not probabilities. They are made so in a way that keeps every ranking: where one is
-negative all are shifted so that the lowest is zero, then each is divided by the sum over the items that are not in
-the basket (all zero: the same for each). Items whose scores tie, as all do for an empty basket, are offered by
-popularity: a share of 10⁻⁶ of the largest weight times p̂_i is added, which is too little to change any other order.
+An expert scores every item given a basket. By itself it is a baseline; `ConditionalDPP` combines
+several. To add one, write a subclass of `Baseline` in a file of its own, with two things:
 
-A model of several experts asks a fitted baseline for plain scores, without the term that breaks ties. They are written
-to an array of the caller's, on the caller's thread, so that blocks of baskets can be spread over threads.
+1. `_fit(statistics)` learns from `statistics.train` (a `Baskets`). Use `statistics.together` and
+   `statistics.regress` for counts of pairs and regressions: they are shared with other experts.
+2. Scores. If the score of item j is a sum over the basket, Σ_{a∈A} W[a, j], set `item_weights_`
+   to W in `_fit`. Otherwise write `write_scores(sets, out)`.
+
+Everything else is inherited. Override, where it applies:
+
+- `write_scores_without_each`, if there is a faster way than to score every reduced basket;
+- `contributions` and `alone`, which divide a score among the items of a basket in an explanation
+  (without them it adds the items one after the other, and takes the differences);
+- `to_probabilities`, if scores are logits;
+- `ARRAYS`, `arrays` and `set_arrays`, if a model file should hold what takes long to learn.
+
+List the class in `contradpp/baselines.py` and in `tests/contract.py`. An expert that
+`ConditionalDPP` knows by name also has a row in the table of experts.
+
+Scores become probabilities in a way that keeps every ranking. If one is negative, all are shifted
+so that the lowest is zero. Each is then divided by the sum over the items outside the basket; if
+all are zero, each of these items gets the same. Ties are broken by popularity: 10⁻⁶ of the largest
+weight times p̂_i is added to the score of item i, p̂_i the share of baskets that hold it.
 """
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from contradpp._display import html_table
 from contradpp._threads import resolve_n_jobs, run_blocks
+from contradpp._types import Array, Codes, Ints
 from contradpp.data.baskets import Baskets, as_baskets
-from contradpp.data.sets import Sets, take_sets
+from contradpp.data.orders import Histories, SetsWithHistory
+from contradpp.data.sets import Sets, take_sets, without_each
 from contradpp.data.vocabulary import Lookup, Vocabulary, check_unknown, unknown_items
-from contradpp.dpp import persist
+from contradpp.dpp import files as persist
 from contradpp.dpp.scoring import best_columns, without_blanks
-from contradpp.errors import ContradppError, DataError, NotFittedError, ParameterError, UnknownItemError
-from contradpp.experts.statistics import Labour, Sums
+from contradpp.errors import DataError, NotFittedError, ParameterError
+from contradpp.experts.queries import (
+    as_codes,
+    as_ids,
+    as_items,
+    as_queries,
+    check_count,
+    with_history,
+)
+from contradpp.experts.statistics import (
+    BasketStatistics,
+    ItemWeights,
+    weights_to,
+    write_sums,
+    write_sums_without_each,
+)
 
 if TYPE_CHECKING:  # scikit-learn has no types: every model would pass for anything
 
@@ -41,157 +74,74 @@ if TYPE_CHECKING:  # scikit-learn has no types: every model would pass for anyth
             """Change constructor arguments."""
 
         def __sklearn_tags__(self) -> Any:
-            """Return what scikit-learn asks of an estimator."""
+            """Return the tags of an estimator."""
 
 else:
     from sklearn.base import BaseEstimator
 
-Array = NDArray[np.float64]
 SCORES_PER_BLOCK = 2**20  # eight megabytes: larger blocks do not stay in the cache
-MOST = 1e15  # of any parameter of a baseline: a whole number that every part can count to
+ONE_SIDED = 1.64  # standard errors of a lower bound at the level of 95 %
+MOST = 1e15  # the largest parameter of a baseline: floats hold integers up to here exactly
 
 
-# -- Questions -------------------------------------------------------------------------------------
+class Recommender(BaseEstimator, ABC):
+    """A model with a catalogue that predicts next items: a scikit-learn estimator of baskets.
 
-
-class Queries(NamedTuple):
-    """Sets of codes, and whether the user asked about a single basket (not a list of them)."""
-
-    sets: Sets
-    single: bool
-
-
-def as_queries(baskets: Any, items: Vocabulary, *, unknown: str = "error") -> Queries:
-    """Read one basket (an iterable of item ids) or many (Baskets, or an iterable of iterables).
-
-    Duplicates within a basket are removed: a basket is a set. An iterable of lists, sets or arrays is many
-    baskets; of tuples or frozensets too, unless these are themselves items of the vocabulary.
+    In every method a basket is an iterable of item ids. Methods that take baskets accept one (and
+    answer without the batch axis) or many: a `Baskets`, or a list of lists.
     """
-    check_unknown(unknown)
-    if isinstance(baskets, Baskets):
-        coded = baskets.recode(items, unknown=unknown)
-        return Queries(Sets(coded.indptr, coded.indices), single=False)
-    content = _content(baskets)
-    if not any(_is_basket(entry, items) for entry in content):
-        return Queries(Sets.one(items.codes(content, unknown=unknown)), single=True)
-    codes = []
-    for number, basket in enumerate(content):
-        try:
-            codes.append(items.codes(_content(basket), unknown=unknown))
-        except ContradppError as error:
-            kind = UnknownItemError if isinstance(error, UnknownItemError) else DataError
-            raise kind(f"basket {number}: {error}") from None
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in codes])]).astype(np.int64)
-    return Queries(Sets(indptr, np.concatenate(codes).astype(np.int32)), single=False)
 
+    uses_history: ClassVar[bool] = False  # True if scores depend on a customer's earlier baskets
 
-def as_codes(basket: Iterable[Any], items: Vocabulary, *, unknown: str = "error") -> NDArray[np.int32]:
-    """The codes of one basket."""
-    return items.codes(_content(basket), unknown=unknown)
-
-
-def allowed_codes(
-    items: Vocabulary, candidates: Iterable[Any] | None, exclude: Iterable[Any] | None, *, unknown: str = "error"
-) -> NDArray[np.bool_]:
-    """Which items may be suggested: only candidates, if there are any given, and nothing excluded."""
-    allowed = np.full(len(items), candidates is None)
-    if candidates is not None:
-        allowed[as_codes(candidates, items, unknown=unknown)] = True
-    allowed[as_codes(() if exclude is None else exclude, items, unknown="ignore")] = False
-    return allowed
-
-
-def as_ids(codes: NDArray[np.int64], items: Vocabulary) -> NDArray[Any]:
-    """The item ids of an array of codes, None for −1, in the same shape."""
-    if not codes.size or codes.min() >= 0:
-        return items.take(codes.ravel().tolist()).reshape(codes.shape)
-    ids = np.full(codes.size, None, dtype=object)
-    for position, code in enumerate(codes.ravel().tolist()):
-        ids[position] = items[code] if code >= 0 else None
-    return ids.reshape(codes.shape)
-
-
-def check_count(value: Any, name: str = "N", *, least: int = 1, why: str = "") -> None:
-    """Raise `ParameterError` unless the value is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ParameterError(f"{name} must be an integer of at least {least}{why}, got {value!r}")
-
-
-def _is_basket(entry: Any, items: Vocabulary) -> bool:
-    if isinstance(entry, (list, set, np.ndarray)):
-        return True
-    if not isinstance(entry, (tuple, frozenset)) or entry in items:
-        return False
-    # Neither is certain of an entry that holds nothing known: what the vocabulary's ids look like decides.
-    return any(part in items for part in entry) or not any(isinstance(item, type(entry)) for item in items)
-
-
-def _content(basket: Any) -> list[Any]:
-    scalar = isinstance(basket, np.ndarray) and basket.ndim == 0
-    if scalar or isinstance(basket, (str, bytes)) or not isinstance(basket, Iterable):
-        raise DataError(f"a basket must be a list of items, got {basket!r}: write [{basket!r}] for a basket of one")
-    return list(basket)
-
-
-class Suggests(BaseEstimator, ABC):
-    """A model with a catalogue that scores what goes with a basket, an estimator as scikit-learn knows them."""
-
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that baskets are no table of numbers."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        return tags
-
-    def set_params(self, **params: Any) -> Self:
-        """Change constructor arguments; `ParameterError` for one that there is none of."""
-        try:
-            super().set_params(**params)
-        except ValueError as error:
-            raise ParameterError(str(error)) from error
-        return self
+    # -- Written by subclasses ---------------------------------------------------------------------
 
     @property
     @abstractmethod
     def known_items(self) -> Vocabulary:
-        """The catalogue, or `NotFittedError`."""
+        """The catalogue; `NotFittedError` before `fit`."""
 
     @abstractmethod
-    def _best(
-        self, sets: Sets, n: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The codes of the n best next items of every set, −1 where fewer are left, and their probabilities.
+    def item_probabilities(self) -> Array:
+        """Return the share of every item in all items of the training baskets (M,)."""
 
-        Only items of `pool` (ascending; all if None) that are not banned; as wide as the longest row.
+    @abstractmethod
+    def _best(self, sets: Sets, n: int, pool: Ints | None, banned: Codes) -> tuple[Ints, Array]:
+        """Return the codes of the n best next items of every set, and their probabilities.
+
+        Only items of `pool` (ascending; None for all) that are not banned. Both arrays are as wide
+        as the longest row; shorter rows end in −1.
         """
 
     @abstractmethod
-    def _next_shares(self, sets: Sets) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
-        """P(next = i | A) of every set and item, block by block: first set, last set (excluded), shares (sets, M)."""
+    def _next_probabilities(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
+        """Yield blocks of sets: first, last (excluded), and P(next = i | A) of each (sets, M)."""
 
-    def find_items(self, words: Iterable[Any], *, unknown: str = "error") -> list[Hashable]:
-        """The ids of the items that these words mean: ids, or names in any case; of several so called, the most sold.
+    # -- Questions ---------------------------------------------------------------------------------
 
-        Command line and service find items in the same way; other methods take ids only.
-        """
-        check_unknown(unknown)
-        lookup = Lookup(self.known_items, self.item_shares())
-        asked = _content(words)
-        found = [lookup.find(word) for word in asked]
-        missing = [word for word, item in zip(asked, found, strict=True) if item is None]
-        if missing and unknown == "error":
-            raise unknown_items(missing, len(self.known_items))
-        return [item for item in found if item is not None]
+    def predict_next(self, baskets: Any, *, history: Any = None, unknown: str = "error") -> Array:
+        """Return P(next = i | A) for every basket A and item i.
 
-    def predict_next(self, baskets: Any, *, unknown: str = "error") -> NDArray[np.float64]:
-        """P(next = i | A) for every basket A and item i: (n, M), 0 for i in A; (M,) for one basket.
+        Parameters
+        ----------
+        baskets : a basket, or many
+        history : list of baskets, optional
+            The customer's earlier baskets, oldest first, for models that use them. For many
+            baskets, a history for each. Unknown items in it are ignored.
+        unknown : {"error", "ignore"}
+            Raise `UnknownItemError` for items outside the catalogue, or leave them out.
 
-        A row sums to 1, or is all zeros if the basket holds the whole catalogue: nothing is left. Any other basket with
-        as many items as a DPP's kernel has rank raises `RankError`, because every larger set has probability zero.
+        Returns
+        -------
+        array (n, M)
+            0 for i in A; (M,) for one basket. A row sums to 1, or is all zeros if the basket holds
+            the whole catalogue. Any other basket with as many items as a DPP's kernel has rank
+            raises `RankError`, because every larger set has probability zero.
         """
         queries = as_queries(baskets, self.known_items, unknown=unknown)
+        queries = with_history(queries, history, self)
         out = np.empty((queries.sets.count, len(self.known_items)))
-        for first, last, shares in self._next_shares(queries.sets):
-            out[first:last] = shares
+        for first, last, probabilities in self._next_probabilities(queries.sets):
+            out[first:last] = probabilities
         return out[0] if queries.single else out
 
     def recommend(
@@ -199,181 +149,201 @@ class Suggests(BaseEstimator, ABC):
         baskets: Any,
         N: int = 10,
         *,
+        history: Any = None,
+        new_only: bool = False,
         candidates: Iterable[Any] | None = None,
         exclude: Iterable[Any] | None = None,
         rank_by: str | float = "probability",
         unknown: str = "error",
-    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """The N most probable next items and P(next = i | A), best first.
+    ) -> tuple[NDArray[Any], Array]:
+        """Return the N most probable next items and P(next = i | A), best first.
+
+        It answers "What comes next?": each item is rated by itself, so a list may hold several of
+        a kind. A DPP's `slate` avoids that, and `complete` fills a basket.
 
         Parameters
         ----------
         baskets : a basket, or many
             For one basket both results are one-dimensional, for many they have a row per basket.
         N : int
-            How many; if fewer items are left, exactly those. Where a batch has rows of different lengths, the
-            short ones end in None with probability 0.
+            Length of the lists. If fewer items are left, a list is shorter. In a batch, rows that
+            are shorter than others end in None with probability 0.
+        history : list of baskets, optional
+            The customer's earlier baskets, oldest first; for many baskets, a history for each.
+        new_only : bool
+            Never recommend items of the history.
         candidates : iterable of items, optional
             Recommend only from these. Probabilities are still among the whole catalogue.
         exclude : iterable of items, optional
-            Never recommend these; what the model does not know it would not anyway.
+            Never recommend these. Unknown items among them are ignored.
         rank_by : {"probability", "lift"} or float
-            "lift" puts first what the basket makes likelier than it is anyway: (P(next = i | A) + κ)/(p_i + κ), p_i the
-            share of i in all that was sold, and κ = 1/M, so that a rare item is not there by luck. A number between 0,
-            probability, and 1, lift, is a compromise: popularity is damped by it.
+            From 0 or "probability", the most likely items, to 1 or "lift", the most specific ones.
+            The former are right most often, and best sellers come first. The latter are those that
+            the basket makes likelier than usual. The order is that of
+            (P(next = i | A) + dκ)/((p_i + κ) exp(1.64/√(n_i + 1)))^d for the number d, with p_i the
+            share of i in all items sold, κ = 1/M, and i in n_i training baskets. So luck does not
+            put rare items first.
+        unknown : {"error", "ignore"}
+            Raise `UnknownItemError` for items outside the catalogue, or leave them out.
+
+        Returns
+        -------
+        items : array of item ids
+        probabilities : array of float
         """
         check_count(N)
-        damping = _damping(rank_by)
+        damping = damping_of(rank_by)
         items = self.known_items
         queries = as_queries(baskets, items, unknown=unknown)
-        pool = None if candidates is None else np.sort(as_codes(candidates, items, unknown=unknown)).astype(np.int64)
+        queries = with_history(queries, history, self, new_only=new_only)
+        pool = None
+        if candidates is not None:
+            pool = np.sort(as_codes(candidates, items, unknown=unknown)).astype(np.int64)
         banned = as_codes(() if exclude is None else exclude, items, unknown="ignore")
-        best = partial(self._best_lifts, damping=damping) if damping else self._best
-        codes, shares = best(queries.sets, int(N), pool, banned)
-        found = as_ids(codes, items)
-        return (found[0], shares[0]) if queries.single else (found, shares)
-
-    @abstractmethod
-    def item_shares(self) -> NDArray[np.float64]:
-        """The share of every item in all that was sold."""
-
-    def _best_lifts(
-        self, sets: Sets, n: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32], *, damping: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """As `_best`, ranked by lift."""
-        M = len(self.known_items)
-        barred = _barred(M, pool, banned)
-        usual = damping * np.log(self.item_shares() + 1.0 / M)
-        n = min(n, M)
-        codes, probabilities = np.full((sets.count, n), -1), np.zeros((sets.count, n))
-        for first, last, shares in self._next_shares(sets):
-            values = np.log(shares + damping / M) - usual
-            values[:, barred] = -np.inf
-            values[shares == 0] = -np.inf
-            codes[first:last], probabilities[first:last] = best_columns(values, shares, n)
-        return without_blanks(codes, probabilities)
-
-
-def _barred(n_items: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]) -> NDArray[np.integer]:
-    """The codes of the items that must not be recommended."""
-    if pool is None:
-        return banned
-    barred = np.ones(n_items, dtype=bool)
-    barred[pool] = False
-    barred[banned] = True
-    return np.flatnonzero(barred)
-
-
-def _damping(rank_by: str | float) -> float:
-    """How much popularity is damped: 0 for probability, 1 for lift."""
-    named = {"probability": 0.0, "lift": 1.0}
-    if isinstance(rank_by, str) and rank_by in named:
-        return named[rank_by]
-    if isinstance(rank_by, (str, bool)) or not isinstance(rank_by, Real) or not 0 <= rank_by <= 1:
-        raise ParameterError(f"rank_by must be 'probability', 'lift' or a number from 0 to 1, got {rank_by!r}")
-    return float(rank_by)
-
-
-# -- Scores ----------------------------------------------------------------------------------------
-
-
-class ScoresItems(Suggests):
-    """A model that gives every item a score, from which probabilities are made that keep the order."""
-
-    items_: Vocabulary
-    n_jobs: Any = None
-    bias_: Array | float = 0.0  # what breaks ties
-
-    @abstractmethod
-    def write_scores(self, sets: Sets, out: Array, *, each: bool = False) -> None:
-        """Write the scores of all items given every set (n_sets, M), those in the set included, ties not broken.
-
-        With `each`, given every set without each of its entries in turn (nnz, M).
-        """
-
-    def scores(self, sets: Sets, *, each: bool = False) -> Array:
-        """A new array of `write_scores`, ties broken by popularity."""
-        scores = np.empty((len(sets.indices) if each else sets.count, len(self.known_items)))
-        self.write_scores(sets, scores, each=each)
-        scores += self.bias_
-        return scores
-
-    @abstractmethod
-    def as_shares(self, scores: Array, sets: Sets) -> Array:
-        """The scores as probabilities, 0 for items in the set; `scores` may be overwritten."""
-
-    def _next_shares(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
-        step = max(SCORES_PER_BLOCK // len(self.known_items), 1)
-        for first in range(0, sets.count, step):
-            part = take_sets(sets, np.arange(first, min(first + step, sets.count)))
-            yield first, first + part.count, self.as_shares(self.scores(part), part)
-
-    def _best(
-        self, sets: Sets, n: int, pool: NDArray[np.int64] | None, banned: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int64], Array]:
-        M = len(self.items_)
-        barred = _barred(M, pool, banned)
-        n = min(n, M)
-        codes, shares = np.full((sets.count, n), -1), np.zeros((sets.count, n))
-        step = max(SCORES_PER_BLOCK // M, 1)
-
-        def work(block: int) -> None:
-            rows = slice(block * step, min((block + 1) * step, sets.count))
-            part = take_sets(sets, np.arange(rows.start, rows.stop))
-            scores = self.scores(part)
-            normalised = self.as_shares(scores.copy(), part)
-            scores[:, barred] = -np.inf
-            scores[np.repeat(np.arange(part.count), part.sizes), part.indices] = -np.inf
-            codes[rows], shares[rows] = best_columns(scores, normalised, n)
-
-        run_blocks(work, -(-sets.count // step), resolve_n_jobs(self.n_jobs))
-        return without_blanks(codes, shares)
-
-
-class Baseline(ScoresItems):
-    """A model that scores what goes with a basket. Subclasses learn in `_learn`, score by `sums` or `write_scores`.
-
-    `LEARNED` are the arrays that take long to find, which a model file holds; all else is counted anew.
-    """
-
-    LEARNED: ClassVar[persist.Schema] = {}
-    item_counts_: NDArray[np.int64]
-    n_jobs: int | None = None
-
-    def fit(self, baskets: Any, y: Any = None) -> Self:
-        """Learn from baskets: a `Baskets`, or a list of lists of items."""
-        del y
-        return self.fit_by(Labour(as_baskets(baskets)))
-
-    def fit_by(self, labour: Labour, learned: Mapping[str, NDArray[Any]] | None = None) -> Self:
-        """Learn from statistics that several models may share, or take over what was `learned` from them before."""
-        train = labour.train
-        if not train.n_baskets or not train.n_items:
-            raise DataError(f"{type(self).__name__} needs at least one basket and one item to learn from")
-        if learned is None or not self.LEARNED:
-            self._learn(labour)
+        if damping:
+            codes, probabilities = self._best_lifts(queries.sets, int(N), pool, banned, damping)
         else:
-            self.take_learned(train, learned)
-        self.items_, self.item_counts_ = train.items, train.item_counts
+            codes, probabilities = self._best(queries.sets, int(N), pool, banned)
+        ids = as_ids(codes, items)
+        return (ids[0], probabilities[0]) if queries.single else (ids, probabilities)
+
+    def next_basket(self, history: Any, N: int = 10, **options: Any) -> tuple[NDArray[Any], Array]:
+        """Return the N items most probably in a customer's next basket, by earlier baskets.
+
+        It is `recommend` for an empty basket.
+
+        Parameters
+        ----------
+        history : list of baskets
+            The customer's earlier baskets, oldest first.
+        N, **options
+            As in `recommend`.
+
+        Examples
+        --------
+        >>> import contradpp as cd
+        >>> model = cd.baselines.PersonalFrequency().fit([["tea", "milk"], ["pasta", "tea"]])
+        >>> model.next_basket([["milk", "pasta"], ["milk"]], N=2)[0].tolist()
+        ['milk', 'pasta']
+        """
+        return self.recommend([], N, history=history, **options)
+
+    def find_items(self, words: Iterable[Any], *, unknown: str = "error") -> list[Hashable]:
+        """Return the ids of the items that these words mean: ids, or names in any case.
+
+        Of several items of one name, the one that sells most is taken. The command line and the
+        service find items in this way; other methods take ids only.
+        """
+        check_unknown(unknown)
+        lookup = Lookup(self.known_items, self.item_probabilities())
+        queries = as_items(words)
+        found = [lookup.find(word) for word in queries]
+        missing = [word for word, item in zip(queries, found, strict=True) if item is None]
+        if missing and unknown == "error":
+            raise unknown_items(missing, self.known_items)
+        return [item for item in found if item is not None]
+
+    # -- Scikit-learn ------------------------------------------------------------------------------
+
+    def set_params(self, **params: Any) -> Self:
+        """Change constructor arguments; an unknown name raises `ParameterError`."""
+        try:
+            super().set_params(**params)
+        except ValueError as error:
+            raise ParameterError(str(error)) from error
         return self
 
-    @property
-    def known_items(self) -> Vocabulary:
-        if not hasattr(self, "items_"):
-            raise NotFittedError(f"this {type(self).__name__} has not seen any baskets yet: call fit first")
-        return self.items_
+    def _repr_html_(self) -> str:
+        """Show in a notebook which parameters differ from the defaults, and what was learned."""
+        defaults = inspect.signature(type(self)).parameters
+        rows = [
+            (name, repr(value))
+            for name, value in self.get_params(deep=False).items()
+            if repr(value) != repr(defaults[name].default)
+        ]
+        try:
+            rows.append(("items", f"{len(self.known_items):,}"))
+        except NotFittedError:
+            rows.append(("not fitted", ""))
+        for name, text in (("n_baskets_", "training baskets"), ("n_iter_", "rounds")):
+            if value := getattr(self, name, 0):
+                rows.append((text, f"{value:,.0f}"))
+        if experts := getattr(self, "experts_", None):
+            rows.append(("experts", ", ".join(experts)))
+        return html_table((), rows, type(self).__name__)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Replace the diagram of scikit-learn."""
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False  # baskets are no table of numbers
+        return tags
+
+    def _best_lifts(
+        self, sets: Sets, n: int, pool: Ints | None, banned: Codes, damping: float
+    ) -> tuple[Ints, Array]:
+        """Return the same as `_best`, ranked by lift."""
+        M = len(self.known_items)
+        excluded = excluded_codes(M, pool, banned)
+        n = min(n, M)
+        codes = np.full((sets.count, n), -1)
+        best = np.zeros((sets.count, n))
+        for first, last, probabilities in self._next_probabilities(sets):
+            lifts = damped_lifts(self, probabilities, damping)
+            lifts[:, excluded] = 0.0
+            lifts[lifts == 0] = -np.inf
+            codes[first:last], best[first:last] = best_columns(lifts, probabilities, n)
+        return without_blanks(codes, best)
+
+
+class Baseline(Recommender):
+    """A model that scores what goes with a basket, and an expert of `ConditionalDPP`.
+
+    The module's docstring says what a subclass writes. `item_weights_` is W where the scores are
+    Σ_{a∈A} W[a, j], else None. `bias_` (M,) is added to scores to break ties.
+    """
+
+    ARRAYS: ClassVar[persist.Schema] = {}  # the arrays that a model file holds
+    items_: Vocabulary
+    item_counts_: Ints
+    item_weights_: ItemWeights | None = None
+    bias_: Array | float = 0.0
+    n_jobs: int | None = None
+
+    # -- Written by subclasses ---------------------------------------------------------------------
 
     @abstractmethod
-    def _learn(self, labour: Labour) -> None:
-        """Take what is needed from the training baskets."""
+    def _fit(self, statistics: BasketStatistics) -> None:
+        """Learn from the training baskets."""
 
-    def item_shares(self) -> Array:
-        shares: Array = self.item_counts_ / max(int(self.item_counts_.sum()), 1)
-        return shares
+    def write_scores(self, sets: Sets, out: Array) -> None:
+        """Write the score of every item given every set to `out` (n_sets, M), ties unbroken.
 
-    def as_shares(self, scores: Array, sets: Sets) -> Array:
-        """The scores as probabilities, by the module's rule; `scores` is overwritten."""
-        inside = np.repeat(np.arange(sets.count), sets.sizes), sets.indices
+        Scores of the items in the set are written, too, and ignored. The method runs on one thread:
+        blocks of sets are spread over threads by the caller.
+        """
+        write_sums(self._checked_item_weights(), sets, out)
+
+    def write_scores_without_each(self, sets: Sets, out: Array) -> None:
+        """Write the scores given every set without each of its entries in turn (nnz, M)."""
+        if self.item_weights_ is None:
+            self.write_scores(without_each(sets), out)
+        else:
+            write_sums_without_each(self.item_weights_, sets, out)
+
+    def contributions(self, codes: Codes, item: int) -> Array:
+        """Return the part of each basket item in the score of an item given the basket (|A|,)."""
+        return weights_to(self._checked_item_weights(), codes, item)
+
+    def alone(self, items: Ints) -> Array:
+        """Return the part of the scores of items that does not depend on the basket (n,)."""
+        return np.zeros(len(items))
+
+    def to_probabilities(self, scores: Array, sets: Sets) -> Array:
+        """Turn scores into probabilities, 0 for items in the set; `scores` is overwritten."""
+        inside = sets.owners, sets.indices
         scores[inside] = np.inf
         scores -= np.minimum(scores.min(axis=1, keepdims=True, initial=np.inf), 0.0)
         scores[inside] = 0.0
@@ -385,50 +355,175 @@ class Baseline(ScoresItems):
         scores /= totals[:, None]
         return scores
 
-    def sums(self) -> Sums | None:
-        """What the scores are sums of, if they are: evaluation is faster then."""
-        return None
-
-    def log_probability(self, sets: Sets) -> Array | None:  # noqa: ARG002
-        """log P(A) of every set, if the model knows it."""
-        return None
-
-    # -- As one of several experts -------------------------------------------------------------------
-
-    def write_scores(self, sets: Sets, out: Array, *, each: bool = False) -> None:
-        self._known_sums().write(sets, out, each=each)
-
-    def contributions(self, codes: NDArray[np.int32], item: int) -> Array:
-        """How much of the score of an item given a set each item of the set is responsible for (|A|,)."""
-        return self._known_sums().contributions(codes, item)
-
-    def alone(self, items: NDArray[np.int64]) -> Array:
-        """How much of the scores of items does not depend on the basket."""
-        return np.zeros(len(items))
-
-    def learned(self) -> persist.Tensors:
-        """Return the arrays of `LEARNED`, as a model file holds them."""
+    def arrays(self) -> persist.Tensors:
+        """Return the arrays of `ARRAYS`, as a model file holds them."""
         return {}
 
-    def take_learned(self, train: Baskets, learned: Mapping[str, NDArray[Any]]) -> None:
-        """Set what `learned` returned for the same baskets; ValueError if it is damaged."""
+    def set_arrays(self, train: Baskets, arrays: persist.Tensors) -> None:
+        """Set what `arrays` returned after a fit to the same baskets; ValueError if damaged."""
 
-    def _known_sums(self) -> Sums:
-        sums = self.sums()
-        if sums is None:
-            raise ParameterError(f"the scores of {type(self).__name__} are no sums over the items of a basket")
-        return sums
+    def log_probability(self, sets: Sets) -> Array | None:  # noqa: ARG002
+        """Return log P(A) of every set, or None for a model that has no distribution of sets."""
+        return None
+
+    # -- The same for all --------------------------------------------------------------------------
+
+    def fit(self, baskets: Any, y: Any = None) -> Self:
+        """Learn from baskets.
+
+        Parameters
+        ----------
+        baskets : Baskets, or a list of lists of items
+        y : ignored
+
+        Returns
+        -------
+        the model itself
+        """
+        del y
+        return self.fit_statistics(BasketStatistics(as_baskets(baskets)))
+
+    def fit_statistics(
+        self, statistics: BasketStatistics, arrays: persist.Tensors | None = None
+    ) -> Self:
+        """Learn from statistics that several models share.
+
+        `arrays`, if given, are those of a model file, which are set and not learned again.
+        """
+        train = statistics.train
+        if not train.n_baskets or not train.n_items:
+            raise DataError(
+                f"{type(self).__name__} needs at least one basket and one item to learn from"
+            )
+        if arrays is None or not self.ARRAYS:
+            self._fit(statistics)
+        else:
+            self.set_arrays(train, arrays)
+        self.items_ = train.items
+        self.item_counts_ = train.item_counts
+        return self
+
+    @property
+    def known_items(self) -> Vocabulary:
+        if not hasattr(self, "items_"):
+            raise NotFittedError(
+                f"this {type(self).__name__} has not seen any baskets yet: call fit first"
+            )
+        return self.items_
+
+    def item_probabilities(self) -> Array:
+        probabilities: Array = self.item_counts_ / max(int(self.item_counts_.sum()), 1)
+        return probabilities
+
+    @property
+    def has_contributions(self) -> bool:
+        """True if `contributions` divides the scores among the items of a basket."""
+        overridden = type(self).contributions is not Baseline.contributions
+        return overridden or self.item_weights_ is not None
+
+    def history_scores(self, history: Sets) -> Array:  # noqa: ARG002
+        """Return the scores of items given a customer's earlier baskets, oldest first (M,)."""
+        raise ParameterError(f"{type(self).__name__} does not use a history")
+
+    def scores(self, sets: Sets) -> Array:
+        """Return the scores of every item given every set (n_sets, M), ties broken."""
+        scores = np.empty((sets.count, len(self.known_items)))
+        self.write_scores(sets, scores)
+        scores += self.bias_
+        if isinstance(sets, SetsWithHistory):
+            scores += self.history_scores_of(sets.histories)
+        return scores
+
+    def history_scores_of(self, histories: Histories) -> Array:
+        """Return `history_scores` of every history, zeros for an empty one (n, M)."""
+        scores = np.zeros((len(histories), len(self.known_items)))
+        for row in np.flatnonzero(histories.lengths).tolist():
+            scores[row] = self.history_scores(histories.baskets(row))
+        return scores
+
+    def _next_probabilities(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
+        n_items = len(self.known_items)
+        return probabilities_by_block(self.scores, self.to_probabilities, sets, n_items)
+
+    def _best(self, sets: Sets, n: int, pool: Ints | None, banned: Codes) -> tuple[Ints, Array]:
+        how = (self.scores, self.to_probabilities)
+        return best_by_score(*how, sets, n, pool, banned, len(self.known_items), self.n_jobs)
+
+    def _checked_item_weights(self) -> ItemWeights:
+        if self.item_weights_ is None:
+            raise ParameterError(
+                f"the scores of {type(self).__name__} are no sums over the items of a basket"
+            )
+        return self.item_weights_
 
 
-def of_logits(logits: Array, sets: Sets) -> Array:
-    """The probabilities of logits, 0 for items in the set; `logits` is overwritten."""
-    logits[np.repeat(np.arange(sets.count), sets.sizes), sets.indices] = -np.inf
+# -- Next items by score ---------------------------------------------------------------------------
+
+
+def probabilities_by_block(
+    score: Callable[[Sets], Array],
+    to_probabilities: Callable[[Array, Sets], Array],
+    sets: Sets,
+    n_items: int,
+) -> Iterator[tuple[int, int, Array]]:
+    """Yield blocks of sets: first, last (excluded), and their next-item probabilities (sets, M).
+
+    `score` returns a new array of scores (n_sets, M), which `to_probabilities` may overwrite.
+    """
+    step = max(SCORES_PER_BLOCK // n_items, 1)
+    for first in range(0, sets.count, step):
+        part = take_sets(sets, np.arange(first, min(first + step, sets.count)))
+        probabilities = to_probabilities(score(part), part)
+        if isinstance(part, SetsWithHistory):
+            probabilities[part.histories.banned] = 0.0
+        yield first, first + part.count, probabilities
+
+
+def best_by_score(
+    score: Callable[[Sets], Array],
+    to_probabilities: Callable[[Array, Sets], Array],
+    sets: Sets,
+    n: int,
+    pool: Ints | None,
+    banned: Codes,
+    n_items: int,
+    n_jobs: int | None,
+) -> tuple[Ints, Array]:
+    """Return the codes of the n items of the highest score of every set, and their probabilities.
+
+    Only items of `pool` (None for all) outside the set that are not banned; see `Recommender`.
+    Blocks of sets run on threads. The result does not depend on their number.
+    """
+    excluded = excluded_codes(n_items, pool, banned)
+    n = min(n, n_items)
+    codes = np.full((sets.count, n), -1)
+    probabilities = np.zeros((sets.count, n))
+    step = max(SCORES_PER_BLOCK // n_items, 1)
+
+    def rank(block: int) -> None:
+        rows = slice(block * step, min((block + 1) * step, sets.count))
+        part = take_sets(sets, np.arange(rows.start, rows.stop))
+        scores = score(part)
+        normalized = to_probabilities(scores.copy(), part)
+        scores[:, excluded] = -np.inf
+        scores[part.owners, part.indices] = -np.inf
+        if isinstance(part, SetsWithHistory):
+            scores[part.histories.banned] = -np.inf
+        codes[rows], probabilities[rows] = best_columns(scores, normalized, n)
+
+    run_blocks(rank, -(-sets.count // step), resolve_n_jobs(n_jobs))
+    return without_blanks(codes, probabilities)
+
+
+def softmax_outside(logits: Array, sets: Sets) -> Array:
+    """Turn logits into probabilities, 0 for items in the set; `logits` is overwritten."""
+    logits[sets.owners, sets.indices] = -np.inf
     softmax(logits)
     return logits
 
 
 def softmax(logits: Array) -> None:
-    """Turn every row of logits, −inf for what is impossible, into probabilities; a row of nothing else into zeros."""
+    """Turn every row of logits into probabilities, in place; a row of −inf into zeros."""
     with np.errstate(invalid="ignore"):  # ∞ − ∞
         for row in logits:
             top = row.max(initial=-np.inf)
@@ -437,15 +532,52 @@ def softmax(logits: Array) -> None:
             row /= row.sum() or 1.0
 
 
+# -- Parts of baselines ----------------------------------------------------------------------------
+
+
 def tie_break(train: Baskets, weights: Array) -> Array:
-    """The popularity term of the module's rule."""
+    """Return the popularity term that breaks ties, by the module's rule."""
     largest = max(weights.max(initial=0.0), -weights.min(initial=0.0)) or 1.0
     term: Array = 1e-6 * largest * train.item_counts / train.n_baskets
     return term
 
 
-def at_least(least: float, **values: float) -> None:
+def check_at_least(least: float, **values: float) -> None:
     """Raise `ParameterError` for a value below `least` or above `MOST`, or that is no number."""
     for name, value in values.items():
         if not isinstance(value, (int, float, np.number)) or not least <= value <= MOST:
-            raise ParameterError(f"{name} must be a number of at least {least} and at most {MOST:.0e}, got {value!r}")
+            raise ParameterError(
+                f"{name} must be a number of at least {least} and at most {MOST:.0e}, got {value!r}"
+            )
+
+
+def excluded_codes(n_items: int, pool: Ints | None, banned: Codes) -> NDArray[np.integer]:
+    if pool is None:
+        return banned
+    excluded = np.ones(n_items, dtype=bool)
+    excluded[pool] = False
+    excluded[banned] = True
+    return np.flatnonzero(excluded)
+
+
+def damped_lifts(model: Recommender, probabilities: Array, damping: float) -> Array:
+    """Return lower bounds of lifts to the power `damping`, 0 for items of probability 0."""
+    M = len(model.known_items)
+    usual = (model.item_probabilities() + 1.0 / M) ** damping
+    counts = getattr(model, "item_counts_", None)
+    if counts is not None:
+        usual *= np.exp(ONE_SIDED * damping / np.sqrt(counts + 1.0))
+    lifts: Array = np.where(probabilities > 0, (probabilities + damping / M) / usual, 0.0)
+    return lifts
+
+
+def damping_of(rank_by: str | float) -> float:
+    """Return the exponent that damps popularity: 0 for probability, 1 for lift."""
+    named = {"probability": 0.0, "lift": 1.0}
+    if isinstance(rank_by, str) and rank_by in named:
+        return named[rank_by]
+    if isinstance(rank_by, (str, bool)) or not isinstance(rank_by, Real) or not 0 <= rank_by <= 1:
+        raise ParameterError(
+            f"rank_by must be 'probability', 'lift' or a number from 0 to 1, got {rank_by!r}"
+        )
+    return float(rank_by)

@@ -1,11 +1,10 @@
-"""Statistics that experts share: rows of weights, sparse or dense, sums of them, and counts and regressions.
+"""Statistics that experts share: weights between items, sums of them, counts of pairs, regressions.
 
-What takes long is done once for all experts: on this machine here, elsewhere on a cluster.
+They are computed once for all experts, on this machine here and on a cluster elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -14,12 +13,12 @@ from numpy.typing import NDArray
 
 from contradpp import experts
 from contradpp._threads import resolve_n_jobs
+from contradpp._types import Array, Codes, Flags, Ints
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets
-from contradpp.dpp import persist
-from contradpp.learn.state import co_occurrences, regress_on_neighbours
+from contradpp.dpp import files as persist
+from contradpp.dpp.cooccurrence import co_occurrences, regress_on_neighbors
 
-Array = NDArray[np.float64]
 MOST_WEIGHT = 1e30  # in a file: sums of more might overflow
 STORED_ROWS = {
     "indptr": persist.Stored(("M+1",), np.int64),
@@ -29,15 +28,18 @@ STORED_ROWS = {
 
 
 class Rows(NamedTuple):
-    """A sparse matrix by rows as the kernels take it: a CSR with ascending columns."""
+    """A sparse matrix in the form that the kernels take: a CSR with ascending columns.
 
-    indptr: NDArray[np.int64]
-    columns: NDArray[np.int32]
+    SciPy stores `indptr` and `columns` in one type, the kernels take 64 and 32 bits.
+    """
+
+    indptr: Ints
+    columns: Codes
     values: Array
 
     @classmethod
     def of(cls, matrix: Any) -> Rows:
-        """The rows of a SciPy matrix, without its diagonal."""
+        """Return the rows of a SciPy matrix, without its diagonal."""
         csr = matrix.tocsr()
         csr.sort_indices()
         rows = cls(csr.indptr.astype(np.int64), csr.indices.astype(np.int32, copy=False), csr.data)
@@ -45,99 +47,105 @@ class Rows(NamedTuple):
         return rows._replace(values=rows.values.astype(np.float64, copy=False))
 
     @classmethod
-    def restored(cls, n_items: int, arrays: Mapping[str, NDArray[Any]]) -> Rows:
-        """Rows over n items from a file, or ValueError if they are none."""
+    def restored(cls, n_items: int, arrays: persist.Tensors) -> Rows:
+        """Return the rows over n items that a file holds, or raise ValueError."""
         rows = cls(**persist.read_arrays(arrays, STORED_ROWS, "rows of weights", M=n_items))
         persist.check_rows(rows.indptr, rows.columns, n_items, "rows of weights")
         return rows
 
     @property
-    def owners(self) -> NDArray[np.int32]:
+    def owners(self) -> Codes:
         """The row of every entry."""
         return np.repeat(np.arange(len(self.indptr) - 1, dtype=np.int32), np.diff(self.indptr))
 
     def matrix(self, n_columns: int) -> Any:
-        """As a SciPy CSR matrix."""
+        """Return the rows as a SciPy CSR matrix."""
         from scipy.sparse import csr_matrix
 
-        return csr_matrix((self.values, self.columns, self.indptr), shape=(len(self.indptr) - 1, n_columns))
+        shape = (len(self.indptr) - 1, n_columns)
+        return csr_matrix((self.values, self.columns, self.indptr), shape=shape)
 
-    def where(self, kept: NDArray[np.bool_]) -> Rows:
-        """Only these entries."""
-        if kept.all():
+    def where(self, selected: Flags) -> Rows:
+        """Return the selected entries only."""
+        if selected.all():
             return self
-        gone_before = np.searchsorted(np.flatnonzero(~kept), self.indptr)
-        return Rows(self.indptr - gone_before, self.columns[kept], self.values[kept])
+        removed_before = np.searchsorted(np.flatnonzero(~selected), self.indptr)
+        return Rows(self.indptr - removed_before, self.columns[selected], self.values[selected])
 
     def largest(self, n: int | None) -> Rows:
-        """The n largest entries of every row; of equal ones those of the lower columns. None for all."""
+        """Return the n largest entries of every row (None for all), ties by lower column."""
         if n is None or not len(self.values) or np.diff(self.indptr).max() <= n:
             return self
-        kept = np.empty(len(self.values), dtype=bool)
-        experts.compiled.mark_largest_of_rows(self.indptr, self.values, n, kept)
-        return self.where(kept)
+        selected = np.empty(len(self.values), dtype=bool)
+        experts.compiled.mark_largest_of_rows(self.indptr, self.values, n, selected)
+        return self.where(selected)
 
     def at(self, row: int, column: int) -> float:
-        """One entry, 0 where there is none."""
+        """Return one entry, 0 where there is none."""
         columns = self.columns[self.indptr[row] : self.indptr[row + 1]]
         place = int(np.searchsorted(columns, column))
-        there = place < len(columns) and columns[place] == column
-        return float(self.values[self.indptr[row] + place]) if there else 0.0
+        present = place < len(columns) and columns[place] == column
+        return float(self.values[self.indptr[row] + place]) if present else 0.0
 
 
-class Sums(NamedTuple):
-    """Scores of the kind bias_j + Σ_{a∈A} S[a, j]; without a matrix they do not depend on the basket."""
+ItemWeights = Rows | Array  # W (M, M), sparse or dense; its diagonal does not matter
 
-    bias: Array  # (M,)
-    matrix: Rows | Array | None  # S; its diagonal does not matter
 
-    def write(self, sets: Sets, out: Array, *, each: bool = False) -> None:
-        """out[s] = the sum of the rows of set s, without the bias (n_sets, M).
+def write_sums(W: ItemWeights, sets: Sets, out: Array) -> None:
+    """Write Σ_{a∈A} W[a, j] of every set A and item j (n_sets, M)."""
+    if isinstance(W, Rows):
+        experts.compiled.sum_rows(*W, sets.indices, sets.indptr, out)
+    else:
+        out[:] = indicator(sets, len(W)) @ W
 
-        With `each`, out[e] = the sum of the rows of e's set but its own, for every entry e (nnz, M).
-        """
-        if isinstance(self.matrix, Rows):
-            add = experts.compiled.sum_other_rows if each else experts.compiled.sum_rows
-            add(*self.matrix, sets.indices, sets.indptr, out)
-        elif self.matrix is None:
-            out[:] = 0.0
-        else:
-            sums = indicator(sets, len(self.bias)) @ self.matrix
-            out[:] = sums[np.repeat(np.arange(sets.count), sets.sizes)] - self.matrix[sets.indices] if each else sums
 
-    def contributions(self, codes: NDArray[np.int32], item: int) -> Array:
-        """S[a, item] for every a."""
-        if isinstance(self.matrix, Rows):
-            return np.array([self.matrix.at(a, item) for a in codes.tolist()])
-        return np.zeros(len(codes)) if self.matrix is None else self.matrix[codes, item]
+def write_sums_without_each(W: ItemWeights, sets: Sets, out: Array) -> None:
+    """Write Σ_{a∈A∖i} W[a, j] of every entry i of the sets A and item j (nnz, M)."""
+    if isinstance(W, Rows):
+        experts.compiled.sum_other_rows(*W, sets.indices, sets.indptr, out)
+    else:
+        out[:] = (indicator(sets, len(W)) @ W)[sets.owners] - W[sets.indices]
+
+
+def weights_to(W: ItemWeights, codes: Codes, item: int) -> Array:
+    """Return W[a, item] for every code a."""
+    if isinstance(W, Rows):
+        return np.array([W.at(a, item) for a in codes.tolist()])
+    terms: Array = W[codes, item]
+    return terms
 
 
 def indicator(sets: Sets, n_items: int) -> Any:
-    """The sets as a SciPy CSR matrix of ones (n_sets, n_items)."""
+    """Return the sets as a SciPy CSR matrix of ones (n_sets, n_items)."""
     from scipy.sparse import csr_matrix
 
-    return csr_matrix((np.ones(len(sets.indices)), sets.indices, sets.indptr), shape=(sets.count, n_items))
+    ones = np.ones(len(sets.indices))
+    return csr_matrix((ones, sets.indices, sets.indptr), shape=(sets.count, n_items))
 
 
-class Labour:
-    """Counts and regressions over training baskets."""
+class BasketStatistics:
+    """Training baskets, and counts and regressions over them that several experts use."""
 
     def __init__(self, train: Baskets) -> None:
         self.train = train
 
     @cached_property
     def together(self) -> Rows:
-        """In how many baskets any two items are together."""
+        """The number of baskets that hold both items of a pair."""
         return Rows.of(self._count())
 
-    def regress(self, diagonal: NDArray[np.floating], n_neighbours: int, n_jobs: int) -> Rows:
-        """The ridge regression of every item on its neighbours: see `learn.state.regress_on_neighbours`."""
+    def regress(self, diagonal: NDArray[np.floating], n_neighbors: int, n_jobs: int) -> Rows:
+        """Return the ridge regression of every item on its nearest items.
+
+        See `dpp.cooccurrence.regress_on_neighbors`.
+        """
         counts = self.train.item_counts.astype(np.float64)
-        return Rows.of(self._regress(counts, diagonal.astype(np.float64), n_neighbours, n_jobs))
+        return Rows.of(self._regress(counts, diagonal.astype(np.float64), n_neighbors, n_jobs))
 
     def _count(self) -> Any:
         train = self.train
-        return co_occurrences(train.sets, np.ones(train.n_baskets), train.n_items, resolve_n_jobs(None))
+        ones = np.ones(train.n_baskets)
+        return co_occurrences(train.sets, ones, train.n_items, resolve_n_jobs(None))
 
-    def _regress(self, counts: Array, diagonal: Array, n_neighbours: int, n_jobs: int) -> Any:
-        return regress_on_neighbours(*self.together, counts, diagonal, n_neighbours, n_jobs)
+    def _regress(self, counts: Array, diagonal: Array, n_neighbors: int, n_jobs: int) -> Any:
+        return regress_on_neighbors(*self.together, counts, diagonal, n_neighbors, n_jobs)

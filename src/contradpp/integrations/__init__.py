@@ -1,53 +1,77 @@
-"""`rerank` where people already are: a few lines for each framework, which is imported with its module only.
-
-Here is what the adapters share: what to ask of `rerank`, and the framework's own things back in the order of the slate.
-"""
+"""Adapters of `rerank` for other frameworks, each of which is imported with its own module only."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from contradpp.errors import DataError
+from contradpp._types import Array
+from contradpp.errors import DataError, ParameterError
+from contradpp.slates.greedy import SlidingWindow, as_method
 from contradpp.slates.rerank import rerank
+from contradpp.slates.rules import SlateRules
 
 Thing = TypeVar("Thing")
 
 
-class Choice(NamedTuple):
-    """How many things to choose, how varied, and of which category at most how many; see `contradpp.rerank`."""
+def rerank_things(
+    things: Sequence[Thing],
+    scores: ArrayLike,
+    vectors: ArrayLike,
+    metadata: Sequence[Mapping[str, Any]] = (),
+    *,
+    top_k: int = 10,
+    diversity: float = 0.5,
+    category: str | None = None,
+    at_most: int | Mapping[Any, int] | None = None,
+    method: str | SlidingWindow = "dpp",
+) -> list[Thing]:
+    """Return the chosen things in the order of the slate; see `contradpp.rerank`.
 
-    k: int = 10
-    diversity: float = 0.5
-    at_most: int | Mapping[Any, int] | None = None
-    method: str = "dpp"
+    `at_most` counts the values of the key `category` in the metadata. A thing without it is not
+    limited, but if no thing has it, that is a `DataError`.
+    """
+    if (category is None) != (at_most is None):
+        raise ParameterError(
+            "at_most limits the things of each category: pass both or neither, got "
+            f"category={category!r} and at_most={at_most!r}",
+            parameters=("category", "at_most"),
+        )
+    if not things:
+        return []
+    categories: Any = None
+    if category is not None:
+        categories = [one.get(category) for one in metadata]
+        if all(value is None for value in categories):
+            known = ", ".join(sorted({repr(key) for one in metadata for key in one})) or "no keys"
+            raise DataError(f"category={category!r} is in no metadata, which has {known}")
+    numbers, _ = rerank(
+        range(len(things)),
+        np.asarray(scores, dtype=np.float64),
+        top_k,
+        vectors=np.asarray(vectors),
+        diversity=diversity,
+        rules=SlateRules(categories=categories, at_most=at_most),
+        method=as_method(method),
+    )
+    return [things[number] for number in numbers.tolist()]
 
-    def of(
-        self, things: Sequence[Thing], scores: ArrayLike, vectors: ArrayLike, categories: Sequence[Any] | None = None
-    ) -> list[Thing]:
-        """Return the chosen things, in the order of the slate."""
-        if not things:
-            return []
-        told: dict[str, Any] = {"categories": categories, "at_most": self.at_most} if self.at_most is not None else {}
-        numbers, _ = rerank(
-            range(len(things)), np.asarray(scores, dtype=np.float64), k=self.k, vectors=np.asarray(vectors),
-            diversity=self.diversity, method=self.method, **told,
-        )  # fmt: skip
-        return [things[number] for number in numbers.tolist()]
+
+def cosines(query: ArrayLike, vectors: ArrayLike) -> Array:
+    """Return the cosine of each vector with the query, 0 for a vector of zeros."""
+    table = np.asarray(vectors, dtype=np.float64)
+    target = np.asarray(query, dtype=np.float64)
+    lengths = np.linalg.norm(table, axis=1) * np.linalg.norm(target)
+    out: Array = np.divide(table @ target, lengths, out=np.zeros(len(table)), where=lengths > 0)
+    return out
 
 
-def cosines(query: ArrayLike, vectors: ArrayLike) -> Any:
-    """Return how near each vector is to that of the query; 0 for one of zeros."""
-    table, one = np.asarray(vectors, dtype=np.float64), np.asarray(query, dtype=np.float64)
-    lengths = np.linalg.norm(table, axis=1) * np.linalg.norm(one)
-    return np.divide(table @ one, lengths, out=np.zeros(len(table)), where=lengths > 0)
-
-
-def all_there(values: Sequence[Any], what: str, remedy: str) -> list[Any]:
+def require_all(values: Sequence[Any], name: str, remedy: str) -> list[Any]:
     """Return the values, or raise `DataError` if one is missing."""
-    if any(value is None for value in values):
-        raise DataError(f"{sum(value is None for value in values)} of {len(values)} have no {what}: {remedy}")
+    n_missing = sum(value is None for value in values)
+    if n_missing:
+        raise DataError(f"{n_missing} of {len(values)} have no {name}: {remedy}")
     return list(values)

@@ -7,38 +7,50 @@ from typing import Any
 
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
+from pydantic import ConfigDict
 
-from contradpp.integrations import Choice, cosines
+from contradpp.integrations import cosines, rerank_things
+from contradpp.slates.greedy import SlidingWindow
 
 
 class VariedCompressor(BaseDocumentCompressor):
-    """Keeps the k documents that answer the query and are unlike each other.
+    """A compressor that keeps `top_k` documents, near the query and unlike each other.
 
     Parameters
     ----------
     embeddings : langchain_core.embeddings.Embeddings
-        What makes vectors of documents and queries.
-    k, diversity, at_most, method
-        As for `contradpp.rerank`.
+        The model of vectors of documents and queries.
+    top_k, diversity, at_most, method
+        As for `contradpp.rerank`, whose k is `top_k`; "window" is `SlidingWindow()`.
     category : str, optional
         The key of a document's metadata that `at_most` counts, such as "source".
     """
 
+    model_config = ConfigDict(extra="forbid")
+
     embeddings: Any
-    k: int = 4
+    top_k: int = 4
     diversity: float = 0.5
     category: str | None = None
     at_most: int | Mapping[Any, int] | None = None
-    method: str = "dpp"
+    method: str | SlidingWindow = "dpp"
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
-        """See `BaseDocumentCompressor`."""
         del callbacks
         if not documents:
             return []
         vectors = self.embeddings.embed_documents([document.page_content for document in documents])
         scores = cosines(self.embeddings.embed_query(query), vectors)
-        labels = [document.metadata.get(self.category) for document in documents]
-        return Choice(self.k, self.diversity, self.at_most, self.method).of(list(documents), scores, vectors, labels)
+        return rerank_things(
+            documents,
+            scores,
+            vectors,
+            [document.metadata for document in documents],
+            top_k=self.top_k,
+            diversity=self.diversity,
+            category=self.category,
+            at_most=self.at_most,
+            method=self.method,
+        )

@@ -1,1 +1,1 @@
-"""Learning a kernel: objectives, negative sets, optimisers, and the loop that joins them."""
+"""Learning a kernel: objectives, negative sets, optimizers, and the loop that joins them."""

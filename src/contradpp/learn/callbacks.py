@@ -1,21 +1,25 @@
-"""Callbacks: what watches a training run without being part of it."""
+"""Callbacks: observers of a training run."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from contradpp._types import Array
 
 Record = dict[str, Any]
-Array = NDArray[np.float64]
+ModelOf = Callable[[Array], Any]
 
-FIRST_GUESS = 15  # rounds until training stops, before anything is known of it
+FIRST_GUESS = 15  # rounds until training stops, before there is a score
+SECONDS_BEFORE = 1.0  # progress is shown
+SECONDS_A_CHANGE = 0.2  # of the line in a notebook
+SECONDS_A_LINE = 60.0  # in a file
 
 
 class Callback:
@@ -24,24 +28,24 @@ class Callback:
     An object of a subclass can be passed to `fit(callbacks=[...])`.
     """
 
-    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Any]) -> None:
-        """Training begins: sets per iteration, the most iterations, and how to make a model of factors."""
+    def on_start(self, n_sets: int, max_iter: int, model_of: ModelOf) -> None:
+        """React to the start; `model_of` makes a model of factors V."""
 
     def on_resume(self, step: int, n_sets: int) -> None:
-        """Training goes on from a checkpoint: so many steps and positives are done already."""
+        """React to a restored checkpoint, after so many steps and positives."""
 
     def on_step(self, step: int, n_sets: int) -> None:
-        """A step over `n_sets` positives is done."""
+        """React to a step over `n_sets` positives."""
 
     def on_iteration(self, record: Record, best: Array) -> None:
-        """A round over the data is done: its entry in `history_`, and the best factors so far."""
+        """React to the end of a round: its entry in `history_`, and the best V so far."""
 
     def on_end(self) -> None:
-        """Training is over, however it ended."""
+        """React to the end of training, with or without an error."""
 
 
 class JsonLog(Callback):
-    """Appends a line of JSON to a file for every iteration."""
+    """A log with a line of JSON for every round, appended to a file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -52,13 +56,18 @@ class JsonLog(Callback):
 
 
 class Checkpoint(Callback):
-    """Saves the best model so far every `every` iterations; the file is always whole."""
+    """A file of the best model so far, saved every `every` rounds; it is always whole."""
 
     def __init__(self, path: str | os.PathLike[str], *, every: int = 1) -> None:
         self.path = Path(path)
         self.every = every
 
-    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Any]) -> None:  # noqa: ARG002
+    def on_start(
+        self,
+        n_sets: int,  # noqa: ARG002
+        max_iter: int,  # noqa: ARG002
+        model_of: ModelOf,
+    ) -> None:
         self._model_of = model_of
 
     def on_iteration(self, record: Record, best: Array) -> None:
@@ -67,62 +76,98 @@ class Checkpoint(Callback):
 
 
 class ProgressBar(Callback):
-    """A progress bar with objective, validation score, sets per second and time left; quiet where no one looks.
+    """Progress on standard error: rounds, objective, validation score and speed.
 
-    In a notebook it is a line of text that changes with every round.
-
-    The time left is that until training is likely to stop, by how the validation score has risen so far.
+    It is a bar in a terminal, a line that changes in a notebook, and a new line every minute where
+    output goes to a file. Nothing is shown in the first second. The number of rounds is the one
+    after which training is likely to stop, by the rise of the validation score.
 
     Parameters
     ----------
     force : bool, optional
-        Show it even if standard error is not a terminal.
+        Show the bar at once, even if standard error is not a terminal.
     """
 
     def __init__(self, *, force: bool = False) -> None:
         self.force = force
         self._bar: Any = None
+        self._wrote = False
         self._in_notebook = False
 
-    def on_start(self, n_sets: int, max_iter: int, model_of: Callable[[Array], Any]) -> None:  # noqa: ARG002
-        self._in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
-        if self._in_notebook or not (self.force or sys.stderr.isatty()):
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        text = "{task.fields[objective]}  {task.fields[validation]}  {task.fields[speed]}"
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True, force_terminal=self.force or None), transient=True)
-        empty = {"objective": "", "validation": "", "speed": ""}
-        self._task = self._bar.add_task("round 1", total=n_sets * min(max_iter, FIRST_GUESS), **empty)
+    def on_start(
+        self,
+        n_sets: int,
+        max_iter: int,
+        model_of: ModelOf,  # noqa: ARG002
+    ) -> None:
         self._n_sets = n_sets
-        self._bar.start()
+        self._n_seen = 0
+        self._end = min(max_iter, FIRST_GUESS)
+        self._title = "round 1"
+        self._scores = ""
+        self._wrote = False
+        self._in_notebook = type(sys.stderr).__module__.startswith("ipykernel")
+        self._is_terminal = self.force or (sys.stderr.isatty() and not self._in_notebook)
+        self._started = time.monotonic()
+        # A worker of joblib, for one: several bars in one terminal would overwrite each other.
+        self._is_worker = multiprocessing.parent_process() is not None
+        every = SECONDS_BEFORE if self._is_terminal or self._in_notebook else SECONDS_A_LINE
+        self._next = self._started + (0.0 if self.force else every)
 
     def on_step(self, step: int, n_sets: int) -> None:  # noqa: ARG002
-        if self._bar:
-            self._bar.advance(self._task, n_sets)
+        self._n_seen += n_sets
+        self._show()
 
     on_resume = on_step
 
     def on_iteration(self, record: Record, best: Array) -> None:  # noqa: ARG002
-        end = max(record["likely_end"], record["iteration"])
-        told = {
-            "objective": f"objective {record['objective']:.4f}",
-            "validation": f"validation {record['validation']:.4f}",
-            "speed": f"{record['sets_per_second']:,.0f} sets/s",
-        }
-        if self._bar:
-            title = f"round {min(record['iteration'] + 1, end)} of about {end}"
-            self._bar.update(self._task, total=self._n_sets * end, description=title, **told)
-        elif self._in_notebook:
-            line = "  ".join([f"round {record['iteration']} of about {end}", *told.values()])
-            sys.stderr.write(f"\r{line:<100}")  # a notebook shows what follows the last return
-            sys.stderr.flush()
+        self._end = max(record["likely_end"], record["iteration"])
+        self._title = f"round {min(record['iteration'] + 1, self._end)} of about {self._end}"
+        self._scores = (
+            f"objective {record['objective']:.4f}  validation {record['validation']:.4f}  "
+            f"{record['sets_per_second']:,.0f} sets/s"
+        )
+        self._show()
 
     def on_end(self) -> None:
         if self._bar:
             self._bar.stop()
             self._bar = None
-        elif self._in_notebook:
+        elif self._wrote and self._in_notebook:
             sys.stderr.write("\n")
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if self._is_worker or now < self._next:
+            return
+        if self._is_terminal:
+            self._bar = self._bar or self._new_bar()
+            done = {"completed": self._n_seen, "total": self._n_sets * self._end}
+            self._bar.update(self._task, description=self._title, scores=self._scores, **done)
+            return
+        self._wrote = True
+        seconds = now - self._started
+        text = f"{self._title}  {self._scores}  {seconds // 60:.0f}:{seconds % 60:02.0f}"
+        if self._in_notebook:
+            self._next = now + SECONDS_A_CHANGE
+            sys.stderr.write(f"\r{text:<100}")  # a notebook shows what follows the last return
+        else:
+            self._next = now + SECONDS_A_LINE
+            sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+    def _new_bar(self) -> Any:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[scores]}"),
+            TimeRemainingColumn(),
+        )
+        console = Console(stderr=True, force_terminal=self.force or None)
+        bar = Progress(*columns, console=console, transient=True)
+        self._task = bar.add_task(self._title, scores="")
+        bar.start()
+        return bar

@@ -1,4 +1,7 @@
-"""Negative sets: where each kind comes from, always the same interface: draw some for these positives."""
+"""Negative sets: the settings that users pass as `negatives=`, and the sources that draw the sets.
+
+A source draws n negative sets for a batch of positives; see `NegativeSource`.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,123 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from contradpp._threads import over_parts
+from contradpp._types import Array, Codes, Ints, Rng
 from contradpp.data.sets import EMPTY, Sets, concatenate, difference, joined, pointers, take_sets
 from contradpp.dpp import compiled
-from contradpp.learn.state import State, over_parts
+from contradpp.learn.settings import Settings
+from contradpp.learn.state import State
 
-Array = NDArray[np.float64]
+__all__ = ["DynamicNegatives", "ExplicitNegatives", "ProductNegatives", "WeightedSets"]
+
 SETS_PER_BLOCK = 128
+
+
+# -- Settings --------------------------------------------------------------------------------------
+
+
+@dataclass(repr=False)
+class DynamicNegatives(Settings):
+    """Negatives drawn from the current model, for objective="dynamic" and "exact".
+
+    An item i of a positive A is replaced by j with probability ∝ P(A∖i ∪ j): Algorithm 1 of the
+    paper. The objective "exact" takes the expectation over these negatives, and draws none.
+
+    Parameters
+    ----------
+    ratio : float
+        |A⁻|/|A⁺|, the negatives drawn per positive; may exceed 1.
+    removal : {"popularity", "uniform"}, optional
+        How the item to leave out is chosen. If omitted, "popularity" for `LowRankDPP` and "uniform"
+        for `NonsymmetricDPP`.
+    refresh : int
+        Steps after which negatives are drawn anew.
+    reject_training : bool
+        Draw again where a negative is itself a training basket.
+
+    Examples
+    --------
+    >>> import contradpp as cd
+    >>> model = cd.LowRankDPP(negatives=cd.negatives.DynamicNegatives(ratio=1.0))
+    >>> model.set_params(negatives__refresh=5).negatives.refresh
+    5
+    """
+
+    ratio: float = 0.5
+    removal: str | None = None
+    refresh: int = 1
+    reject_training: bool = False
+
+
+@dataclass(repr=False)
+class ExplicitNegatives(Settings):
+    """Negatives with an item pair that is rare in the data, for objective="explicit".
+
+    Where baskets know what was `offered`, what was refused replaces generated negatives.
+
+    Parameters
+    ----------
+    ratio : float
+        |A⁻|/|A⁺|, the negatives drawn per positive; with 0 the user's own are the only ones.
+    refresh : int
+        Steps after which negatives are drawn anew.
+    reject_training : bool
+        Draw again where a negative is itself a training basket.
+    """
+
+    ratio: float = 0.5
+    refresh: int = 1
+    reject_training: bool = False
+
+
+@dataclass(repr=False)
+class ProductNegatives(Settings):
+    """Sets of independent items, for objective="product" and as the noise of "nce".
+
+    Parameters
+    ----------
+    ratio : float
+        |A⁻|/|A⁺|, the negatives drawn per positive; above 0 for "nce".
+    frequency_power : float
+        Exponent of the item frequencies, such as ¾ (Mikolov et al.).
+    refresh : int
+        Steps after which negatives are drawn anew.
+    reject_training : bool
+        Draw again where a negative is itself a training basket; not for "nce".
+    """
+
+    ratio: float = 0.5
+    frequency_power: float = 1.0
+    refresh: int = 1
+    reject_training: bool = False
+
+
+NegativeSettings = DynamicNegatives | ExplicitNegatives | ProductNegatives
+WORDS: dict[str, type[NegativeSettings]] = {
+    "dynamic": DynamicNegatives,
+    "explicit": ExplicitNegatives,
+    "product": ProductNegatives,
+}
+
+
+@dataclass(frozen=True)
+class WeightedSets:
+    """Negative sets of the user with a weight each, for the argument `negatives` of `fit`.
+
+    Parameters
+    ----------
+    sets : Baskets or list of lists
+        Combinations that should become unlikely.
+    weights : array of float
+        A weight per set.
+    """
+
+    sets: Any
+    weights: Any
+
+
+# -- Sources ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -27,7 +139,7 @@ class Negatives:
     weights : array
         They sum to what the positive labels of the batch sum to, about one.
     ratio : float
-        |A⁻|/|A⁺| in this batch, user's weights counted: what the paper's appendix weighs the negatives by.
+        |A⁻|/|A⁺| in this batch, with weights of the user: the "counted" contrast.
     """
 
     sets: Sets
@@ -36,61 +148,67 @@ class Negatives:
 
 
 class NegativeSource(Protocol):
-    """Something that draws n negative sets for a batch of positives."""
+    """A source of negative sets: an object of the user's own as `negatives=` has this method."""
 
     def draw(
-        self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
+        self, state: State, positives: Sets, n: int, rng: Rng, weights: Array | None = None
     ) -> Sets:
-        """n negative sets; a positive has offspring in proportion to its weight (all alike, if None)."""
+        """Draw n negative sets.
+
+        A positive has negatives in proportion to its weight, equally many if there are no weights.
+        """
 
 
 @dataclass(frozen=True)
-class Dynamic:
-    """The paper's Algorithm 1: an item i of a positive replaced by j ∝ P(A∖i ∪ j) under the current model, exactly.
+class DynamicSource:
+    """Algorithm 1 of the paper: an item i of a positive replaced by j ∝ P(A∖i ∪ j), exactly.
 
-    A symmetric kernel bounds every score by d_j + ‖v_j‖², so that j is found by rejection, whatever the catalogue's
-    size. Where items attract there is no such bound, and all items are scored.
+    A symmetric kernel bounds every score by d_j + ‖v_j‖², so that rejection finds j at a cost that
+    does not grow with the catalog. With S there is no such bound, and all items are scored.
 
     Parameters
     ----------
-    popularity : array (M,)
-        How often an item is the one that is removed, relative to the others in its basket.
+    removal : array (M,)
+        Weight of an item in the choice of the one that is replaced.
     """
 
-    popularity: Array
+    removal: Array
 
     def draw(
-        self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
+        self, state: State, positives: Sets, n: int, rng: Rng, weights: Array | None = None
     ) -> Sets:
-        parents, indptr = parents_of(positives, n, rng, weights)
+        parents, indptr = draw_parents(positives, n, rng, weights)
         if not state.symmetric:
             return Sets(indptr, self._by_scores(state, take_sets(positives, parents), rng))
-        d, weights, blocks = state.diagonal, state.squared_norms, state.norm_blocks
+        d = state.diagonal
+        weights = state.squared_norms
+        blocks = state.norm_blocks
         if len(d):
             weights = weights + d
             blocks = compiled.draws.norm_blocks(weights, state.block)
-        given = (state.V, d, weights, np.cumsum(blocks), state.block, self.popularity, *positives)
-        return _children(compiled.draws.dynamic_negatives, given, parents, indptr, rng, state.n_jobs)
+        given = (state.V, d, weights, np.cumsum(blocks), state.block, self.removal, *positives)
+        kernel = compiled.draws.dynamic_negatives
+        return _draw_in_blocks(kernel, given, parents, indptr, rng, state.n_jobs)
 
-    def _by_scores(self, state: State, chosen: Sets, rng: np.random.Generator) -> NDArray[np.int32]:
-        owner = np.repeat(np.arange(chosen.count), chosen.sizes)
-        # The one with the smallest −log u / weight is each with probability ∝ its weight.
-        luck = rng.exponential(size=len(owner)) / self.popularity[chosen.indices]
-        removed = np.lexsort((luck, owner))[chosen.indptr[:-1]]
-        kept = np.ones(len(owner), dtype=bool)
-        kept[removed] = False
-        rest = Sets(chosen.indptr - np.arange(chosen.count + 1), chosen.indices[kept])
+    def _by_scores(self, state: State, chosen: Sets, rng: Rng) -> Codes:
+        owner = chosen.owners
+        # The smallest −log u / weight belongs to each entry with probability ∝ its weight.
+        keys = rng.exponential(size=len(owner)) / self.removal[chosen.indices]
+        removed = np.lexsort((keys, owner))[chosen.indptr[:-1]]
+        rest_indptr = chosen.indptr - np.arange(chosen.count + 1)
+        rest = Sets(rest_indptr, np.delete(chosen.indices, removed))
         new = np.empty(chosen.count, dtype=np.int32)
         for first, last, scores in state.kernel.next_scores(rest):
             totals = np.cumsum(np.maximum(scores, 0.0), axis=1)
             marks = rng.random(last - first) * totals[:, -1]
-            new[first:last] = np.minimum((totals <= marks[:, None]).sum(axis=1), totals.shape[1] - 1)
+            places = (totals <= marks[:, None]).sum(axis=1)
+            new[first:last] = np.minimum(places, totals.shape[1] - 1)
         return np.insert(rest.indices, rest.indptr[1:], new)
 
 
 @dataclass(frozen=True)
-class Explicit:
-    """The paper's last algorithm: an item of a positive replaced by one that rarely meets another of its items.
+class ExplicitSource:
+    """The explicit negatives of the paper: an item replaced by one that rarely meets another item.
 
     Parameters
     ----------
@@ -102,95 +220,25 @@ class Explicit:
 
     popularity: Array
     training: Sets
-    _postings: tuple[NDArray[np.int64], NDArray[np.int32]] = field(init=False, repr=False)
+    _postings: tuple[Ints, Codes] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         order = np.argsort(self.training.indices, kind="stable")
-        baskets = np.repeat(np.arange(self.training.count, dtype=np.int32), self.training.sizes)[order]
+        owner = np.repeat(np.arange(self.training.count, dtype=np.int32), self.training.sizes)
         counts = np.bincount(self.training.indices, minlength=len(self.popularity))
-        object.__setattr__(self, "_postings", (pointers(counts), baskets))
+        object.__setattr__(self, "_postings", (pointers(counts), owner[order]))
 
     def draw(
-        self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
+        self, state: State, positives: Sets, n: int, rng: Rng, weights: Array | None = None
     ) -> Sets:
-        parents, indptr = parents_of(positives, n, rng, weights)
+        parents, indptr = draw_parents(positives, n, rng, weights)
         given = (self.popularity, self.training.count, *self._postings, *positives)
-        return _children(compiled.draws.explicit_negatives, given, parents, indptr, rng, state.n_jobs)
+        kernel = compiled.draws.explicit_negatives
+        return _draw_in_blocks(kernel, given, parents, indptr, rng, state.n_jobs)
 
 
 @dataclass(frozen=True)
-class Refused:
-    """Negatives that people gave: a taken item replaced by one that was offered and refused, or all that was refused.
-
-    As in the paper's Algorithm 1 the current model chooses: of what was refused and the taken item itself j comes in
-    its place with probability ∝ P(A∖i ∪ j), and the refused set R instead of A with P(R)/(P(R) + P(A)). Where the
-    positive itself is drawn nothing is to be learned, so that training ends where the odds are those of the data.
-
-    Parameters
-    ----------
-    otherwise : NegativeSource
-        Where negatives come from for positives of which nothing is known to be refused.
-    whole : float
-        The share of negatives that are the refused set as a whole; where nothing was taken, all are.
-    """
-
-    otherwise: NegativeSource
-    whole: float = 0.0
-
-    def draw(
-        self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None,
-        offered: Sets | None = None,
-    ) -> Sets:  # fmt: skip
-        """See `NegativeSource`; `offered` is what each positive was chosen from, empty where that is not known."""
-        if offered is None:
-            return self.otherwise.draw(state, positives, n, rng, weights)
-        parents, _ = parents_of(positives, n, rng, weights)
-        refused = difference(offered, positives, state.n_items)
-        known = refused.sizes[parents] > 0
-        as_whole = known & ((rng.random(n) < self.whole) | (positives.sizes[parents] == 0))
-        drawn = [
-            draw(state, take_sets(positives, some), take_sets(refused, some), rng)
-            for draw, some in ((_swapped, parents[known & ~as_whole]), (_either, parents[as_whole]))
-        ]
-        if not known.all():
-            others = take_sets(positives, parents[~known])
-            drawn.append(self.otherwise.draw(state, others, others.count, rng))
-        return joined(drawn)
-
-
-def _swapped(state: State, sets: Sets, refused: Sets, rng: np.random.Generator) -> Sets:
-    """The sets, an item i of each, any of them, replaced by j ∝ det L_{A∖i∪j} among i and what was refused."""
-    place = sets.indptr[:-1] + (rng.random(sets.count) * sets.sizes).astype(np.int64)
-    candidates = Sets(
-        refused.indptr + np.arange(refused.count + 1),
-        np.insert(refused.indices, refused.indptr[:-1], sets.indices[place]),
-    )
-    grown = take_sets(sets, np.repeat(np.arange(sets.count), candidates.sizes))
-    indices = grown.indices.copy()
-    indices[grown.indptr[:-1] + np.repeat(place - sets.indptr[:-1], candidates.sizes)] = candidates.indices
-    grown = Sets(grown.indptr, indices)
-    return take_sets(grown, _drawn(state.log_det(grown), candidates, rng))
-
-
-def _either(state: State, sets: Sets, refused: Sets, rng: np.random.Generator) -> Sets:
-    """Of every set and the refused one at its place, one by its probability."""
-    both, n = joined([sets, refused]), sets.count
-    pairs = np.arange(2 * n).reshape(2, n).T.ravel()
-    lots = Sets(2 * np.arange(n + 1), EMPTY.indices)
-    return take_sets(both, pairs[_drawn(state.log_det(both)[pairs], lots, rng)])
-
-
-def _drawn(log_weights: Array, lots: Sets, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The position of one entry of every lot, drawn with probability ∝ its weight."""
-    owner = np.repeat(np.arange(lots.count), lots.sizes)
-    luck = rng.exponential(size=len(owner))
-    with np.errstate(divide="ignore"):
-        marks = np.log(luck) - log_weights  # the smallest is each with probability ∝ its weight
-    return np.lexsort((marks, owner))[lots.indptr[:-1]]
-
-
-@dataclass(frozen=True)
-class Product:
+class ProductSource:
     """Sets in which every item occurs on its own with its frequency (the paper's Eq. 3).
 
     Parameters
@@ -201,18 +249,22 @@ class Product:
     probabilities: Array
 
     @staticmethod
-    def from_popularity(popularity: Array, power: float = 1.0) -> Product:
-        """Frequencies raised to a power (Mikolov's ¾), scaled back to the same expected size."""
+    def from_popularity(popularity: Array, power: float = 1.0) -> ProductSource:
+        """Raise frequencies to a power, and scale them back to the same expected size."""
         if power == 1.0:
-            return Product(popularity)
+            return ProductSource(popularity)
         raised = popularity**power
-        return Product(np.minimum(raised * (popularity.sum() / raised.sum()), popularity.max()))
+        scaled = raised * (popularity.sum() / raised.sum())
+        return ProductSource(np.minimum(scaled, popularity.max()))
 
     def draw(
-        self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
+        self,
+        state: State,  # noqa: ARG002
+        positives: Sets,  # noqa: ARG002
+        n: int,
+        rng: Rng,
+        weights: Array | None = None,  # noqa: ARG002
     ) -> Sets:
-        """See `NegativeSource`; what the positives are does not matter."""
-        del state, positives, weights
         sizes = np.zeros(n, dtype=np.int64)
         order = np.argsort(-self.probabilities, kind="stable").astype(np.int32)
         capacity = int(2 * n * (1 + self.probabilities.sum())) + 64
@@ -220,71 +272,157 @@ class Product:
         return Sets(pointers(sizes), indices)
 
     def log_odds(self) -> Array:
-        """logit p(i): log p_n(A) = log p_n(∅) + Σ_{i∈A} logit p(i)."""
+        """Return logit p(i), where log p_n(A) = log p_n(∅) + Σ_{i∈A} logit p(i)."""
         return np.log(self.probabilities) - np.log1p(-self.probabilities)
 
     def log_empty(self) -> float:
-        """log p_n(∅)."""
+        """Return log p_n(∅)."""
         return float(np.log1p(-self.probabilities).sum())
 
 
-class NotInTraining:
-    """Draws from another source, and draws again where a negative is itself a training basket.
+@dataclass(frozen=True)
+class RefusedSource:
+    """Negatives that people gave: a taken item replaced by one that was offered and refused.
 
-    The paper keeps such false negatives (its footnote in section 3.2); this is the precaution it mentions.
-    A negative that stays false after `tries` rounds is given up, so that fewer may come back than were asked.
+    As in Algorithm 1 the current model chooses j among the taken item i and the refused ones, with
+    probability ∝ P(A∖i ∪ j). Where nothing was taken, the whole refused set R is the negative, with
+    probability P(R)/(P(R) + P(A)). A draw of the positive itself teaches nothing, so that training
+    ends where the odds are those of the data.
+
+    Parameters
+    ----------
+    otherwise : NegativeSource
+        The source for positives of which nothing is known to be refused.
+    set_share : float
+        Share of negatives that are the whole refused set.
+    """
+
+    otherwise: NegativeSource
+    set_share: float = 0.0
+
+    def draw(
+        self,
+        state: State,
+        positives: Sets,
+        n: int,
+        rng: Rng,
+        weights: Array | None = None,
+        offered: Sets | None = None,
+    ) -> Sets:
+        """Draw n negative sets.
+
+        `offered` are the sets that the positives were chosen from, empty where that is not known.
+        """
+        if offered is None:
+            return self.otherwise.draw(state, positives, n, rng, weights)
+        parents, _ = draw_parents(positives, n, rng, weights)
+        refused = difference(offered, positives, state.n_items)
+        known = refused.sizes[parents] > 0
+        nothing_taken = positives.sizes[parents] == 0
+        as_sets = known & ((rng.random(n) < self.set_share) | nothing_taken)
+        swapped = parents[known & ~as_sets]
+        replaced = parents[as_sets]
+        drawn = [
+            _swap_items(state, take_sets(positives, swapped), take_sets(refused, swapped), rng),
+            _swap_sets(state, take_sets(positives, replaced), take_sets(refused, replaced), rng),
+        ]
+        if not known.all():
+            others = take_sets(positives, parents[~known])
+            drawn.append(self.otherwise.draw(state, others, others.count, rng))
+        return joined(drawn)
+
+
+def _swap_items(state: State, sets: Sets, refused: Sets, rng: Rng) -> Sets:
+    """Replace a random item i of each set by j ∝ det L_{A∖i∪j}, j among i and the refused items."""
+    place = sets.indptr[:-1] + (rng.random(sets.count) * sets.sizes).astype(np.int64)
+    candidates = Sets(
+        refused.indptr + np.arange(refused.count + 1),
+        np.insert(refused.indices, refused.indptr[:-1], sets.indices[place]),
+    )
+    grown = take_sets(sets, np.repeat(np.arange(sets.count), candidates.sizes))
+    indices = grown.indices.copy()
+    places = grown.indptr[:-1] + np.repeat(place - sets.indptr[:-1], candidates.sizes)
+    indices[places] = candidates.indices
+    grown = Sets(grown.indptr, indices)
+    return take_sets(grown, _draw_one_each(state.log_det(grown), candidates.indptr, rng))
+
+
+def _swap_sets(state: State, sets: Sets, refused: Sets, rng: Rng) -> Sets:
+    """Draw each set or the refused set at its place, by their probabilities."""
+    both = joined([sets, refused])
+    pairs = np.arange(2 * sets.count).reshape(2, sets.count).T.ravel()
+    indptr = 2 * np.arange(sets.count + 1)
+    return take_sets(both, pairs[_draw_one_each(state.log_det(both)[pairs], indptr, rng)])
+
+
+def _draw_one_each(log_weights: Array, indptr: Ints, rng: Rng) -> Ints:
+    """Draw the position of one entry of every group, with probability ∝ its weight."""
+    owner = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    exponentials = rng.exponential(size=len(owner))
+    with np.errstate(divide="ignore"):
+        keys = np.log(exponentials) - log_weights
+    return np.lexsort((keys, owner))[indptr[:-1]]
+
+
+class NotInTraining:
+    """Negatives of another source that are no training baskets.
+
+    The paper keeps such false negatives, and mentions this precaution (footnote in section 3.2).
+    A negative that is still a training basket after `tries` draws is left out.
     """
 
     def __init__(self, source: NegativeSource, training: Sets, *, tries: int = 10) -> None:
         self.source = source
         self.tries = tries
-        self._known = {frozenset(basket.tolist()) for basket in np.split(training.indices, training.indptr[1:-1])}
+        self._training = set(_frozensets(training))
 
     def draw(
-        self, state: State, positives: Sets, n: int, rng: np.random.Generator, weights: Array | None = None
+        self, state: State, positives: Sets, n: int, rng: Rng, weights: Array | None = None
     ) -> Sets:
-        drawn = self._true(self.source.draw(state, positives, n, rng, weights))
-        for _ in range(self.tries):
+        drawn = EMPTY
+        for _ in range(self.tries + 1):
+            more = self.source.draw(state, positives, n - drawn.count, rng, weights)
+            new = [each not in self._training for each in _frozensets(more)]
+            drawn = concatenate(drawn, take_sets(more, np.flatnonzero(new)))
             if drawn.count >= n:
                 break
-            more = self._true(self.source.draw(state, positives, n - drawn.count, rng, weights))
-            drawn = concatenate(drawn, more)
         return drawn
 
-    def _true(self, sets: Sets) -> Sets:
-        found = [frozenset(chosen.tolist()) in self._known for chosen in np.split(sets.indices, sets.indptr[1:-1])]
-        return take_sets(sets, np.flatnonzero(~np.array(found, dtype=bool)))
+
+def _frozensets(sets: Sets) -> list[frozenset[int]]:
+    return [frozenset(part.tolist()) for part in np.split(sets.indices, sets.indptr[1:-1])]
 
 
-def _children(
+def _draw_in_blocks(
     kernel: Callable[..., object],
     given: tuple[Any, ...],
-    parents: NDArray[np.int64],
-    indptr: NDArray[np.int64],
-    rng: np.random.Generator,
+    parents: Ints,
+    indptr: Ints,
+    rng: Rng,
     n_jobs: int,
 ) -> Sets:
-    """Draw a child of every parent by a Numba kernel, in blocks with a stream each."""
+    """Draw a negative of every parent by a Numba kernel, in blocks with a random stream each."""
     indices = np.empty(indptr[-1], dtype=np.int32)
     streams = rng.spawn(-(-len(parents) // SETS_PER_BLOCK))
 
     def work(part: slice) -> None:
-        own = (parents[part], indptr[part.start : part.stop + 1], streams[part.start // SETS_PER_BLOCK])
-        kernel(*given, *own, indices)
+        own = indptr[part.start : part.stop + 1]
+        kernel(*given, parents[part], own, streams[part.start // SETS_PER_BLOCK], indices)
 
     over_parts(work, len(parents), SETS_PER_BLOCK, n_jobs)
     return Sets(indptr, indices)
 
 
-def parents_of(
-    positives: Sets, n: int, rng: np.random.Generator, weights: Array | None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """n parents among the positives, each as often as its weight asks, and the indptr of children of their sizes."""
+def draw_parents(positives: Sets, n: int, rng: Rng, weights: Array | None) -> tuple[Ints, Ints]:
+    """Draw n of the positives by their weights, and return the indptr of sets of their sizes.
+
+    Systematic sampling along a shuffled line draws each as often as expected, up to rounding.
+    """
     if weights is None:
         weights = np.ones(positives.count)
-    # Systematic sampling along a shuffled line: as often as expected, rounded up or down.
     order = rng.permutation(positives.count)
     ends = np.cumsum(weights[order])
     marks = (np.arange(n) + rng.random()) * (ends[-1] / n)
-    parents = np.sort(order[np.minimum(np.searchsorted(ends, marks, side="right"), positives.count - 1)])
+    places = np.minimum(np.searchsorted(ends, marks, side="right"), positives.count - 1)
+    parents = np.sort(order[places])
     return parents, pointers(positives.sizes[parents])

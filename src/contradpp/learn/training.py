@@ -1,7 +1,6 @@
-"""Training: a problem is solved by a plan, which is run from a first state and leaves an outcome.
+"""Training: `learn`, the plan, the loop, the schedule, and the end of small problems.
 
-`learn` solves a `Problem`, as `fit`, `partial_fit` and each worker of a cluster pose it. Read it from top to bottom:
-what is done, the plan, the loop with its batches, and the end of small problems.
+`learn` solves a `Problem`, as `fit`, `partial_fit` and each worker of a cluster pose it.
 """
 
 from __future__ import annotations
@@ -9,76 +8,88 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
+from enum import Enum
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from contradpp._random import root_seed, stream
+from contradpp._random import DROPOUT, RESTART, TRAIN, root_seed, stream
 from contradpp._threads import blas_threads
-from contradpp.data.sets import EMPTY, Sets, concatenate, distinct_sets, kept_entries, places_by, take_sets
+from contradpp._types import Array, Ints
+from contradpp.data.sets import (
+    EMPTY,
+    Sets,
+    concatenate,
+    distinct_sets,
+    kept_entries,
+    places_by,
+    take_sets,
+)
 from contradpp.data.vocabulary import Vocabulary
+from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.linalg import copy_rows, gram_change
 from contradpp.errors import ConvergenceError, NumericalError
-from contradpp.learn.calibrate import calibrated_by
+from contradpp.learn.calibration import calibrate_result
 from contradpp.learn.callbacks import Callback, Record
-from contradpp.learn.checkpoint import Keeper, kept
-from contradpp.learn.negatives import Negatives, NegativeSource, Refused
+from contradpp.learn.checkpoints import Checkpointer, checkpointed
+from contradpp.learn.negatives import Negatives, NegativeSource, RefusedSource
 from contradpp.learn.objectives import (
+    Assignment,
     Batch,
     ChoiceLikelihood,
     Contrastive,
     Gradient,
     Objective,
-    make_closed,
+    Setup,
+    clustered_monitor,
     make_monitor,
-    make_objective,
     make_source,
+    through_tilts,
     with_normalizer,
 )
 from contradpp.learn.optimizers import (
-    Adam,
+    CONTRASTIVE_STEPS,
+    LIKELIHOOD_STEPS,
     Enough,
     FullBatch,
     Optimizer,
-    RelativeChange,
-    Schedule,
-    Verdict,
+    RowwiseAdam,
     climb,
     make_optimizer,
-    make_schedule,
 )
 from contradpp.learn.params import Params, Problem, TrainingData
-from contradpp.learn.state import MOST_PARAMETERS, TRAIN, State, first_state, kernel_of, popularity
+from contradpp.learn.state import MOST_PARAMETERS, State, first_state, kernel_of, popularity
 
-Array = NDArray[np.float64]
-DROPOUT = 1  # the last key of a batch's second stream
-LARGEST = 1e200  # of a row's squared norm, and the square of an entry of S or D: beyond it L soon overflows
+LARGEST = 1e200  # of a row's squared norm, and the square of an entry of S or D: L soon overflows
 
-WALLS = 0.002  # share of baskets that fill the rank from which the diagonal is lowered in stages
-STAGES, STEPS_A_STAGE = 12, 50
+FULL_RANK_SHARE = (
+    0.002  # of baskets that fill the rank, from which the diagonal is lowered in stages
+)
+STAGES = 12
+STEPS_A_STAGE = 50
 FEWEST_ROUNDS = 50  # with fewer there is no time for stages
 MOST_ENTRIES = 300_000  # of the distinct sets
 STAGE_ITERATIONS = 40  # of L-BFGS, at every value of the diagonal
 PATIENCE = 10  # iterations without a better validation score
-# At the optimum of p free parameters on n baskets others are some p/2n nats less likely than under the truth.
-TRUSTED = 0.005  # nats up to which the optimum itself is wanted: a validation score is noisier than that
+# At the optimum of p free parameters on n baskets, others are some p/2n nats less likely than
+# under the true kernel. Up to so many nats the optimum is wanted: validation scores are noisier.
+TRUSTED = 0.005
 DETERMINED = 0.01  # nats up to which it is worth while to look for a better optimum
-N_INIT, SIGNS_INIT = 20, 4  # starts, without S and with it
+N_INIT = 20
+SIGNS_INIT = 4  # starts, without S and with it
 RAISED = (0.1, 0.03, 0.01)  # the diagonal of each, as a share of the mean weight of an item
 LOWERED = (0.003, 0.001)  # and after the best one
 MOST_TO_RESTART = 100_000  # entries of the distinct sets
-RESTART = 2**31  # the key of its random stream: no round has it
 
 
 @dataclass(frozen=True)
-class Learned:
-    """What learning leaves behind, however it ended."""
+class TrainingResult:
+    """The kernel that was learned, and its data."""
 
-    kernel: Any
+    kernel: Kernel
     items: Vocabulary
-    counts: Array
+    counts: Array  # liked baskets with each item
     n_baskets: float
     history: list[Record] = field(default_factory=list)
     n_iter: int = 0
@@ -86,63 +97,91 @@ class Learned:
 
 @dataclass(frozen=True)
 class Sharing:
-    """How the work over the sets of a batch is shared among workers; by default there is one, who does all."""
+    """The division of a batch among workers; by default there is one, who computes everything."""
 
     own: Callable[[Batch], Batch] = lambda batch: batch
     summed: Callable[[Gradient], Gradient] = lambda gradient: gradient
     alone: bool = True
 
 
+@blas_threads(1)  # the threads are ours, so that results do not depend on their number
 def learn(
     problem: Problem,
     params: Params,
-    take: Callable[[Learned], None],
     *,
     callbacks: Sequence[Callback] = (),
-    model_of: Callable[[Learned], Any] = lambda learned: learned,
-    keeper: Keeper | None = None,
+    model_of: Callable[[TrainingResult], Any] = lambda result: result,
+    checkpointer: Checkpointer | None = None,
     sharing: Sharing = Sharing(),  # noqa: B008  (frozen)
-    source: NegativeSource | None = None,
-) -> None:
-    """Train, set the scale of the kernel, and let `take` have the best, however training ends.
+) -> TrainingResult:
+    """Train, set the scale of the kernel, and return the best parameters.
 
-    Negatives are those of `source`, or those of the objective.
+    If training is interrupted or fails, the exception has the best so far: see `result_before`.
+
+    Parameters
+    ----------
+    problem : Problem
+    params : Params
+    callbacks : sequence of Callback
+    model_of : callable
+        Makes a model of a result, for callbacks that save one.
+    checkpointer : Checkpointer, optional
+    sharing : Sharing
     """
     state = first_state(problem, params)
     plan = make_plan(problem, params, state)
-    plan.source = source or plan.source
-    if keeper is not None:
-        keeper.identify(problem.seed, params.identity, problem.contents(state))
-    outcome, partners = Outcome.start(state), state.partners
+    if checkpointer is not None:
+        checkpointer.identify(problem.seed, params.identity, problem.contents(state))
+    best = BestSoFar.of(state)
+    skew = state.skew
 
-    def learned(V: Array) -> Learned:
+    def result(V: Array) -> TrainingResult:
         V = V.astype(params.dtype, copy=False)
-        kernel = kernel_of(V, outcome.log_d, outcome.pairs, partners, n_jobs=params.n_jobs)
-        return Learned(kernel, problem.items, problem.counts, problem.n_baskets, outcome.history, outcome.n_iter)
+        kernel = kernel_of(V, best.log_d, best.pairs, skew, n_jobs=params.n_jobs)
+        counts = problem.counts
+        n_baskets = problem.n_baskets
+        return TrainingResult(kernel, problem.items, counts, n_baskets, best.history, best.n_iter)
+
+    def calibrated() -> TrainingResult:
+        found = result(best.V)
+        try:
+            return replace(found, kernel=calibrate_result(problem, params, found.kernel))
+        except NumericalError as error:
+            failure = ConvergenceError(
+                f"the scale of the kernel cannot be set, and stays as it was learned: {error}"
+            )
+            raise _with_result(failure, found) from error
 
     try:
         with ExitStack() as ends:
             for callback in callbacks:
                 ends.callback(callback.on_end)
-                callback.on_start(problem.data.count, plan.max_iter, lambda V: model_of(learned(V)))
-            everything = small_problem(state, problem.data, plan) if sharing.alone else None
-            if everything is not None and plan.stages and keeper is None:
-                anneal(state, everything, plan, outcome)
+                n_sets = problem.data.count
+                callback.on_start(n_sets, plan.max_iter, lambda V: model_of(result(V)))
+            everything = None
+            if sharing.alone and problem.clusters is None:
+                everything = small_problem(state, problem.data, plan)
+            if everything is not None and plan.stages and checkpointer is None:
+                anneal(state, everything, plan, best)
             else:
-                train(state, problem.data, plan, callbacks, outcome, keeper, sharing)
-            if everything is not None and outcome.converged:
-                polish(state, everything, problem.data.count, plan, outcome, callbacks)
-    finally:
-        del state, plan  # with the optimizer's memory they are most of what training takes
-        best = learned(outcome.V)
-        try:
-            kernel = calibrated_by(problem, params, best.kernel)
-        except NumericalError as error:
-            take(best)
-            raise ConvergenceError(
-                f"the scale of the kernel cannot be set, and stays as it was learned: {error}"
-            ) from error
-        take(replace(best, kernel=kernel))
+                train(state, problem.data, plan, callbacks, best, checkpointer, sharing)
+            if everything is not None and best.converged:
+                refine(state, everything, problem.data.count, plan, best, callbacks)
+    except BaseException as error:
+        _with_result(error, calibrated())
+        raise
+    del state, plan  # with the optimizer's memory they are most of what training takes
+    return calibrated()
+
+
+def result_before(error: BaseException) -> TrainingResult | None:
+    """Return the best result before an exception that ended training, if there is one."""
+    return getattr(error, "training_result", None)
+
+
+def _with_result(error: BaseException, result: TrainingResult) -> BaseException:
+    error.training_result = result  # type: ignore[attr-defined]
+    return error
 
 
 # -- The plan --------------------------------------------------------------------------------------
@@ -150,7 +189,7 @@ def learn(
 
 @dataclass
 class Plan:
-    """Everything the loop needs besides the data and the state."""
+    """The parts of the loop besides the data and the state."""
 
     objective: Objective
     optimizer: Optimizer
@@ -165,45 +204,72 @@ class Plan:
     refresh: int = 1  # steps for which drawn negatives are used
     keep_best: bool = True  # rather than the last
     penalty: Array = field(default_factory=lambda: np.empty(0))  # α/μ_i
-    closed: Objective | None = None  # the same aim without chance, where there is one
-    stages: tuple[float, ...] = ()  # what is added to the diagonal in the first rounds, one after the other
-    restarts: bool = False  # whether small problems are learned from other starts, too
+    closed: Objective | None = None  # the same aim without sampling, if there is one
+    stages: tuple[float, ...] = ()  # added to the diagonal in the first rounds, one after the other
+    restarts: bool = False  # small problems are learned from other starts, too
+    clusters: Assignment | None = None  # a step then takes baskets of one cluster
 
 
 def make_plan(problem: Problem, params: Params, state: State) -> Plan:
     """Make the plan for these parameters and data."""
-    data, counts, n_baskets = problem.data, problem.counts, problem.n_baskets
-    rate, known = problem.rate, problem.known
-    share = popularity(counts, n_baskets)
+    data = problem.data
+    spec = params.spec
+    rate = problem.rate
+    share = popularity(problem.counts, problem.n_baskets)
     removal = share if params.removal == "popularity" else np.ones_like(share)
-    # Of choices the odds of an item are about one, whatever its popularity: a prior of as many choices as alpha says.
-    penalty = params.alpha / (np.full_like(counts, max(n_baskets, 1)) if params.by_choice else np.maximum(counts, 1))
-    optimizer = make_optimizer(params, state, penalty, data)
-    gradual = rate is not None and data.count and known is not None and known.counts is not None
-    if gradual and isinstance(optimizer, Adam):
-        optimizer.expect(share, min(params.batch_size, data.count))
+    setup = Setup(params, data, share, removal)
+    mu = np.maximum(problem.counts, 1)
+    if spec.score == "choice":
+        # The odds of a choice are about one for any item: alpha counts as so many choices.
+        mu = np.full_like(problem.counts, max(problem.n_baskets, 1))
+    penalty = params.alpha / mu
+    fixed_steps = LIKELIHOOD_STEPS if spec.score == "likelihood" else CONTRASTIVE_STEPS
+    batch_scale = min(params.batch_size, max(data.positives.count, data.negatives.count, 1))
+    optimizer = make_optimizer(params.optimizer, state, penalty, batch_scale, fixed_steps)
+    start = problem.start
+    gradual = rate is not None and data.count and start is not None and start.counts is not None
+    if gradual and isinstance(optimizer, RowwiseAdam):
+        optimizer.assume_scale(share, min(params.batch_size, data.count))
+    schedule: Schedule = Plateau(params.tol)
+    if rate is not None:
+        schedule = Schedule(rate=rate)
+    elif params.paper:
+        unchecked = 0 if spec.score == "likelihood" else CONTRASTIVE_STEPS
+        schedule = RelativeChange(params.tol, unchecked)
+    clusters = problem.clusters
+    if clusters is None:
+        monitor = make_monitor(setup, problem.validation)
+    else:
+        monitor = clustered_monitor(setup, problem.validation, clusters)
     return Plan(
-        objective=make_objective(params, share, removal),
+        objective=spec.make(setup),
         optimizer=optimizer,
-        schedule=make_schedule(params) if rate is None else Schedule(rate=rate),
-        monitor=make_monitor(params, problem.validation, removal),
-        source=make_source(params, share, removal, data), negative_ratio=params.negative_ratio,
-        batch_size=params.batch_size, max_iter=params.max_iter,
+        schedule=schedule,
+        monitor=monitor,
+        source=make_source(setup),
+        negative_ratio=getattr(params.negatives, "ratio", 0.5),
+        batch_size=params.batch_size,
+        max_iter=params.max_iter,
         seed=root_seed(stream(problem.seed, TRAIN)) if rate is None else problem.seed,
-        dropout=params.dropout if params.objective == "exact" else 0.0,  # others care about sizes
-        refresh=params.refresh, keep_best=rate is None, penalty=penalty, closed=make_closed(params, removal),
-        stages=make_stages(params, data), restarts=params.anneal and params.max_iter >= FEWEST_ROUNDS,
-    )  # fmt: skip
+        dropout=params.dropout if spec.dropout else 0.0,
+        refresh=getattr(params.negatives, "refresh", 1),
+        keep_best=rate is None,
+        penalty=penalty,
+        closed=None if spec.closed is None or params.paper else spec.closed(setup),
+        stages=make_stages(params, data),
+        clusters=clusters,
+        restarts=params.anneal and params.max_iter >= FEWEST_ROUNDS,
+    )
 
 
 def make_stages(params: Params, data: TrainingData) -> tuple[float, ...]:
-    """What is added to the diagonal round by round, where there are walls between the start and the optimum.
+    """Return what is added to the diagonal round by round, where barriers need it.
 
-    det V_A may have to change its sign on the way, and log det forbids it, if V_A is square: where a share of the
-    baskets has as many items as V has columns.
+    Where baskets have as many items as V has columns, V_A is square. On the way to the optimum
+    det V_A may have to change its sign, and log det forbids it.
     """
     full = float(np.mean(data.positives.sizes >= params.n_components)) if data.count else 0.0
-    if not params.anneal or full < WALLS or params.max_iter < FEWEST_ROUNDS:
+    if not params.anneal or full < FULL_RANK_SHARE or params.max_iter < FEWEST_ROUNDS:
         return ()
     rounds = -(-STEPS_A_STAGE // max(data.count // params.batch_size, 1))
     return tuple(np.repeat(np.geomspace(1.0, 1e-3, STAGES), rounds).tolist())
@@ -213,52 +279,57 @@ def make_stages(params: Params, data: TrainingData) -> tuple[float, ...]:
 
 
 @dataclass
-class Outcome:
-    """What training leaves behind, kept up to date throughout, so that an interrupt or a failure loses nothing.
+class BestSoFar:
+    """The best parameters so far: an interrupt or a failure loses nothing.
 
-    `V` starts as a copy of the state's factors; from then on `state.moved` marks where the two differ, and only those
-    rows are ever copied.
+    `V` starts as a copy of the state's factors. From then on `state.moved` marks where the two
+    differ, and only those rows are ever copied.
     """
 
-    V: Array = kept()
-    log_d: Array = kept(default_factory=lambda: np.empty(0))
-    pairs: Array = kept(default_factory=lambda: np.empty(0))
-    history: list[Record] = kept(default_factory=list)
-    n_iter: int = kept(default=0)
-    converged: bool = kept(default=False)
-    best_score: float = kept(default=-np.inf)
-    dual: Array | None = kept(default=None, shape=lambda own: (own.V.shape[1],) * 2)  # VᵀV, where it is known
+    V: Array = checkpointed()
+    log_d: Array = checkpointed(default_factory=lambda: np.empty(0))
+    pairs: Array = checkpointed(default_factory=lambda: np.empty(0))
+    history: list[Record] = checkpointed(default_factory=list)
+    n_iter: int = checkpointed(default=0)
+    converged: bool = checkpointed(default=False)
+    score: float = checkpointed(default=-np.inf)
+    # VᵀV, where it is known
+    dual: Array | None = checkpointed(default=None, shape=lambda own: (own.V.shape[1],) * 2)
 
     @classmethod
-    def start(cls, state: State) -> Outcome:
-        """Before the first step: the best parameters are those of the start."""
+    def of(cls, state: State) -> BestSoFar:
+        """Begin with the parameters of a state."""
         return cls(state.V.copy(), state.log_d.copy(), state.pairs.copy())
 
-    def take(self, state: State, score: float, *, anyway: bool = False) -> None:
-        """Remember the parameters if their score is the best so far, or anyway."""
-        if anyway or score > self.best_score:
-            self.best_score = score
+    def update(self, state: State, score: float, *, always: bool = False) -> None:
+        """Keep the parameters if their score is the best so far, or always."""
+        if always or score > self.score:
+            self.score = score
             copy_rows(state.V, self.V, state.moved_rows(), state.n_jobs)
-            self.log_d[:], self.pairs[:], self.dual = state.log_d, state.pairs, state.known_dual
+            self.log_d[:] = state.log_d
+            self.pairs[:] = state.pairs
+            self.dual = state.known_dual
             state.moved[:] = False
 
-    def give_back(self, state: State) -> None:
+    def restore(self, state: State) -> None:
         """Set the state's parameters to the best ones."""
         rows = state.moved_rows()
         copy_rows(self.V, state.V, rows, state.n_jobs)
-        state.log_d[:], state.pairs[:] = self.log_d, self.pairs
-        state.rows_changed(rows, np.einsum("ik,ik->i", self.V[rows], self.V[rows], dtype=np.float64), self.dual)
+        state.log_d[:] = self.log_d
+        state.pairs[:] = self.pairs
+        norms = np.einsum("ik,ik->i", self.V[rows], self.V[rows], dtype=np.float64)
+        state.rows_changed(rows, norms, self.dual)
         state.moved[:] = False
 
-    def note(self, record: Record, callbacks: Sequence[Callback]) -> None:
+    def add_record(self, record: Record, callbacks: Sequence[Callback]) -> None:
         """Add a round to the history."""
         self.history.append(record)
         self.n_iter = record["iteration"]
         for callback in callbacks:
             callback.on_iteration(record, self.V)
 
-    def remind(self, state: State) -> None:
-        """Tell the state its VᵀV where few rows have moved since it was known: summing over all costs more."""
+    def update_dual(self, state: State) -> None:
+        """Compute VᵀV of the state from that of the best, if few rows have moved since."""
         rows = state.moved_rows()
         if state.known_dual is None and self.dual is not None and len(rows) < state.n_items // 2:
             state.known_dual = self.dual + gram_change(self.V, state.V, rows, state.n_jobs)
@@ -266,15 +337,15 @@ class Outcome:
 
 @dataclass
 class Position:
-    """How far training has come: the next batch, and what the present round has seen so far."""
+    """The position in the run: the next batch, and what the present round has seen so far."""
 
-    round: int = kept(default=0)
-    batch: int = kept(default=0)
-    n_steps: int = kept(default=0)
-    n_sets: int = kept(default=0)
-    seconds: float = kept(default=0.0)
-    score: float = kept(default=np.nan)  # of the last step, where every step is checked
-    objectives: list[float] = kept(default_factory=list)
+    round: int = checkpointed(default=0)
+    batch: int = checkpointed(default=0)
+    n_steps: int = checkpointed(default=0)
+    n_sets: int = checkpointed(default=0)
+    seconds: float = checkpointed(default=0.0)
+    score: float = checkpointed(default=np.nan)  # of the last step, if every step is checked
+    objectives: list[float] = checkpointed(default_factory=list)
 
     def end_round(self, plan: Plan) -> Record:
         """Go on to the next round, and describe the one that ends."""
@@ -294,31 +365,33 @@ class Position:
         }
 
 
-@blas_threads(1)  # the threads are ours, so that results do not depend on their number
 def train(
     state: State,
     data: TrainingData,
     plan: Plan,
     callbacks: Sequence[Callback],
-    outcome: Outcome,
-    keeper: Keeper | None = None,
+    best: BestSoFar,
+    checkpointer: Checkpointer | None = None,
     sharing: Sharing = Sharing(),  # noqa: B008  (frozen)
 ) -> None:
     """Run the plan until it converges or has made `max_iter` rounds over the data.
 
-    A keeper writes checkpoints along the way, and sets everything back to the last one first.
+    A checkpointer first restores the last checkpoint, and then writes new ones along the way.
     """
-    supply, at, schedule = Supply(plan, state.n_items), Position(), plan.schedule
-    parts = {"state": state, "outcome": outcome, "optimizer": plan.optimizer, "schedule": schedule}
-    if keeper is not None and keeper.begin(parts | {"supply": supply, "position": at}):
+    supply = Supply(plan, state.n_items)
+    at = Position()
+    schedule = plan.schedule
+    parts = {"state": state, "best": best, "optimizer": plan.optimizer, "schedule": schedule}
+    if checkpointer is not None and checkpointer.begin(parts | {"supply": supply, "position": at}):
         state.refresh()
         for callback in callbacks:
             callback.on_resume(at.n_steps, at.round * data.count + at.batch * plan.batch_size)
     started = time.perf_counter() - at.seconds
-    rule = schedule if isinstance(schedule, RelativeChange) else None  # it looks at every step
-    unchecked = 0 if rule is None else rule.unchecked_steps
-    while at.round < plan.max_iter and not outcome.converged:
-        verdict, annealing = Verdict.GO_ON, at.round < len(plan.stages)
+    every_step = isinstance(schedule, RelativeChange)
+    unchecked = schedule.unchecked_steps if isinstance(schedule, RelativeChange) else 0
+    while at.round < plan.max_iter and not best.converged:
+        status = Status.CONTINUE
+        annealing = at.round < len(plan.stages)
         state.refresh(plan.stages[at.round] if annealing else 0.0)
         for batch in batches(state, data, plan, at.round, supply, first=at.batch):
             at.objectives.append(one_step(state, batch, plan, at.n_steps, sharing))
@@ -327,102 +400,134 @@ def train(
             at.n_sets += batch.positives.count + batch.negatives.sets.count
             for callback in callbacks:
                 callback.on_step(at.n_steps, batch.positives.count)
-            if rule is not None and at.n_steps > unchecked:
-                verdict, at.score = check(state, plan, outcome, at.n_steps)
-                if verdict is Verdict.CONVERGED:
+            if every_step and at.n_steps > unchecked:
+                status, at.score = check(state, plan, best, at.n_steps)
+                if status is Status.CONVERGED:
                     break
             at.seconds = time.perf_counter() - started
-            if keeper is not None:
-                keeper.step(at.n_steps)
-        if annealing or at.n_steps <= unchecked:  # it is not over yet, whatever the score
+            if checkpointer is not None:
+                checkpointer.step(at.n_steps)
+        if annealing or at.n_steps <= unchecked:  # training goes on, whatever the score
             at.score = plan.monitor(state)
-            outcome.take(state, -np.inf, anyway=True)
-        elif rule is None:
-            verdict, at.score = check(state, plan, outcome, at.n_steps)
+            best.update(state, -np.inf, always=True)
+        elif not every_step:
+            status, at.score = check(state, plan, best, at.n_steps)
         at.seconds = time.perf_counter() - started
-        outcome.converged = verdict is Verdict.CONVERGED
-        outcome.note(at.end_round(plan), callbacks)
-    if keeper is not None:
-        keeper.write(at.n_steps)
+        best.converged = status is Status.CONVERGED
+        best.add_record(at.end_round(plan), callbacks)
+    if checkpointer is not None:
+        checkpointer.write(at.n_steps)
 
 
 def one_step(state: State, batch: Batch, plan: Plan, step: int, sharing: Sharing) -> float:
-    """One gradient and one step; the objective on the batch before it."""
+    """Make one step, and return the objective on the batch before it."""
     value = np.nan
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         try:
-            where = plan.optimizer.look(state)
+            where = plan.optimizer.look_ahead(state)
+            if batch.tilts is not None:
+                where = where.tilted(batch.tilts)
             gradient = sharing.summed(plan.objective.gradient(where, sharing.own(batch)))
             gradient = with_normalizer(where, gradient)
+            if batch.tilts is not None:
+                gradient = through_tilts(gradient, batch.tilts)
             value = gradient.objective
             good = bool(np.isfinite(value))
-            if good:  # what is not finite in a gradient will be so in its rows, too
+            if good:  # a gradient that is not finite shows in its rows
                 plan.optimizer.step(state, gradient, plan.schedule.rate)
                 good = bool(state.largest < LARGEST)
-                good = good and all((logs < np.log(LARGEST) / 2).all() for logs in (state.pairs, state.log_d))
-        except (np.linalg.LinAlgError, NumericalError):  # I + C is not positive definite to rounding
+                for logs in (state.pairs, state.log_d):
+                    good = good and bool((logs < np.log(LARGEST) / 2).all())
+        except (np.linalg.LinAlgError, NumericalError):  # I + C is singular to rounding
             good = False
     if not good:
         raise ConvergenceError(
-            f"training left the finite numbers at step {step + 1} (objective {value:g}); the model keeps its best "
-            "parameters from before. Static negatives can drive the objective to infinity: try objective='dynamic', "
-            "a smaller contrast, a larger alpha or smaller steps"
+            f"training left the finite numbers at step {step + 1} (objective {value:g}); the model "
+            "keeps its best parameters from before. Static negatives can drive the objective to "
+            "infinity: try objective='dynamic', a smaller contrast, a larger alpha or smaller steps"
         )
     return value
 
 
-def check(state: State, plan: Plan, outcome: Outcome, step: int) -> tuple[Verdict, float]:
-    """Score the current factors, keep them if they are the best, and ask the schedule what to do."""
+def check(state: State, plan: Plan, best: BestSoFar, step: int) -> tuple[Status, float]:
+    """Score the parameters, keep them if they are the best, and update the schedule."""
     plan.optimizer.settle(state)
-    outcome.remind(state)
+    best.update_dual(state)
     score = plan.monitor(state)
     if not np.isfinite(score):
         raise ConvergenceError(
-            f"the validation score is {score} after step {step}; the model keeps its best parameters"
+            f"the validation score is {score} after step {step}; the model keeps its best "
+            "parameters"
         )
-    outcome.take(state, score, anyway=not plan.keep_best)
-    verdict = plan.schedule.judge(score)
-    if verdict is Verdict.SLOW_DOWN:  # go on from the best, not from where the long steps ended
-        outcome.give_back(state)
-    return verdict, score
+    best.update(state, score, always=not plan.keep_best)
+    status = plan.schedule.update(score)
+    if status is Status.SLOW_DOWN:  # continue from the best, not from where the long steps ended
+        best.restore(state)
+    return status, score
 
 
 def batches(
     state: State, data: TrainingData, plan: Plan, round: int, supply: Supply, *, first: int = 0
 ) -> Iterator[Batch]:
-    """The positives in random order, batch by batch from the `first`, with negatives drawn from the present factors."""
-    order = stream(plan.seed, round).permutation(data.count)
+    """Yield the positives in random order, from batch `first`, with negatives of the state."""
     supplied = stream(plan.seed, round, 0).permutation(data.negatives.count)
-    n_batches = max(-(-len(order) // plan.batch_size), 1)
+    parts = rows_of_batches(plan, data.count, stream(plan.seed, round))
+    n_batches = len(parts)
     for number in range(first, n_batches):
-        chosen = order[number * plan.batch_size : (number + 1) * plan.batch_size]
+        chosen = parts[number]
         positives, labels = data.take(chosen)
+        tilts = None
+        where = state
+        if plan.clusters is not None and len(chosen):
+            tilts = plan.clusters.tilts[plan.clusters.of_positives[chosen[0]]]
+            where = state if plan.source is None else state.tilted(tilts)
         if plan.dropout:
-            positives = thinned(positives, plan.dropout, stream(plan.seed, round, number + 1, DROPOUT))
+            rng = stream(plan.seed, round, number + 1, DROPOUT)
+            positives = thinned(positives, plan.dropout, rng)
         offered = data.offered_at(chosen)
-        drawn = supply.next(state, positives, labels, stream(plan.seed, round, number + 1), offered)
-        share = slice(len(supplied) * number // n_batches, len(supplied) * (number + 1) // n_batches)
-        own = supplied[share] if len(supplied) >= n_batches else supplied
+        drawn = supply.next(where, positives, labels, stream(plan.seed, round, number + 1), offered)
+        own = supplied
+        if len(supplied) >= n_batches:
+            first_own = len(supplied) * number // n_batches
+            own = supplied[first_own : len(supplied) * (number + 1) // n_batches]
         weights = np.concatenate([np.ones(drawn.count), data.negative_weights[own]])
-        batch = assemble(positives, labels, concatenate(drawn, take_sets(data.negatives, own)), weights)
-        yield batch if offered is None else replace(batch, offered=offered)
+        negatives = concatenate(drawn, take_sets(data.negatives, own))
+        batch = assemble(positives, labels, negatives, weights)
+        if tilts is not None:  # a small batch counts for as much as its baskets
+            share = len(chosen) * n_batches / data.count
+            drawn_weights = replace(batch.negatives, weights=batch.negatives.weights * share)
+            batch = replace(batch, weights=batch.weights * share, negatives=drawn_weights)
+        yield replace(batch, offered=offered, tilts=tilts)
+
+
+def rows_of_batches(plan: Plan, n: int, rng: np.random.Generator) -> list[Ints]:
+    """Return the positives of every batch of a round, in random order; of one cluster each."""
+    order = rng.permutation(n)
+    size = plan.batch_size
+    if plan.clusters is None:
+        return [order[first : first + size] for first in range(0, max(n, 1), size)]
+    cluster = plan.clusters.of_positives[order]
+    groups = [order[cluster == c] for c in np.unique(cluster)]
+    parts = [own[first : first + size] for own in groups for first in range(0, len(own), size)]
+    return [parts[k] for k in rng.permutation(len(parts))] or [order]
 
 
 def assemble(positives: Sets, labels: Array, negatives: Sets, weights: Array) -> Batch:
-    """A batch whose labels are divided by the number of positives, and whose negatives weigh what the liked ones do.
+    """Make a batch whose labels are divided by |A⁺|, and whose negatives weigh what the liked do.
 
-    So the normaliser cancels with contrast = 1, whatever the labels of this batch happen to sum to.
+    So the normalizer cancels with contrast = 1, whatever the labels of this batch sum to.
     """
     n = max(positives.count, 1)
     liked = float(labels[labels > 0].sum()) / n or 1.0
     size = float(np.abs(weights).sum())
-    return Batch(positives, labels / n, Negatives(negatives, weights * (liked / (size or 1.0)), size / n))
+    scaled = Negatives(negatives, weights * (liked / (size or 1.0)), size / n)
+    return Batch(positives, labels / n, scaled)
 
 
 def thinned(sets: Sets, dropout: float, rng: np.random.Generator) -> Sets:
-    """The sets with a share of their items dropped at random, at least two left of each that has as many."""
-    luck = rng.random(len(sets.indices))
-    return kept_entries(sets, (luck < 1 - dropout) | (places_by(luck, sets) < 2))  # the luckiest two stay
+    """Drop a share of the items of each set at random, and leave at least two."""
+    draws = rng.random(len(sets.indices))
+    return kept_entries(sets, (draws < 1 - dropout) | (places_by(draws, sets) < 2))
 
 
 @dataclass
@@ -431,149 +536,257 @@ class Supply:
 
     plan: Plan
     n_items: int = 0
-    drawn: Sets = kept(default=EMPTY)
-    step: int = kept(default=0)
+    drawn: Sets = checkpointed(default=EMPTY)
+    step: int = checkpointed(default=0)
 
     def next(
-        self, state: State, positives: Sets, labels: Array, rng: np.random.Generator, offered: Sets | None = None
+        self,
+        state: State,
+        positives: Sets,
+        labels: Array,
+        rng: np.random.Generator,
+        offered: Sets | None = None,
     ) -> Sets:
-        """`negative_ratio` negatives a positive label, rounded at random so that small batches get their share."""
-        plan, fresh = self.plan, self.step % self.plan.refresh == 0
+        """Return `negative_ratio` negatives a liked positive, rounded at random."""
+        plan = self.plan
+        fresh = self.step % plan.refresh == 0
         self.step += 1
         if not fresh:
             return self.drawn
-        liked = np.flatnonzero(labels > 0)
         self.drawn = EMPTY
-        if plan.source is not None and plan.negative_ratio > 0 and len(liked):
-            n = max(int(plan.negative_ratio * len(liked) + rng.random()), 1)
-            asked: list[Any] = [state, take_sets(positives, liked), n, rng, labels[liked]]
-            if offered is not None and isinstance(plan.source, Refused):
-                asked.append(take_sets(offered, liked))
-            self.drawn = plan.source.draw(*asked)
+        chosen = np.flatnonzero(labels > 0)
+        if plan.source is None or plan.negative_ratio == 0 or not len(chosen):
+            return self.drawn
+        n = max(int(plan.negative_ratio * len(chosen) + rng.random()), 1)
+        liked = take_sets(positives, chosen)
+        weights = labels[chosen]
+        if offered is not None and isinstance(plan.source, RefusedSource):
+            shown = take_sets(offered, chosen)
+            self.drawn = plan.source.draw(state, liked, n, rng, weights, shown)
+        else:
+            self.drawn = plan.source.draw(state, liked, n, rng, weights)
         return self.drawn
+
+
+# -- The schedule: when steps get smaller, and when they end ---------------------------------------
+
+
+class Status(Enum):
+    """The state of training after a score."""
+
+    CONTINUE = "continue"
+    SLOW_DOWN = "slow down"
+    CONVERGED = "converged"
+
+
+@dataclass
+class Schedule:
+    """A rule that turns scores into step sizes and an end; here, equal steps and no end."""
+
+    _: KW_ONLY
+    rate: float = checkpointed(default=1.0)
+
+    def update(self, score: float) -> Status:  # noqa: ARG002
+        """Take note of the newest score; higher is better."""
+        return Status.CONTINUE
+
+    def rounds_left(self) -> float:
+        """Return how many more rounds are likely; infinite if that does not depend on the score."""
+        return np.inf
+
+
+@dataclass
+class Plateau(Schedule):
+    """Smaller steps whenever the score stops rising, and an end when that has happened often."""
+
+    tol: float  # a score counts as a rise if it is above the best one by more than tol × |best|
+    patience: int = 2  # scores without a rise
+    reductions: int = 3  # of the step size, before the end
+    factor: float = 0.3  # by which it is reduced
+    best: float = checkpointed(default=-np.inf, init=False)
+    waited: int = checkpointed(default=0, init=False)
+    reduced: int = checkpointed(default=0, init=False)
+
+    def update(self, score: float) -> Status:
+        if self.best == -np.inf or score > self.best + self.tol * abs(self.best):
+            self.best = max(score, self.best)
+            self.waited = 0
+            return Status.CONTINUE
+        self.waited += 1
+        if self.waited < self.patience:
+            return Status.CONTINUE
+        if self.reduced == self.reductions:
+            return Status.CONVERGED
+        self.reduced += 1
+        self.waited = 0
+        self.rate *= self.factor
+        return Status.SLOW_DOWN
+
+    def rounds_left(self) -> float:
+        # One more rise is expected at every step size to come.
+        return self.patience - self.waited + (self.reductions - self.reduced) * (self.patience + 1)
+
+
+@dataclass
+class RelativeChange(Schedule):
+    """An end when the score changes by at most `tol` of itself, as in the paper."""
+
+    tol: float
+    unchecked_steps: int = 0  # the first ones: a contrast need not raise the likelihood at once
+    last: float = checkpointed(default=np.nan, init=False)
+
+    def update(self, score: float) -> Status:
+        change = abs(score - self.last)
+        self.last = score
+        return Status.CONVERGED if change <= self.tol * abs(score) else Status.CONTINUE
 
 
 # -- The end of small problems ---------------------------------------------------------------------
 
 
 def small_problem(state: State, data: TrainingData, plan: Plan) -> Batch | None:
-    """All data as one batch of distinct sets, if full batches of them are cheap and the aim has a closed form."""
+    """Return all data as one batch of distinct sets, if its gradients are cheap; else None."""
     if plan.closed is None or state.V.size + len(state.log_d) + len(state.pairs) > MOST_PARAMETERS:
         return None
-    by_choice = isinstance(plan.closed, ChoiceLikelihood)  # the same set may be chosen from others
-    sets, weights = (data.positives, data.weights) if by_choice else distinct_sets(data.positives, data.weights)
-    if len(sets.indices) + (len(data.offered.indices) if by_choice and data.offered else 0) > MOST_ENTRIES:
+    sets = data.positives
+    weights = data.weights
+    offered = data.offered
+    if not isinstance(plan.closed, ChoiceLikelihood):
+        sets, weights = distinct_sets(sets, weights)
+        offered = None
+    if len(sets.indices) + (0 if offered is None else len(offered.indices)) > MOST_ENTRIES:
         return None
-    batch = assemble(sets, weights * sets.count / data.count, data.negatives, data.negative_weights)
-    return replace(batch, offered=data.offered) if by_choice else batch
+    labels = weights * sets.count / data.count
+    batch = assemble(sets, labels, data.negatives, data.negative_weights)
+    return replace(batch, offered=offered)
 
 
-def climb_a_little(state: State, batch: Batch, plan: Plan, epsilon: float) -> float:
+def climb_briefly(state: State, batch: Batch, plan: Plan, epsilon: float) -> float:
     """Climb with epsilon on the diagonal, and return the value."""
     state.refresh(epsilon)
-    problem = FullBatch(state, cast(Objective, plan.closed), batch, plan.penalty, 4 * STAGE_ITERATIONS)
+    closed = cast(Objective, plan.closed)
+    problem = FullBatch(state, closed, batch, plan.penalty, passes=4 * STAGE_ITERATIONS)
     return climb(problem, STAGE_ITERATIONS)
 
 
-def anneal(state: State, batch: Batch, plan: Plan, outcome: Outcome) -> None:
-    """Climb to an optimum while the diagonal is lowered to zero in stages, past walls where det V_A changes its sign.
+def anneal(state: State, batch: Batch, plan: Plan, best: BestSoFar) -> None:
+    """Climb to an optimum while the diagonal is lowered to zero, past barriers of det V_A = 0.
 
-    Steps by chance would jump back over the walls, so that there are none: L-BFGS to the end.
+    Stochastic steps would jump back over the barriers: L-BFGS runs from here to the end.
     """
     for epsilon in dict.fromkeys(plan.stages):
-        climb_a_little(state, batch, plan, epsilon)
-        outcome.take(state, -np.inf, anyway=True)
+        climb_briefly(state, batch, plan, epsilon)
+        best.update(state, -np.inf, always=True)
     state.refresh(0.0)
-    outcome.take(state, plan.monitor(state))
-    outcome.converged = True
+    best.update(state, plan.monitor(state))
+    best.converged = True
 
 
-def restart(state: State, batch: Batch, plan: Plan, outcome: Outcome, *, trusted: bool) -> None:
+def restart(state: State, batch: Batch, plan: Plan, best: BestSoFar, *, trusted: bool) -> None:
     """Climb from other starts, too, and keep the optimum that is best on the training baskets.
 
-    Starts without S have other directions of V. With a diagonal that is small but not zero their optima can be compared
-    after few iterations. The validation sets decide whether the best is taken, unless the data are trusted more.
+    Starts without S have other directions of V. With a diagonal that is small but not zero their
+    optima can be compared after few iterations. The validation sets decide if the best is taken,
+    unless the data are trusted more.
 
-    Starts with S have other signs: the parameters are log |s|, so that no climb turns one. Signs by chance are as good
-    as any for pairs, det L_{ij} having s_ij² alone, but not around cycles. The best of these is always taken, and the
-    validation sets decide how far the climb goes on from it.
+    Starts with S have other signs: the parameters are log |s|, so that no climb turns one. Random
+    signs are as good as any for pairs, det L_{ij} having s_ij² alone, but not around cycles. The
+    best is always taken, and the validation sets decide how far the climb goes on from it.
     """
-    outcome.give_back(state)
-    rng, signs = stream(plan.seed, RESTART), state.partners.signs
+    best.restore(state)
+    rng = stream(plan.seed, RESTART)
+    signs = state.skew.signs
     parameters = (state.V, state.log_d, state.pairs, signs)
     start = [part.copy() for part in parameters]
     lengths = np.sqrt(state.squared_norms)[:, None]
     weight = float(state.squared_norms.mean()) if state.symmetric else 0.0
-    best, value = start, -np.inf
+    optimum = start
+    value = -np.inf
 
-    def put(values: Sequence[Array]) -> None:
+    def set_parameters(values: Sequence[Array]) -> None:
         for part, new in zip(parameters, values, strict=True):
             part[:] = new
         state.changed()
 
     try:
         for number in range(N_INIT if state.symmetric else SIGNS_INIT):
-            put(start)
+            set_parameters(start)
             if number and state.symmetric:
                 V = rng.standard_normal(state.V.shape)
                 state.V[:] = V * (lengths / np.linalg.norm(V, axis=1, keepdims=True))
             elif number:
-                signs *= rng.choice([-1.0, 1.0], size=len(state.pairs))[state.partners.pair]
+                signs *= rng.choice([-1.0, 1.0], size=len(state.pairs))[state.skew.pair]
             for share in RAISED if number and state.symmetric else RAISED[-1:]:
-                found = climb_a_little(state, batch, plan, share * weight)
+                found = climb_briefly(state, batch, plan, share * weight)
             if found > value:
-                best, value = [part.copy() for part in parameters], found
-        put(best)
+                optimum = [part.copy() for part in parameters]
+                value = found
+        set_parameters(optimum)
         for share in LOWERED if state.symmetric else ():
-            climb_a_little(state, batch, plan, share * weight)
+            climb_briefly(state, batch, plan, share * weight)
         state.refresh(0.0)
         score = plan.monitor(state)
     except BaseException:  # an interrupt: the best parameters so far have the signs of the start
         signs[:] = start[-1]
         raise
-    outcome.take(state, score, anyway=trusted or not state.symmetric)
+    best.update(state, score, always=trusted or not state.symmetric)
 
 
-def polish(
-    state: State, batch: Batch, n_baskets: int, plan: Plan, outcome: Outcome, callbacks: Sequence[Callback]
+def refine(
+    state: State,
+    batch: Batch,
+    n_baskets: int,
+    plan: Plan,
+    best: BestSoFar,
+    callbacks: Sequence[Callback],
 ) -> None:
     """Climb from the best parameters to the optimum.
 
-    What is kept is still what the validation sets like best: an optimum that is only one of the training data is not
+    The validation sets still decide the result: an optimum of the training data alone is not
     taken, unless the data say far more about it than the validation sets.
     """
     optimism = n_free(state) / (2 * n_baskets)
-    trusted, began = optimism <= TRUSTED, time.perf_counter()
+    trusted = optimism <= TRUSTED
+    began = time.perf_counter()
     by_signs = not state.symmetric and isinstance(plan.closed, Contrastive) and plan.keep_best
     few = len(batch.positives.indices) <= MOST_TO_RESTART or by_signs
     if (plan.restarts or by_signs) and optimism <= DETERMINED and few:
-        restart(state, batch, plan, outcome, trusted=trusted)
-    outcome.give_back(state)
-    passes = 2 * plan.max_iter if trusted or plan.stages else plan.max_iter - outcome.n_iter
-    problem, waited = FullBatch(state, cast(Objective, plan.closed), batch, plan.penalty, passes), 0
+        restart(state, batch, plan, best, trusted=trusted)
+    best.restore(state)
+    passes = 2 * plan.max_iter if trusted or plan.stages else plan.max_iter - best.n_iter
+    problem = FullBatch(state, cast(Objective, plan.closed), batch, plan.penalty, passes)
+    waited = 0
 
     def look(x: Array) -> None:
         nonlocal waited
-        problem.put(x)
-        score, before = plan.monitor(state), outcome.best_score
-        outcome.take(state, score)
+        problem.set_vector(x)
+        score = plan.monitor(state)
+        before = best.score
+        best.update(state, score)
         waited = 0 if score > before else waited + 1
         if waited >= PATIENCE:
             raise Enough
 
     climb(problem, passes, None if trusted else look)
     if trusted:
-        outcome.take(state, plan.monitor(state), anyway=True)
-    outcome.give_back(state)
-    done, seconds, end = passes - problem.passes, time.perf_counter() - began, outcome.n_iter + 1
+        best.update(state, plan.monitor(state), always=True)
+    best.restore(state)
+    n_passes = passes - problem.passes
+    seconds = time.perf_counter() - began
     record: Record = {
-        "iteration": end, "step": done, "objective": problem.value, "validation": outcome.best_score, "rate": 0.0,
-        "seconds": seconds, "sets_per_second": batch.positives.count * done / max(seconds, 1e-9), "likely_end": end,
-    }  # fmt: skip
-    outcome.note(record, callbacks)
+        "iteration": best.n_iter + 1,
+        "step": n_passes,
+        "objective": problem.value,
+        "validation": best.score,
+        "rate": 0.0,
+        "seconds": seconds,
+        "sets_per_second": batch.positives.count * n_passes / max(seconds, 1e-9),
+        "likely_end": best.n_iter + 1,
+    }
+    best.add_record(record, callbacks)
 
 
 def n_free(state: State) -> int:
-    """How many parameters there are, but for the rotations V → VQ that change nothing."""
+    """Count the parameters, except for the rotations V → VQ that change nothing."""
     rank: int = min(state.V.shape)
     return int(state.V.size) - rank * (rank - 1) // 2 + len(state.log_d) + len(state.pairs)

@@ -1,1 +1,1 @@
-"""How good a model is: metrics, baselines to compare with, and a report."""
+"""Metrics of models on held-out baskets, reports, and comparisons."""

@@ -1,12 +1,11 @@
-"""`evaluate_slates`: half of every test basket is hidden, and a slate is judged by what it has of that half.
+"""`evaluate_slates`: hits of slates in the hidden half of test baskets, and variety of the slates.
 
-Beside relevance (what of the hidden half is on the slate) stands variety (how unlike its items are). An item without a
-category is one of its own.
+An item without a category is one of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,25 +13,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState, root_seed
+from contradpp._types import Array, Flags, Ints
 from contradpp.data.baskets import Baskets, as_baskets
-from contradpp.data.halves import (
-    Array,
-    Codes,
-    Halves,
-    count_distinct,
-    earlier_alike,
-    group_numbers,
-    held,
-    hide,
-    relevance_samples,
-)
-from contradpp.data.vocabulary import Vocabulary
+from contradpp.data.sets import Sets
+from contradpp.data.vocabulary import Vocabulary, as_vocabulary
 from contradpp.errors import DataError, ParameterError
-from contradpp.experts.base import check_count
+from contradpp.experts.queries import check_count
 from contradpp.metrics.intervals import Means
 from contradpp.metrics.metrics import Samples, coverage, intra_list
-from contradpp.models.base import BaseDPP
+from contradpp.models.base import DPPRecommender, can_extend
+from contradpp.slates.halves import Halves, are_in, count_distinct, group_numbers, hide, hit_samples
 
+ALPHA = 0.5  # of α-nDCG: the worth of a further item of a category
 ROWS_PER_BLOCK = 4096
 
 
@@ -41,22 +33,23 @@ def evaluate_slates(
     test: Any,
     k: int = 10,
     given: float = 0.5,
-    categories: Mapping[Any, Any] | None = None,
+    categories: Mapping[Hashable, Hashable] | None = None,
     *,
-    vectors: Mapping[Any, ArrayLike] | None = None,
+    vectors: Mapping[Hashable, ArrayLike] | None = None,
     train: Any = None,
     diversity: float | None = None,
     min_size: int = 4,
     likelihood: bool = False,
     random_state: RandomState = 0,
 ) -> SlateReport:
-    """Hide a part of every test basket, ask for a slate given the rest, and measure what it has of the hidden part.
+    """Hide a part of every test basket and measure how slates for the rest hit it.
 
     Parameters
     ----------
     model : a fitted model, a function, or slates
-        Anything with `slate` or `recommend`; a function of (Baskets, k) that gives a row of items for every basket; or
-        such rows themselves, in the order of `hide(test, given, ...).given`, which `contradpp.data.halves` has.
+        Anything with `slate` or `recommend`; a function of (Baskets, k) that returns a row of items
+        for every basket; or such rows themselves, in the order of `hide(test, given, ...).given`
+        from `contradpp.slates.halves`.
     test : Baskets or list of lists
     k : int
         The length of a slate.
@@ -65,23 +58,28 @@ def evaluate_slates(
     categories : mapping of item to category, optional
         Those of the test baskets' vocabulary if left out.
     vectors : mapping of item to vector, optional
-        How alike items are, by cosine, for one of the distances; zeros for items without one.
+        For `distance_vectors`, by cosine; an item without a vector has zeros.
     train : Baskets or list of lists, optional
-        Where it is counted how often items meet, for another of them; the test baskets if left out.
+        The baskets of `distance_baskets`; the test baskets if left out.
     diversity : float, optional
         That of `slate`.
     min_size : int
         Test baskets with fewer items are left out.
     likelihood : bool
-        Whether to compute how likely the hidden half is among all sets of its size, under the k-DPP that the model's
-        slates come from; it takes some 10 ms a basket for 40,000 items.
+        Also compute the probability of the hidden half among all sets of its size, under the k-DPP
+        of the model's slates. It takes some 10 ms a basket for 40,000 items.
     random_state : int, Generator or None
-        Chooses what is hidden, and the bootstrap samples: the same for every model.
+        Chooses the hidden items and the bootstrap samples: the same for every model.
+
+    Returns
+    -------
+    SlateReport
 
     Examples
     --------
     >>> import contradpp as cd
-    >>> shop = cd.Baskets.from_lists([["tea", "milk", "pasta", "sauce"], ["tea", "milk", "jam", "bread"]] * 20)
+    >>> lists = [["tea", "milk", "pasta", "sauce"], ["tea", "milk", "jam", "bread"]] * 20
+    >>> shop = cd.Baskets.from_lists(lists)
     >>> best = cd.evaluate_slates(cd.baselines.ItemKNN().fit(shop), shop, k=2)
     >>> sellers = cd.evaluate_slates(lambda baskets, k: [["tea", "milk"]] * len(baskets), shop, k=2)
     >>> best.recall > sellers.recall
@@ -90,50 +88,63 @@ def evaluate_slates(
     check_count(k, "k")
     seed = root_seed(random_state)
     halves = hide(test, given, min_size=min_size, random_state=seed)
-    known = _catalogue(model, halves.hidden.items, train)
-    hidden, asked = halves.hidden.recode(known), _answerable(model, halves.given)
+    items = _catalogue(model, halves.hidden.items, train)
+    shown = halves.given.recode(items)
+    hidden = halves.hidden.recode(items)
+    answerable = _answerable(model, halves.given)
+    rows = _slates(model, halves.given.subset(answerable), k, diversity)
+    if len(rows) != len(answerable):
+        raise DataError(
+            f"there are {len(answerable):,} baskets to complete, but {len(rows):,} slates"
+        )
     slates = np.full((hidden.n_baskets, k), -1, dtype=np.int64)
-    told = _slates(model, halves.given.subset(asked), k, diversity)
-    if len(told) != len(asked):
-        raise DataError(f"there are {len(asked):,} baskets to complete, but {len(told):,} slates")
-    slates[asked, : told.shape[1]] = _codes(told, known)
-    slates[held(slates, halves.given.recode(known).sets)] = -1  # what is in the basket already is no suggestion
-    shelves = known.categories if categories is None else categories
-    groups = group_numbers(shelves, known) if shelves else None
-    samples = relevance_samples(slates, hidden.sets, groups) | variety_samples(slates, groups)
-    samples["distance_vectors"] = (
-        np.full(len(slates), np.nan) if vectors is None else vector_distance(slates, _table(vectors, known))
-    )
-    counted = halves.given.recode(known) if train is None else as_baskets(train).recode(known)
+    slates[answerable, : rows.shape[1]] = _codes(rows, items)
+    slates[are_in(slates, shown.sets)] = -1  # an item of the basket is no suggestion
+    categories = items.categories if categories is None else categories
+    groups = group_numbers(categories, items) if categories else None
+    samples = hit_samples(slates, hidden.sets, groups)
+    samples |= _gain_samples(slates, hidden.sets, groups)
+    samples |= _variety_samples(slates, groups)
+    samples["distance_vectors"] = np.full(len(slates), np.nan)
+    if vectors is not None:
+        samples["distance_vectors"] = _vector_distance(slates, _unit_table(vectors, items))
+    counted = shown if train is None else as_baskets(train).recode(items)
     samples["distance_baskets"] = intra_list(slates.astype(np.int32), counted)
-    samples |= _likelihoods(model, halves, asked, diversity) if likelihood else {}
-    unanswered = np.setdiff1d(np.arange(len(slates)), asked)
+    if likelihood:
+        samples |= _likelihoods(model, halves, answerable, diversity)
+    unanswered = np.setdiff1d(np.arange(len(slates)), answerable)
     for values in samples.values():
         values[unanswered] = np.nan
     return SlateReport(
-        k=k, coverage=coverage(slates, len(known)), n_baskets=len(slates), n_items=len(known),
-        n_skipped=len(unanswered), slates=slates, by_basket=samples, seed=seed,
-    )  # fmt: skip
+        k=k,
+        coverage=coverage(slates, len(items)),
+        n_baskets=len(slates),
+        n_items=len(items),
+        n_skipped=len(unanswered),
+        slates=slates,
+        by_basket=samples,
+        seed=seed,
+    )
 
 
 @dataclass(frozen=True)
 class SlateReport(Means):
-    """What `evaluate_slates` found: means over the test baskets, by name in `metrics`; NaN where there is none.
+    """The result of `evaluate_slates`: means over the test baskets, NaN for a missing metric.
 
     | metric | of a slate |
     |---|---|
     | `recall` | the share of the hidden items that are on it |
-    | `hit` | whether any is |
+    | `hit` | 1 if any is on it |
     | `ndcg` | hits further up count more; 1 if the hidden items stand first |
     | `alpha_ndcg` | likewise, and the n-th hit of a category counts 2¹⁻ⁿ |
-    | `categories_hit` | of how many categories of the hidden half it has an item |
-    | `categories_found` | of how many categories it has a hidden item |
-    | `categories` | how many it has items of |
-    | `distance_categories` | the share of its pairs that are of different categories |
+    | `categories_hit` | categories of the hidden half of which it has an item |
+    | `categories_found` | categories of which it has a hidden item |
+    | `categories` | categories of its items |
+    | `distance_categories` | the share of its pairs with different categories |
     | `distance_vectors` | 1 − cosine, the mean over its pairs |
-    | `distance_baskets` | 1 − Jaccard index of the baskets of two of its items, the mean over its pairs |
-    | `log_likelihood` | log P(hidden half) among sets of its size, under the k-DPP of the model's slates |
-    | `log_likelihood_gain` | that less the same with Φ = I: what the likeness of items adds |
+    | `distance_baskets` | 1 − Jaccard index of the baskets of two items, the mean over its pairs |
+    | `log_likelihood` | log P(hidden half) among sets of its size, under the k-DPP of slates |
+    | `log_likelihood_gain` | that minus the same with Φ = I: the effect of similarity |
 
     `coverage` is the share of the catalogue that is on any slate.
     """
@@ -143,7 +154,7 @@ class SlateReport(Means):
     n_baskets: int
     n_items: int
     n_skipped: int
-    slates: Codes = field(repr=False, compare=False)  # (n_baskets, k): codes, −1 for none
+    slates: Ints = field(repr=False, compare=False)  # (n_baskets, k): codes, −1 for none
     by_basket: Samples = field(repr=False, compare=False)
     seed: int = field(repr=False)
     of = "baskets or hidden halves"
@@ -155,44 +166,52 @@ class SlateReport(Means):
         return super().metrics | {"coverage": self.coverage}
 
     def label(self, metric: str) -> str:
-        """What a table calls a metric."""
+        """Return the name of a metric in a table."""
         return f"nDCG@{self.k}" if metric == "ndcg" else super().label(metric)
 
     def __str__(self) -> str:
-        notes = [f"slates of {self.k} for {self.n_baskets:,} baskets, {self.n_items:,} items"]
+        lines = [f"slates of {self.k} for {self.n_baskets:,} baskets, {self.n_items:,} items"]
         if self.n_skipped:
-            notes.append(f"{self.n_skipped:,} baskets could not be answered: they are as large as the model's rank")
-        return "\n".join([*notes, "", *self.table()])
+            lines.append(
+                f"{self.n_skipped:,} baskets could not be answered: they are as large as the "
+                "model's rank"
+            )
+        return "\n".join([*lines, "", *self.table()])
 
 
-# -- What the model says -------------------------------------------------------------------------------
+# -- Slates of the model ---------------------------------------------------------------------------
 
 
 def _catalogue(model: Any, items: Vocabulary, train: Any) -> Vocabulary:
-    """All items that may come up: those of the test baskets, the model and the training baskets."""
+    """Return all items of the test baskets, the model and the training baskets."""
     known = getattr(model, "items_", None)
-    items = items if known is None else items.merge(known if isinstance(known, Vocabulary) else Vocabulary(known))
+    if known is not None:
+        items = items.merge(as_vocabulary(known))
     return items if train is None else items.merge(as_baskets(train).items)
 
 
-def _answerable(model: Any, given: Baskets) -> Codes:
-    """The baskets that the model can add to: fewer items than a low-rank kernel has rank."""
-    if not isinstance(model, BaseDPP):
+def _answerable(model: Any, given: Baskets) -> Ints:
+    """Return the baskets to which the model can add an item."""
+    if not isinstance(model, DPPRecommender):
         return np.arange(given.n_baskets)
-    return np.flatnonzero(model.can_grow(given.recode(model.known_items, unknown="ignore").sets))
+    return np.flatnonzero(can_extend(model, given.recode(model.known_items, unknown="ignore").sets))
 
 
 def _slates(model: Any, given: Baskets, k: int, diversity: float | None) -> NDArray[Any]:
-    """A row of items for every basket, None where there are fewer than k."""
-    if hasattr(model, "slate"):
-        told = model.slate(given, k, diversity=diversity, unknown="ignore") if given.n_baskets else []
-    elif diversity is not None:
+    """Return a row of items for every basket, None where there are fewer than k."""
+    if diversity is not None and not hasattr(model, "slate"):
         raise ParameterError("diversity is for models with `slate`", parameters=("diversity",))
-    elif hasattr(model, "recommend"):
-        told = model.recommend(given, k, unknown="ignore") if given.n_baskets else []
+    if hasattr(model, "slate") or hasattr(model, "recommend"):
+        if not given.n_baskets:
+            return np.empty((0, 0), dtype=object)
+        if hasattr(model, "slate"):
+            rows = model.slate(given, k, diversity=diversity, unknown="ignore")
+        else:
+            rows = model.recommend(given, k, unknown="ignore")
     else:
-        told = model(given, k) if callable(model) else model
-    rows = told[0] if isinstance(told, tuple) and len(told) == 2 else told
+        rows = model(given, k) if callable(model) else model
+    if isinstance(rows, tuple) and len(rows) == 2:
+        rows = rows[0]
     if isinstance(rows, np.ndarray) and rows.ndim == 2:
         return rows[:, :k]
     lists = [list(row)[:k] for row in rows]
@@ -203,69 +222,128 @@ def _slates(model: Any, given: Baskets, k: int, diversity: float | None) -> NDAr
     return out
 
 
-def _codes(items: NDArray[Any], known: Vocabulary) -> Codes:
-    """The codes of slates, −1 for None; an item that nobody knows or that comes twice is an error."""
-    codes = known.find(items.ravel()).reshape(items.shape)
-    lost = codes < 0
-    if items.dtype == object:
-        lost &= np.array([item is not None for item in items.ravel().tolist()], dtype=bool).reshape(items.shape)
-    if lost.any():
-        raise DataError(f"a slate has {items[lost][0]!r}, which is not in the catalogue: pass train=, too")
+def _codes(slates: NDArray[Any], items: Vocabulary) -> Ints:
+    """Return the codes of slates, −1 for None; refuse items that are unknown or come twice."""
+    codes = items.find(slates.ravel()).reshape(slates.shape)
+    is_item = np.array([item is not None for item in slates.ravel().tolist()], dtype=bool)
+    is_unknown = (codes < 0) & is_item.reshape(slates.shape)
+    if is_unknown.any():
+        raise DataError(
+            f"a slate has {slates[is_unknown][0]!r}, which is not in the catalogue: "
+            "pass train=, too"
+        )
     ordered = np.sort(codes, axis=1)
     doubled = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
     if doubled.any():
         row = int(np.flatnonzero(doubled.any(axis=1))[0])
-        raise DataError(f"slate {row} has {known[int(ordered[row, 1:][doubled[row]][0])]!r} twice")
+        raise DataError(f"slate {row} has {items[int(ordered[row, 1:][doubled[row]][0])]!r} twice")
     return codes
 
 
-def _table(vectors: Mapping[Any, ArrayLike], known: Vocabulary) -> Array:
-    """Vectors of length 1, a row per item, zeros where there is none."""
-    rows = {code: np.asarray(vectors[item], dtype=np.float64) for code, item in enumerate(known) if item in vectors}
-    table = np.zeros((len(known), max((len(row) for row in rows.values()), default=1)))
+def _unit_table(vectors: Mapping[Hashable, ArrayLike], items: Vocabulary) -> Array:
+    """Return vectors of length 1, a row per item, zeros where there is none."""
+    rows = {
+        code: np.asarray(vectors[item], dtype=np.float64)
+        for code, item in enumerate(items)
+        if item in vectors
+    }
+    table = np.zeros((len(items), max(map(len, rows.values()), default=1)))
     for code, row in rows.items():
         length = float(np.linalg.norm(row))
         table[code] = row / length if length > 0 else 0.0
     return table
 
 
-def _likelihoods(model: Any, halves: Halves, asked: Codes, diversity: float | None) -> Samples:
+def _likelihoods(model: Any, halves: Halves, answerable: Ints, diversity: float | None) -> Samples:
     logs, gains = np.full((2, halves.given.n_baskets), np.nan)
-    if isinstance(model, BaseDPP):
-        given, hidden = halves.given.subset(asked), halves.hidden.subset(asked)
-        logs[asked] = model.score_slates(given, hidden, diversity=diversity, unknown="ignore")
-        gains[asked] = logs[asked] - model.score_slates(
+    if isinstance(model, DPPRecommender):
+        given = halves.given.subset(answerable)
+        hidden = halves.hidden.subset(answerable)
+        logs[answerable] = model.score_slates(given, hidden, diversity=diversity, unknown="ignore")
+        gains[answerable] = logs[answerable] - model.score_slates(
             given, hidden, diversity=diversity, unknown="ignore", alike=False
         )
     return {"log_likelihood": logs, "log_likelihood_gain": gains}
 
 
-# -- The metrics, slate by slate -------------------------------------------------------------------------
+# -- Metrics, slate by slate -----------------------------------------------------------------------
 
 
-def variety_samples(slates: Codes, groups: Codes | None) -> Samples:
-    """How many categories a slate has, and how many of its pairs are of two."""
+def _gain_samples(slates: Ints, hidden: Sets, groups: Ints | None) -> Samples:
+    """Return nDCG and, with categories, α-nDCG and the number of categories found."""
+    n, k = slates.shape
+    hits = are_in(slates, hidden)
+    discounts = 1.0 / np.log2(np.arange(2, k + 2))
+    ideal = np.concatenate([[0.0], np.cumsum(discounts)])[np.minimum(hidden.sizes, k)]
+    samples = {
+        "ndcg": hits @ discounts / ideal,
+        "alpha_ndcg": np.full(n, np.nan),
+        "categories_found": np.full(n, np.nan),
+    }
+    if groups is not None:
+        slate_groups = np.where(slates >= 0, groups[slates], -1)
+        gains = (hits * ALPHA ** _earlier_in_group(slate_groups, hits)) @ discounts
+        ideal = _ideal_alpha_dcg(hidden.owners, groups[hidden.indices], n, discounts)
+        samples["alpha_ndcg"] = gains / ideal
+        samples["categories_found"] = count_distinct(slate_groups, hits)
+    return samples
+
+
+def _earlier_in_group(groups: Ints, counted: Flags) -> Ints:
+    """Return for every place the number of earlier counted places with the same category."""
+    counts = np.zeros(groups.shape, dtype=np.int64)
+    for place in range(1, groups.shape[1]):
+        is_same = groups[:, :place] == groups[:, [place]]
+        counts[:, place] = (is_same & counted[:, :place]).sum(axis=1)
+    return counts
+
+
+def _ideal_alpha_dcg(owners: Ints, groups: Ints, n: int, discounts: Array) -> Array:
+    """Return the α-DCG of the best order: first an item of every category, then a second, ..."""
+    gains = np.power(ALPHA, _rank_within(owners, groups))
+    order = np.lexsort((-gains, owners))
+    place = np.arange(len(order)) - np.searchsorted(owners, owners)
+    counts = place < len(discounts)
+    values = gains[order][counts] * discounts[place[counts]]
+    return np.bincount(owners[counts], weights=values, minlength=n).astype(np.float64)
+
+
+def _rank_within(owners: Ints, groups: Ints) -> Ints:
+    """Return for every entry the number of earlier entries with its owner and category."""
+    order = np.lexsort((groups, owners))
+    keys = owners[order] * (int(groups.max(initial=0)) + 1) + groups[order]
+    out = np.empty(len(order), dtype=np.int64)
+    out[order] = np.arange(len(order)) - np.searchsorted(keys, keys)
+    return out
+
+
+def _variety_samples(slates: Ints, groups: Ints | None) -> Samples:
+    """Return the number of categories, and the share of pairs with different categories."""
     n = len(slates)
     if groups is None:
         return {"categories": np.full(n, np.nan), "distance_categories": np.full(n, np.nan)}
-    there = slates >= 0
-    shelves = np.where(there, groups[slates], -1)
-    same, m = earlier_alike(shelves, there)[there], there.sum(axis=1)
-    owner = np.nonzero(there)[0]
-    alike = np.bincount(owner, weights=same, minlength=n)
+    is_item = slates >= 0
+    slate_groups = np.where(is_item, groups[slates], -1)
+    n_same = np.where(is_item, _earlier_in_group(slate_groups, is_item), 0).sum(axis=1)
+    m = is_item.sum(axis=1)
     pairs = m * (m - 1) / 2
-    distance = np.divide(pairs - alike, pairs, out=np.full(n, np.nan), where=pairs > 0)
-    return {"categories": count_distinct(shelves, there), "distance_categories": distance}
+    distance = np.divide(pairs - n_same, pairs, out=np.full(n, np.nan), where=pairs > 0)
+    return {"categories": count_distinct(slate_groups, is_item), "distance_categories": distance}
 
 
-def vector_distance(slates: Codes, table: Array) -> Array:
-    """The mean of 1 − cosine over the pairs of every slate, from the length of the sum of its unit vectors."""
+def _vector_distance(slates: Ints, table: Array) -> Array:
+    """Return the mean of 1 − cosine over the pairs of every slate.
+
+    The sum of all cosines follows from the length of the sum of the unit vectors.
+    """
     out = np.full(len(slates), np.nan)
     for first in range(0, len(slates), ROWS_PER_BLOCK):
         part = slates[first : first + ROWS_PER_BLOCK]
-        units = np.where((part >= 0)[:, :, None], table[part], 0.0)
-        m = (part >= 0).sum(axis=1)
-        products = (np.square(units.sum(axis=1)).sum(axis=1) - np.square(units).sum(axis=(1, 2))) / 2
+        is_item = part >= 0
+        units = np.where(is_item[:, :, None], table[part], 0.0)
+        m = is_item.sum(axis=1)
+        square_of_sum = np.square(units.sum(axis=1)).sum(axis=1)
+        cosines = (square_of_sum - np.square(units).sum(axis=(1, 2))) / 2
         pairs = m * (m - 1) / 2
-        np.divide(pairs - products, pairs, out=out[first : first + ROWS_PER_BLOCK], where=pairs > 0)
+        np.divide(pairs - cosines, pairs, out=out[first : first + ROWS_PER_BLOCK], where=pairs > 0)
     return out

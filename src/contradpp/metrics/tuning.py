@@ -1,30 +1,46 @@
-"""Model selection: a study over rank, penalty, contrast and step size on a validation split, resumable (Optuna)."""
+"""Model selection: scorers for scikit-learn, and a resumable study of settings (Optuna)."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from contradpp.data.baskets import Baskets
-from contradpp.errors import ConvergenceError, DataError, MissingExtraError, ParameterError
-from contradpp.learn.callbacks import Array, Callback, Record
-from contradpp.metrics.report import evaluate
+from contradpp._types import Array, StrPath, Values
+from contradpp.data.baskets import Baskets, refuse_order_lines
+from contradpp.errors import (
+    ConvergenceError,
+    DataError,
+    MissingExtraError,
+    ParameterError,
+    check_choice,
+)
+from contradpp.learn.callbacks import Callback, Record
+from contradpp.learn.params import params_from_flat
+from contradpp.metrics.report import measure
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna import Trial as Suggestions
+    from optuna.storages import JournalStorage
+    from optuna.trial import FrozenTrial
 
 MODELS: dict[str, type[Any]] = {"lowrank": LowRankDPP, "nonsymmetric": NonsymmetricDPP}
 METRICS = ("mpr", "p@10", "ndcg", "log-likelihood")
 SHARE = 0.2  # of the baskets, for validation
 N_VALIDATION = 1000  # baskets that choose among a few settings
-SMALLEST = 2  # items of such a basket: one of one item gives a model nothing to go by but popularity
+SMALLEST = 2  # items of such a basket: the rest of one item is empty, and tells popularity only
 
 
 class Trial(NamedTuple):
-    """One setting and what came of it: its value, or None if it was cut short or failed."""
+    """One setting, and its value, or None if it was cut short or failed."""
 
     number: int
-    parameters: dict[str, Any]
+    parameters: Values
     value: float | None
     state: str
     seconds: float
@@ -37,7 +53,7 @@ def tune(
     objective: str = "exact",
     metric: str = "mpr",
     trials: int = 20,
-    storage: str | os.PathLike[str] | None = None,
+    storage: StrPath | None = None,
     seed: int = 0,
     n_jobs: int | None = None,
     max_iter: int = 100,
@@ -45,36 +61,58 @@ def tune(
 ) -> list[Trial]:
     """Try settings until there are `trials` finished ones, and return all, the best first.
 
+    A trial whose validation score falls behind the median of the others at the same round is cut
+    short.
+
     Parameters
     ----------
     baskets : Baskets
-        A fifth of them, chosen by `seed`, judges the settings; keep a test set of your own apart.
+        A fifth of them, chosen by `seed`, validates the settings; keep a test set apart.
+    model : {"lowrank", "nonsymmetric"}
+    objective : str
+        The objective of the model.
     metric : {"mpr", "p@10", "ndcg", "log-likelihood"}
-        What the best setting is best in.
+        The metric to maximize.
+    trials : int
     storage : path, optional
-        A study file: a study that was stopped goes on where it stopped. It belongs to one choice of data, model,
-        objective, metric and seed, which is checked.
+        A study file: an interrupted study is resumed from it. It belongs to one choice of data,
+        model, objective, metric and seed, which is checked.
+    seed : int
+    n_jobs : int, optional
+        Threads; None for all cores.
+    max_iter : int
+        Rounds of training of a trial.
     watch : callable, optional
-        Told of every finished trial.
+        Called with every finished trial.
 
-    A trial whose validation score falls behind the median of the others at the same round is cut short.
+    Returns
+    -------
+    list of Trial
     """
     optuna = require()
-    if model not in MODELS:
-        raise ParameterError(f"model must be one of {', '.join(MODELS)}, got {model!r}")
-    if metric not in METRICS:
-        raise ParameterError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
+    check_choice("model", model, tuple(MODELS))
+    check_choice("metric", metric, METRICS)
     if baskets.n_baskets < 10:
         raise DataError(f"tuning needs at least ten baskets, got {baskets.n_baskets}")
     train, validation = baskets.split(SHARE, random_state=seed)
-    facts = {"data": f"{baskets.n_baskets}/{baskets.n_items}/{len(baskets.indices)}", "model": model,
-             "objective": objective, "metric": metric, "seed": seed}  # fmt: skip
+    facts = {
+        "data": f"{baskets.n_baskets}/{baskets.n_items}/{len(baskets.indices)}",
+        "model": model,
+        "objective": objective,
+        "metric": metric,
+        "seed": seed,
+    }
     study = _open_study(optuna, storage, seed, facts)
 
-    def judge(trial: Any) -> float:
-        chosen = suggest(trial, model, objective, train)
+    def run_trial(trial: Suggestions) -> float:
         estimator = MODELS[model](
-            **chosen, objective=objective, oversize="drop", max_iter=max_iter, n_jobs=n_jobs, random_state=seed
+            **params_from_flat(MODELS[model], suggest(trial, model, objective, train)),
+            objective=objective,
+            oversize="drop",
+            max_iter=max_iter,
+            n_jobs=n_jobs,
+            random_state=seed,
+            verbose=0,
         )
         try:
             estimator.fit(train, callbacks=[_Pruning(trial, optuna)])
@@ -82,32 +120,87 @@ def tune(
             raise optuna.TrialPruned(str(error)) from error
         return measured(estimator, validation, metric, n_jobs, smallest_rank(train))
 
-    def tell(study: Any, trial: Any) -> None:  # noqa: ARG001
+    def report_trial(study: Study, trial: FrozenTrial) -> None:  # noqa: ARG001
         if watch is not None:
             watch(_plain(trial))
 
-    done = sum(trial.state.is_finished() for trial in study.trials)
-    study.optimize(judge, n_trials=max(trials - done, 0), callbacks=[tell])
-    found = [_plain(trial) for trial in study.trials if trial.state.is_finished()]
-    return sorted(found, key=lambda trial: -float("inf") if trial.value is None else trial.value, reverse=True)
+    n_finished = sum(trial.state.is_finished() for trial in study.trials)
+    study.optimize(run_trial, n_trials=max(trials - n_finished, 0), callbacks=[report_trial])
+    finished = [_plain(trial) for trial in study.trials if trial.state.is_finished()]
+    worst = -float("inf")
+    return sorted(
+        finished, key=lambda trial: worst if trial.value is None else trial.value, reverse=True
+    )
+
+
+def scorer(metric: str = "ndcg") -> Callable[..., float]:
+    """Make a scorer of held-out baskets for `GridSearchCV(scoring=...)` and the like.
+
+    Parameters
+    ----------
+    metric : {"ndcg", "mpr", "p@10", "log-likelihood"}
+        As in `evaluate`, of baskets of two or more items. In a basket larger than the model's rank
+        no item is found. "log-likelihood" leaves such baskets out.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> import contradpp as cd
+    >>> shop = cd.Baskets.from_lists([["tea", "milk"], ["pasta", "sauce"]] * 30)
+    >>> grid = {"shrinkage": [0.0, 10.0]}
+    >>> search = GridSearchCV(cd.baselines.ItemKNN(), grid, scoring=cd.scorer("ndcg"), cv=3)
+    >>> float(search.fit(shop).best_score_)
+    1.0
+    """
+    check_choice("metric", metric, METRICS)
+    return partial(_score, metric=metric)
+
+
+def _score(
+    model: Any,
+    baskets: Any,
+    y: Any = None,  # noqa: ARG001
+    *,
+    metric: str,
+    n_jobs: int | None = None,
+) -> float:
+    refuse_order_lines(baskets)
+    likelihood = metric == "log-likelihood"
+    options: dict[str, Any] = {"min_size": SMALLEST, "n_jobs": n_jobs, "likelihood": likelihood}
+    report = measure(model, baskets, (10,), 0, **options)
+    found = 1.0 if likelihood else 1.0 - report.n_skipped / report.n_baskets
+    key = {"p@10": "precision@10", "log-likelihood": "log_likelihood"}.get(metric, metric)
+    return found * float(report.metrics[key])
 
 
 def validated(
-    models: Sequence[Any], train: Baskets, seed: int = 0, *, most: int | None = None, n_jobs: int | None = None
+    models: Sequence[Any],
+    train: Baskets,
+    seed: int = 0,
+    *,
+    most: int | None = None,
+    n_jobs: int | None = None,
 ) -> list[float]:
-    """The nDCG of each model on a tenth of the baskets, learned from the others, of which no more than `most`."""
+    """Return the nDCG of each model on a tenth of the baskets.
+
+    The models learn from the others, from at most `most` of them.
+    """
     part, held = train.split(0.1, random_state=seed)
-    part, held = part[:most], held.subset(held.sizes >= SMALLEST)[:N_VALIDATION]
-    return [evaluate(model.fit(part), held, (10,), seed, n_jobs=n_jobs, likelihood=False).ndcg for model in models]
+    part = part[:most]
+    held = held.subset(held.sizes >= SMALLEST)[:N_VALIDATION]
+    return [
+        measure(model.fit(part), held, (10,), seed, n_jobs=n_jobs, likelihood=False).ndcg
+        for model in models
+    ]
 
 
 def smallest_rank(train: Baskets) -> int:
-    """The smallest rank that is tried."""
+    """Return the smallest rank that is tried."""
     return max(min(int(train.sizes.max()), 10), 2)
 
 
-def suggest(trial: Any, model: str, objective: str, train: Baskets) -> dict[str, Any]:
-    """A setting: the constructor's arguments that are searched over."""
+def suggest(trial: Suggestions, model: str, objective: str, train: Baskets) -> Values:
+    """Return a setting: the constructor's arguments that are searched over."""
     low = smallest_rank(train)
     high = max(min(2 * int(train.sizes.max()), 200), low)
     chosen = {
@@ -116,44 +209,41 @@ def suggest(trial: Any, model: str, objective: str, train: Baskets) -> dict[str,
         "learning_rate": trial.suggest_float("learning_rate", 0.01, 0.3, log=True),
     }
     if model == "nonsymmetric":
-        chosen["n_skew"] = trial.suggest_int("n_skew", 5, max(min(100, train.n_items - 1), 5), log=True)
+        most = max(min(100, train.n_items - 1), 5)
+        chosen["n_skew"] = trial.suggest_int("n_skew", 5, most, log=True)
         chosen["dropout"] = trial.suggest_float("dropout", 0.0, 0.7)
     elif objective in ("dynamic", "explicit", "product"):
         chosen["contrast"] = trial.suggest_float("contrast", 0.1, 1.5)
     return chosen
 
 
-def measured(model: Any, validation: Baskets, metric: str, n_jobs: int | None, smallest: int) -> float:
-    """The metric on validation baskets, so that ranks can be compared.
+def measured(
+    model: Any, validation: Baskets, metric: str, n_jobs: int | None, smallest: int
+) -> float:
+    """Return the metric on validation baskets, comparable between ranks; see `scorer`.
 
-    A missing item of a basket that is larger than the rank is not found. Such a basket has no log-likelihood: that is
-    measured on the baskets that even the smallest rank can hold.
+    The log-likelihood is measured on the baskets that even the smallest rank can hold.
     """
-    largest = smallest if metric == "log-likelihood" else model.n_components
-    fits = validation.subset(validation.sizes <= largest)
-    report = evaluate(model, fits, (10,), 0, min_size=2, n_jobs=n_jobs)
     if metric == "log-likelihood":
-        return float(report.log_likelihood)
-    values = {"mpr": report.mpr, "p@10": report.precision[10], "ndcg": report.ndcg}
-    return float(values[metric]) * fits.n_baskets / max(validation.n_baskets, 1)
+        validation = validation.subset(validation.sizes <= smallest)
+    return _score(model, validation, metric=metric, n_jobs=n_jobs)
 
 
 class _Pruning(Callback):
-    """Tells the study how a trial goes, and ends one that falls behind."""
+    """A callback that reports to the study, and ends a trial that falls behind."""
 
-    def __init__(self, trial: Any, optuna: Any) -> None:
+    def __init__(self, trial: Suggestions, optuna: ModuleType) -> None:
         self.trial = trial
         self.optuna = optuna
 
     def on_iteration(self, record: Record, best: Array) -> None:  # noqa: ARG002
-        """See `Callback`."""
         self.trial.report(record["validation"], record["iteration"])
         if self.trial.should_prune():
             raise self.optuna.TrialPruned
 
 
-def require() -> Any:
-    """The optuna package, or `MissingExtraError`."""
+def require() -> ModuleType:
+    """Return the optuna package, or raise `MissingExtraError`."""
     try:
         import optuna
     except ImportError as error:
@@ -161,13 +251,13 @@ def require() -> Any:
     return optuna
 
 
-def _open_study(optuna: Any, storage: str | os.PathLike[str] | None, seed: int, facts: dict[str, Any]) -> Any:
-    """A new study, or the one of the file, which must have been made with the same facts."""
+def _open_study(optuna: Any, storage: StrPath | None, seed: int, facts: Values) -> Study:
+    """Return a new study, or that of the file, which must have been made with the same facts."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(
+    study: Study = optuna.create_study(
         study_name="contradpp",
         direction="maximize",
-        storage=None if storage is None else _journal(optuna, os.fspath(storage)),
+        storage=None if storage is None else _journal(os.fspath(storage)),
         sampler=optuna.samplers.TPESampler(seed=seed),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
         load_if_exists=True,
@@ -177,20 +267,23 @@ def _open_study(optuna: Any, storage: str | os.PathLike[str] | None, seed: int, 
         if known is None:
             study.set_user_attr(name, value)
         elif known != value:
-            raise ParameterError(f"the study file was made with {name}={known!r}, not {value!r}: name another file")
+            raise ParameterError(
+                f"the study file was made with {name}={known!r}, not {value!r}: name another file"
+            )
     return study
 
 
-def _journal(optuna: Any, name: str) -> Any:
+def _journal(name: str) -> JournalStorage:
+    from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
     try:
-        return optuna.storages.JournalStorage(JournalFileBackend(name, lock_obj=JournalFileOpenLock(name)))
+        return JournalStorage(JournalFileBackend(name, lock_obj=JournalFileOpenLock(name)))
     except (OSError, ValueError, KeyError) as error:
         raise DataError(f"{name} cannot be used as a study file: {error}") from error
 
 
-def _plain(trial: Any) -> Trial:
+def _plain(trial: FrozenTrial) -> Trial:
     seconds = trial.duration.total_seconds() if trial.duration else 0.0
     value = trial.value if trial.state.name == "COMPLETE" else None
     return Trial(trial.number, dict(trial.params), value, trial.state.name.lower(), seconds)

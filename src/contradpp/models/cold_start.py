@@ -1,22 +1,25 @@
-"""Items with few sales or none, judged by their features: how well they sell and with what, by items that are alike.
+"""Items with few sales or none, scored by their features and by their nearest neighbors.
 
-The kin of an item are the 50 items with sales that are most alike to it by the cosine of their features; each counts by
-the square of that and by n/(n + 5), n being its sales. Popularity is predicted by a ridge regression of log popularity
-on the features, weighted by support. In a kernel a new item has a row of its own, of which kin are the mean. In a model
-of several experts an item j has the signs
+The neighbors of an item are the 50 items with sales whose features have the largest cosine c with
+its own. A neighbor with n sales has a weight proportional to c² n/(n + 5). A ridge regression on
+features predicts log popularity. In a kernel, the row of a new item is the mean of its neighbors'.
+
+In a combination of experts, item j given the basket A has the cold-start features
 
     s_j(A) = (1, log p̂_j, log p̃_j, log lift_j(A), cosine_j(A))
 
-with the popularity p̂ that features predict, that of its kin p̃, how much likelier the basket A makes its kin than they
-are anyway, as the model judges them, and the mean cosine of its features with those of the basket. With g for what the
-experts say, an item with n sales has the logit
+with the predicted popularity p̂, the mean popularity p̃ of its neighbors, the factor by which A
+raises the probability of the neighbors, and the mean cosine with the basket's items. Let g be its
+logit by the experts and n its sales. Its logit is
 
-    (1 − μ) (g + λ η(|A|)ᵀ(log lift, cosine)) + μ ϑ(|A|)ᵀs
+    (1 − cold_share) (g + blend · (blend_weights(|A|)ᵀ (log lift, cosine)))
+        + cold_share · cold_weights(|A|)ᵀ s
 
-μ is 1 without sales, 0 for items that were there when the model was fitted, and 2/(2 + n) for those that came later:
-the more they sell, the more the experts speak for them. λ = κ/(κ + n): where little was seen, the items that are
-alike count. ϑ is learned by the same objective as the weights of experts, from items with sales that are judged as
-though they had none.
+    blend = decay/(decay + n)
+    cold_share = 1 if n = 0, else 2/(2 + n) for items that came after `fit`, else 0
+
+Both weights are linear in log|A|. `cold_weights` maximize the likelihood of held-out items with
+sales that are scored as if they had none; `blend_weights` and `decay` that of all held-out items.
 """
 
 from __future__ import annotations
@@ -29,73 +32,78 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._random import stream
+from contradpp._random import COLD_ITEMS, stream
 from contradpp._threads import blas_threads, run_blocks
-from contradpp.data.features import ItemFeatures, Matrix, Turned, features_contents, restored_features
+from contradpp._types import Array, Codes, Flags, Ints
+from contradpp.data.features import (
+    FeatureMatrix,
+    ItemFeatures,
+    TransposedFeatures,
+    features_contents,
+    restored_features,
+)
 from contradpp.data.sets import Sets, pointers, runs, take_sets, without_each
 from contradpp.data.vocabulary import Labels, Vocabulary, plain, unusable_ids
-from contradpp.dpp import persist
+from contradpp.dpp import files
+from contradpp.dpp.files import Stored
 from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.persist import Stored
 from contradpp.errors import DataError, ParameterError
 from contradpp.experts.base import SCORES_PER_BLOCK, softmax
 from contradpp.experts.statistics import Rows, indicator
-from contradpp.models.relevance import (
-    MOST_WEIGHT,
+from contradpp.models.combination import (
+    MAX_WEIGHT,
     PRIOR,
-    Questions,
-    Relevance,
+    Combination,
+    Examples,
     Weights,
-    learn_weights,
     log_sizes,
+    maximize_likelihood,
 )
 
-Array = NDArray[np.float64]
-Codes = NDArray[np.int32]
-Entries = NDArray[np.int64]
-
-N_KIN = 50
+N_NEIGHBORS = 50
 POWER = 2.0  # of the cosine
-SUPPORT = 5.0  # sales at which an item counts half as kin
+SUPPORT = 5.0  # sales at which a neighbor counts half
 RIDGES = (1.0, 3.0, 10.0, 30.0)
 N_FOLDS = 5
-SPREAD = 1.0  # the variance of log popularity that features cannot explain, beside 1/n of a count n
-KIN_PER_BLOCK = 500  # items
-_HEAVIEST = 200.0  # log L_jj of a new item: kernels hold up to 1e100
+SPREAD = 1.0  # variance of log popularity that features cannot explain, beside 1/n of a count n
+ITEMS_PER_BLOCK = 500
+MAX_LOG_NORM = 200.0  # log L_jj of a new item: kernels hold up to 1e100
 
-N_SIGNS = 5  # one, log p̂, log p̃, log lift, cosine
-START = np.array([[0.0, 0.5, 0.5, 1.0, 0.0], [0.0] * N_SIGNS])  # ϑ before any data
-STEADY = (3, 4)  # the signs that steady items with sales
-FADES = (10.0, 30.0, 100.0)  # κ that are tried
-ARRIVED = 2.0  # sales at which the experts speak as loud as features for an item that came later
-LEAST_SHARE = 0.1  # λ and μ below this count as nothing
-_MOCK = 73  # key of a random stream
+N_FEATURES = 5  # 1, log p̂, log p̃, log lift, cosine
+INITIAL_WEIGHTS = np.array([[0.0, 0.5, 0.5, 1.0, 0.0], [0.0] * N_FEATURES])  # before any data
+BASKET_FEATURES = (3, 4)  # the features that depend on the basket
+DECAYS = (10.0, 30.0, 100.0)  # that are tried
+LATE_SUPPORT = 2.0  # sales at which a late item's cold share is a half
+MIN_SHARE = 0.1  # a smaller blend or cold share counts as 0
 
-STORED_SALES = {"sales": Stored(("columns",), np.float32), "log_shares": Stored(("M",))}
-STORED_NEWCOMERS = {
-    "kin": Stored(("n", "k"), np.int32, low=0),
-    "weights": Stored(("n", "k"), np.float32, low=0),
-    "theta": Stored((2, N_SIGNS), low=-MOST_WEIGHT, high=MOST_WEIGHT),
-    "steady": Stored((2, len(STEADY))),
+STORED_POPULARITY = {
+    "popularity_slope": Stored(("columns",), np.float32),
+    "log_popularity": Stored(("M",)),
+}
+STORED_COLD_START = {
+    "neighbors": Stored(("n", "k"), np.int32, low=0),
+    "neighbor_weights": Stored(("n", "k"), np.float32, low=0),
+    "cold_weights": Stored((2, N_FEATURES), low=-MAX_WEIGHT, high=MAX_WEIGHT),
+    "blend_weights": Stored((2, len(BASKET_FEATURES))),
 }
 
 
 # -- Nearest neighbors by features -----------------------------------------------------------------
 
 
-class Alike(NamedTuple):
-    """The kin of items: codes, and weights that add up to 1, or zeros where there are none; the best first."""
+class Neighbors(NamedTuple):
+    """The nearest neighbors of items, best first; weights add up to 1, or are 0 without any."""
 
     codes: Codes  # (n, k)
     weights: NDArray[np.float32]  # (n, k)
 
     def mean(self, values: Array) -> Array:
-        """The mean over the kin of each item of values of all items (M,)."""
+        """Return the mean over each item's neighbors of values of all items (M,)."""
         means: Array = np.einsum("nk,nk->n", self.weights, values[self.codes])
         return means
 
-    def mix(self, n_items: int) -> Any:
-        """The weights as a CSR matrix (n, n_items)."""
+    def matrix(self, n_items: int) -> Any:
+        """Return the weights as a CSR matrix (n, n_items)."""
         from scipy.sparse import csr_matrix
 
         n, k = self.codes.shape
@@ -103,212 +111,274 @@ class Alike(NamedTuple):
         return csr_matrix(flat, shape=(n, n_items))
 
 
-def find_kin(
-    rows: Matrix, matrix: Matrix, counts: Array, own: NDArray[np.int64] | None = None, *, n_jobs: int = 1
-) -> Alike:
-    """The kin of these rows among the items of the matrix that have sales; `own` are the items that the rows are of."""
+def nearest_neighbors(
+    rows: FeatureMatrix,
+    matrix: FeatureMatrix,
+    counts: Array,
+    own: Ints | None = None,
+    *,
+    n_jobs: int = 1,
+) -> Neighbors:
+    """Return the neighbors of feature rows among the items of the matrix that have sales.
+
+    `own` are the codes of the rows' items, which are no neighbors of themselves.
+    """
+    from scipy.sparse import csr_matrix
+
     sold = np.flatnonzero((counts > 0) & matrix.has_row)
-    among, n, k = matrix.take(sold), len(rows), N_KIN + (own is not None)
-    codes, weights = np.zeros((n, k), dtype=np.int32), np.zeros((n, k))
+    among = matrix.take(sold)
+    n = len(rows)
+    k = N_NEIGHBORS + (own is not None)
+    codes = np.zeros((n, k), dtype=np.int32)
+    weights = np.zeros((n, k))
     if not len(sold):
-        return Alike(codes, weights.astype(np.float32))
+        return Neighbors(codes, weights.astype(np.float32))
     transposed = among.sparse.T.tocsr()
 
     def work(block: int) -> None:
-        part = slice(block * KIN_PER_BLOCK, min((block + 1) * KIN_PER_BLOCK, n))
+        part = slice(block * ITEMS_PER_BLOCK, min((block + 1) * ITEMS_PER_BLOCK, n))
         cosines = rows.sparse[part] @ transposed
         if among.dense.shape[1]:
             cosines = csr_matrix(cosines + rows.dense[part] @ among.dense.T)
-        found = Rows(cosines.indptr.astype(np.int64), cosines.indices.astype(np.int32), cosines.data.astype(np.float64))
-        found = found.largest(k)
-        places = np.arange(len(found.values)) - found.indptr[found.owners]
-        codes[part][found.owners, places] = sold[found.columns]
-        weights[part][found.owners, places] = np.maximum(found.values, 0.0)
-
-    from scipy.sparse import csr_matrix
+        best = _rows_of(cosines).largest(k)
+        places = np.arange(len(best.values)) - best.indptr[best.owners]
+        codes[part][best.owners, places] = sold[best.columns]
+        weights[part][best.owners, places] = np.maximum(best.values, 0.0)
 
     with blas_threads(1):
-        run_blocks(work, -(-n // KIN_PER_BLOCK), n_jobs)
+        run_blocks(work, -(-n // ITEMS_PER_BLOCK), n_jobs)
     if own is not None:
         weights[codes == own[:, None]] = 0.0
     order = np.argsort(-weights, axis=1, kind="stable")
-    codes, weights = np.take_along_axis(codes, order, axis=1), np.take_along_axis(weights, order, axis=1)
+    codes = np.take_along_axis(codes, order, axis=1)
+    weights = np.take_along_axis(weights, order, axis=1)
     weights = weights**POWER * (counts[codes] / (counts[codes] + SUPPORT))
     totals = weights.sum(axis=1, keepdims=True)
     weights = np.divide(weights, totals, out=np.zeros_like(weights), where=totals > 0)
-    return Alike(codes[:, :N_KIN], weights[:, :N_KIN].astype(np.float32))
+    return Neighbors(codes[:, :N_NEIGHBORS], weights[:, :N_NEIGHBORS].astype(np.float32))
 
 
-# -- Popularity ------------------------------------------------------------------------------------------
+def _rows_of(csr: Any) -> Rows:
+    return Rows(
+        csr.indptr.astype(np.int64), csr.indices.astype(np.int32), csr.data.astype(np.float64)
+    )
+
+
+# -- Popularity ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Sales:
+class PopularityRegression:
     """The ridge regression of log popularity on features."""
 
-    centre: float
+    center: float
     slope: NDArray[np.float32]  # a weight for every column
-    explained: float  # the share of the variance of log popularity of items that it had not seen
-    log_shares: Array  # log p̂ of the items that it was learned from: of those with sales by folds they are not in
+    explained: float  # the explained share of the variance, cross-validated
+    log_popularity: Array  # log p̂ of the training items, cross-validated for those with sales
 
-    def predict(self, rows: Matrix) -> Array:
-        """log p̂ of these items."""
-        return self.centre + rows.times(self.slope)
+    def predict(self, rows: FeatureMatrix) -> Array:
+        """Return log p̂ of items by their features."""
+        return self.center + rows.times(self.slope)
 
 
-def learn_sales(matrix: Matrix, counts: Array) -> Sales:
-    """The regression, with a ridge that suits items it has not seen; nothing, if features explain nothing."""
+def fit_popularity(matrix: FeatureMatrix, counts: Array) -> PopularityRegression:
+    """Fit the regression with a cross-validated ridge; a constant if features explain nothing."""
     total = max(counts.sum(), 1.0)
     logs = np.log((counts + 0.5) / total)
     weights = 1.0 / (SPREAD + 1.0 / (counts + 0.5))
-    known = np.flatnonzero((counts > 0) & matrix.has_row)
     sold = counts > 0
-    centre = float(np.average(logs[sold], weights=weights[sold])) if sold.any() else 0.0
-    nothing = Sales(centre, np.zeros(matrix.width, dtype=np.float32), 0.0, np.full(len(counts), centre))
+    known = np.flatnonzero(sold & matrix.has_row)
+    center = float(np.average(logs[sold], weights=weights[sold])) if sold.any() else 0.0
+    no_slope = np.zeros(matrix.width, dtype=np.float32)
+    constant = PopularityRegression(center, no_slope, 0.0, np.full(len(counts), center))
     if len(known) < 2 * N_FOLDS:
-        return nothing
-    fold = np.arange(len(known)) % N_FOLDS  # codes come in the order of first appearance: as good as drawn
-    told = np.zeros((len(RIDGES), len(known)))
+        return constant
+    fold = np.arange(len(known)) % N_FOLDS  # codes are in order of first appearance: as if random
+    predictions = np.zeros((len(RIDGES), len(known)))
     for r, ridge in enumerate(RIDGES):
         for f in range(N_FOLDS):
-            seen, out = known[fold != f], known[fold == f]
-            slope = _ridge(matrix.take(seen), logs[seen] - centre, weights[seen], ridge)
-            told[r, fold == f] = matrix.take(out).times(slope)
-    errors = (weights[known] * np.square(logs[known] - centre - told)).sum(axis=1)
+            train = known[fold != f]
+            slope = _ridge(matrix.take(train), logs[train] - center, weights[train], ridge)
+            predictions[r, fold == f] = matrix.take(known[fold == f]).times(slope)
+    errors = (weights[known] * np.square(logs[known] - center - predictions)).sum(axis=1)
     best = int(np.argmin(errors))
-    spread = (weights[known] * np.square(logs[known] - centre)).sum()
-    explained = float(1 - errors[best] / spread) if spread > 0 else 0.0
+    variance = (weights[known] * np.square(logs[known] - center)).sum()
+    explained = float(1 - errors[best] / variance) if variance > 0 else 0.0
     if explained <= 0:
-        return nothing
-    slope = _ridge(matrix.take(known), logs[known] - centre, weights[known], RIDGES[best])
-    predicted = centre + matrix.times(slope.astype(np.float32))
-    predicted[known] = centre + told[best]
-    return Sales(centre, slope.astype(np.float32), explained, predicted)
+        return constant
+    slope = _ridge(matrix.take(known), logs[known] - center, weights[known], RIDGES[best])
+    predicted = center + matrix.times(slope.astype(np.float32))
+    predicted[known] = center + predictions[best]
+    return PopularityRegression(center, slope.astype(np.float32), explained, predicted)
 
 
-def _ridge(rows: Matrix, values: Array, weights: Array, ridge: float) -> Array:
-    """argmin Σ w (value − xᵀb)² + ridge ‖b‖², by least squares that only needs products."""
+def _ridge(rows: FeatureMatrix, values: Array, weights: Array, ridge: float) -> Array:
+    """Return argmin Σ w (value − xᵀb)² + ridge ‖b‖², by least squares that only needs products."""
     from scipy.sparse.linalg import LinearOperator, lsqr
 
     roots = np.sqrt(weights)
     operator = LinearOperator(
-        (len(rows), rows.width), dtype=np.float64, matvec=lambda b: roots * rows.times(b.ravel()),
+        (len(rows), rows.width),
+        dtype=np.float64,
+        matvec=lambda b: roots * rows.times(b.ravel()),
         rmatvec=lambda y: rows.transposed_times(roots * y.ravel()),
-    )  # fmt: skip
+    )
+    damp = np.sqrt(ridge)
     with blas_threads(1):
-        found: Array = lsqr(operator, roots * values, damp=np.sqrt(ridge), iter_lim=40, atol=1e-4, btol=1e-4)[0]
+        found: Array = lsqr(operator, roots * values, damp, iter_lim=40, atol=1e-4, btol=1e-4)[0]
     return found
 
 
-# -- What a model keeps ------------------------------------------------------------------------------------
+# -- The features of a model's items ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Kin:
-    """The features of a model's items, and what they say of popularity."""
+class FeatureModel:
+    """The features of a model's items, and the popularity that they predict."""
 
     features: ItemFeatures
-    sales: Sales
+    popularity: PopularityRegression
 
     @property
-    def matrix(self) -> Matrix:
+    def matrix(self) -> FeatureMatrix:
         """A row of features per item."""
         return self.features.matrix
 
     @property
-    def log_shares(self) -> Array:
-        """log p̂ of every item, those included that came later."""
-        late = self.matrix.take(slice(len(self.sales.log_shares), None))
-        return np.concatenate([self.sales.log_shares, self.sales.predict(late)])
+    def log_popularity(self) -> Array:
+        """log p̂ of every item, later ones included."""
+        known = self.popularity.log_popularity
+        late = self.matrix.take(slice(len(known), None))
+        return np.concatenate([known, self.popularity.predict(late)])
 
     @staticmethod
-    def learn(features: ItemFeatures, counts: Array | NDArray[np.int64]) -> Kin:
-        """Features of items with these sales."""
-        return Kin(features, learn_sales(features.matrix, counts.astype(np.float64)))
+    def learn(features: ItemFeatures, counts: Array | Ints) -> FeatureModel:
+        """Fit the regression to items with these sales."""
+        return FeatureModel(features, fit_popularity(features.matrix, counts.astype(np.float64)))
 
-    def recode(self, old: Vocabulary, new: Vocabulary) -> Kin:
-        """The same for another vocabulary."""
-        return Kin(self.features.recode(old, new), self.sales)  # an update adds items behind those there are
+    def recode(self, old: Vocabulary, new: Vocabulary) -> FeatureModel:
+        """Return the same for another vocabulary, which begins with the known items."""
+        return FeatureModel(self.features.recode(old, new), self.popularity)
 
-    def contents(self) -> tuple[persist.Tensors, dict[str, Any]]:
-        """What a model file holds of it."""
-        tensors, told = features_contents(self.features)
-        arrays = {"sales": self.sales.slope, "log_shares": self.log_shares}
-        tensors |= persist.stored_arrays(arrays, STORED_SALES, "features.")
-        return tensors, told | {"centre": self.sales.centre, "explained": self.sales.explained}
+    def contents(self) -> tuple[files.Tensors, dict[str, Any]]:
+        """Return the tensors and the description of a model file."""
+        tensors, info = features_contents(self.features)
+        arrays = {
+            "popularity_slope": self.popularity.slope,
+            "log_popularity": self.log_popularity,
+        }
+        tensors |= files.stored_arrays(arrays, STORED_POPULARITY, "features.")
+        info |= {"center": self.popularity.center, "explained": self.popularity.explained}
+        return tensors, info
 
     @staticmethod
-    def restored(tensors: persist.Tensors, told: Mapping[str, Any], n_items: int) -> Kin:
-        """From a model file, or ValueError if it is damaged."""
-        features = restored_features(tensors, told, n_items)
+    def restored(tensors: files.Tensors, info: Mapping[str, Any], n_items: int) -> FeatureModel:
+        """Return the features of a model file, or raise ValueError if they are damaged."""
+        features = restored_features(tensors, info, n_items)
         sizes = {"columns": features.matrix.width, "M": n_items}
-        found = persist.read_arrays(tensors, STORED_SALES, "predictions of sales", "features.", **sizes)
-        centre, explained = float(told["centre"]), float(told["explained"])
-        if not np.isfinite([centre, explained]).all():
-            raise ValueError("what its features say of popularity is damaged")
-        return Kin(features, Sales(centre, found["sales"], explained, found["log_shares"]))
+        schema = STORED_POPULARITY
+        found = files.read_arrays(tensors, schema, "predictions of sales", "features.", **sizes)
+        center = float(info["center"])
+        explained = float(info["explained"])
+        if not np.isfinite([center, explained]).all():
+            raise ValueError("its predictions of sales are damaged")
+        slope, log_popularity = (found[name] for name in schema)
+        popularity = PopularityRegression(center, slope, explained, log_popularity)
+        return FeatureModel(features, popularity)
 
 
-class Arrivals(NamedTuple):
-    """Items that are to be added."""
+class NewItems(NamedTuple):
+    """Items to be added to a model."""
 
     items: Vocabulary  # all items, the new ones last
-    rows: Matrix  # features of the new ones
-    alike: Alike  # their kin
-    log_shares: Array  # log p̂
-    kin: Kin  # with them
+    rows: FeatureMatrix  # features of the new ones
+    neighbors: Neighbors
+    log_popularity: Array  # log p̂
+    feature_model: FeatureModel  # of all items
 
 
-def arriving(
-    kin: Kin | None, items: Vocabulary, counts: Array, ids: Iterable[Any], features: Any, names: Labels | None = None,
-    categories: Labels | None = None, *, n_jobs: int = 1,
-) -> Arrivals:  # fmt: skip
-    """What is to be known of new items; an error that says why not, if they cannot be added."""
-    if kin is None:
+def new_items(
+    known: FeatureModel | None,
+    items: Vocabulary,
+    counts: Array,
+    added: Vocabulary,
+    features: Any,
+    *,
+    n_jobs: int = 1,
+) -> NewItems:
+    """Find the neighbors and the popularity of new items; raise an error for an item that exists.
+
+    Parameters
+    ----------
+    known : FeatureModel or None
+        The features of the model's items.
+    items : Vocabulary
+        The model's items, sold in `counts` baskets each.
+    added : Vocabulary
+        The new items; see `check_new_ids`.
+    features : data frame, Arrow table, array, sparse array or mapping
+    n_jobs : int
+    """
+    if known is None:
         raise ParameterError("add_items needs a model that was fitted with item_features")
+    present = next((item for item in added if item in items), None)
+    if present is not None:
+        raise DataError(f"the item {present!r} is in the model already: only new ones can be added")
+    rows = known.features.rows_for(list(added), features)
+    neighbors = nearest_neighbors(rows, known.matrix, counts, n_jobs=n_jobs)
+    log_popularity = known.popularity.predict(rows)
+    joined = FeatureModel(known.features.append(rows), known.popularity)
+    return NewItems(items.merge(added), rows, neighbors, log_popularity, joined)
+
+
+def check_new_ids(
+    ids: Iterable[Any], names: Labels | None = None, categories: Labels | None = None
+) -> Vocabulary:
+    """Return the vocabulary of new items, or raise `DataError` for ids that no item can have."""
     if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
         raise DataError(f"add_items needs a list of ids, got {ids!r}")
     fresh = [plain(item) for item in ids]
-    bad = unusable_ids(fresh)
-    if bad:
-        raise DataError(f"{bad[0]!r} cannot be the id of an item: it must be a string, a number or a tuple of them")
-    there = next((item for item in fresh if item in items), None)
-    if there is not None:
-        raise DataError(f"the item {there!r} is in the model already: only new ones can be added")
+    if bad := unusable_ids(fresh):
+        raise DataError(
+            f"{bad[0]!r} cannot be the id of an item: "
+            "it must be a string, a number or a tuple of them"
+        )
     if len(set(fresh)) < len(fresh):
         raise DataError("the ids of new items must be distinct")
-    rows = kin.features.rows_for(fresh, features)
-    return Arrivals(
-        items.merge(Vocabulary(fresh, names=names, categories=categories)), rows,
-        find_kin(rows, kin.matrix, counts, n_jobs=n_jobs), kin.sales.predict(rows),
-        Kin(kin.features.append(rows), kin.sales),
-    )  # fmt: skip
+    return Vocabulary(fresh, names=names, categories=categories)
 
 
-# -- A kernel with rows for new items ----------------------------------------------------------------------
+# -- A kernel with rows for new items --------------------------------------------------------------
 
 
-def enlarged_kernel(kernel: Kernel, alike: Alike, log_shares: Array, counts: Array) -> Kernel:
-    """The kernel with a row for every new item: as heavy as its popularity asks, else the mean of its kin.
+def enlarge_kernel(
+    kernel: Kernel, neighbors: Neighbors, log_popularity: Array, counts: Array
+) -> Kernel:
+    """Return the kernel with a row for every new item, the mean of its neighbors.
 
-    L_jj is p̂_j times the mean (of logarithms) of L_ii/p_i; directions v_i/√L_ii, turned to the side of the closest kin,
-    and attractions |S_ai|/√(L_aa L_ii) are means. What the mean direction loses in length, the diagonal has.
+    L_jj is p̂_j times the geometric mean of L_ii/p_i over the neighbors i. Directions v_i/√L_ii,
+    with the sign that fits the closest neighbor, and attractions |S_ai|/√(L_aa L_ii) are averaged.
+    The diagonal makes up for the length that the mean direction loses.
     """
-    if not kernel.plain:
-        raise ParameterError("a kernel with a gain, as from condition(), cannot take new items")
-    weights = alike.weights.astype(np.float64)
-    norms, sold = np.maximum(kernel.squared_norms, 1e-300), counts > 0
+    if not kernel.has_identity_inner:
+        raise ParameterError("a kernel from condition() or with B cannot take new items")
+    weights = neighbors.weights.astype(np.float64)
+    norms = np.maximum(kernel.squared_norms, 1e-300)
+    sold = counts > 0
     ratios = np.log(norms) - np.log((counts + 0.5) / max(counts.sum(), 1.0))
-    usual = float(ratios[sold].mean()) if sold.any() else 0.0
-    there = weights.sum(axis=1) > 0
-    logs = np.where(there, alike.mean(ratios), usual) + log_shares  # (n,)
-    if not logs.max(initial=0.0) < _HEAVIEST:
-        raise ParameterError("the features promise a new item more sales than a kernel can hold: is one of them wrong?")
+    typical = float(ratios[sold].mean()) if sold.any() else 0.0
+    has_neighbors = weights.sum(axis=1) > 0
+    logs = np.where(has_neighbors, neighbors.mean(ratios), typical) + log_popularity  # (n,)
+    if not logs.max(initial=0.0) < MAX_LOG_NORM:
+        raise ParameterError(
+            "the features predict more sales than a kernel can hold for a new item: "
+            "is one of them wrong?"
+        )
     mass = np.exp(logs)
-    units = kernel.wide * kernel.inverse_lengths[:, None]
-    near = units[alike.codes]  # (n, k, K)
-    sides = np.where(np.einsum("nkc,nc->nk", near, near[:, 0]) < 0, -1.0, 1.0)
-    directions = np.einsum("nk,nkc->nc", weights * sides, near)
+    units = kernel.X * kernel.inverse_lengths[:, None]
+    near = units[neighbors.codes]  # (n, k, K)
+    signs = np.where(np.einsum("nkc,nc->nk", near, near[:, 0]) < 0, -1.0, 1.0)
+    directions = np.einsum("nk,nkc->nc", weights * signs, near)
     if not kernel.has_diagonal:
         lengths = np.linalg.norm(directions, axis=1, keepdims=True)
         axis = np.eye(1, directions.shape[1])
@@ -316,354 +386,448 @@ def enlarged_kernel(kernel: Kernel, alike: Alike, log_shares: Array, counts: Arr
     factors = directions * np.sqrt(mass)[:, None]
     diagonal = None
     if kernel.has_diagonal:
-        diagonal = np.concatenate([kernel.diagonal, np.maximum(mass - np.square(factors).sum(axis=1), 1e-12 * mass)])
-    skew = _enlarged_skew(kernel, alike, mass) if kernel.skew.n_entries else None
+        rest = np.maximum(mass - np.square(factors).sum(axis=1), 1e-12 * mass)
+        diagonal = np.concatenate([kernel.diagonal, rest])
+    skew = _enlarge_skew(kernel, neighbors, mass) if kernel.skew.n_entries else None
     joined = np.vstack([kernel.factors, factors.astype(kernel.factors.dtype)])
     return Kernel(joined, skew=skew, diagonal=diagonal, n_jobs=kernel.n_jobs)
 
 
-def _enlarged_skew(kernel: Kernel, alike: Alike, mass: Array) -> Any:
+def _enlarge_skew(kernel: Kernel, neighbors: Neighbors, mass: Array) -> Any:
     from scipy.sparse import block_array, csr_array, diags_array
 
-    mix = csr_array(alike.mix(kernel.n_items))
+    skew = kernel.skew.matrix()
     scale = diags_array(kernel.inverse_lengths)
-    told = csr_array(mix @ scale @ abs(kernel.skew.matrix()))
-    told.sort_indices()
+    means = csr_array(csr_array(neighbors.matrix(kernel.n_items)) @ scale @ abs(skew))
+    means.sort_indices()
     most = int(np.diff(kernel.skew.indptr).max())
-    rows = Rows(told.indptr.astype(np.int64), told.indices.astype(np.int32), told.data.astype(np.float64)).largest(most)
-    attraction = csr_array(rows.matrix(kernel.n_items)) * np.sqrt(mass)[:, None]
-    return block_array([[kernel.skew.matrix(), -attraction.T], [attraction, None]], format="csr")
+    largest = _rows_of(means).largest(most)
+    attraction = csr_array(largest.matrix(kernel.n_items)) * np.sqrt(mass)[:, None]
+    return block_array([[skew, -attraction.T], [attraction, None]], format="csr")
 
 
-# -- In a model of several experts -----------------------------------------------------------------
+# -- In a combination of experts -------------------------------------------------------------------
 
 
-class Judgement(NamedTuple):
-    """How features are heard: learned once, and kept as items and sales arrive."""
+class ColdStartWeights(NamedTuple):
+    """The fitted weights of the module's formula, constant while items and sales arrive."""
 
-    theta: Array = START  # (2, 5): ϑ₀ and ϑ₁
-    steady: Array = np.zeros((2, 2))  # η₀ and η₁
-    fade: float = 0.0  # κ; 0: features say nothing of items that sell
+    cold_weights: Array = INITIAL_WEIGHTS  # (2, 5): constant and slope in log|A|
+    blend_weights: Array = np.zeros((2, 2))
+    decay: float = 0.0  # 0: features do not count for items that sell
     n_fitted: int = 0  # items that were there when the model was fitted
-    rank: float = float("nan")  # MPR of held-out items that were judged as though they had no sales, among such items
+    rank: float = float("nan")  # MPR of held-out items scored as if they had no sales
 
     def shares(self, counts: Array) -> tuple[Array, Array]:
-        """λ and μ of items with these sales."""
-        steady = self.fade / (self.fade + np.maximum(counts, 1.0))
-        late = np.where(np.arange(len(counts)) >= self.n_fitted, ARRIVED / (ARRIVED + counts), 0.0)
-        alone = np.where(counts > 0, late, 1.0)
-        return np.where(steady < LEAST_SHARE, 0.0, steady), np.where(alone < LEAST_SHARE, 0.0, alone)
+        """Return blend and cold share of items with these sales."""
+        blend = self.decay / (self.decay + np.maximum(counts, 1.0))
+        is_late = np.arange(len(counts)) >= self.n_fitted
+        late = np.where(is_late, LATE_SUPPORT / (LATE_SUPPORT + counts), 0.0)
+        cold = np.where(counts > 0, late, 1.0)
+        return np.where(blend < MIN_SHARE, 0.0, blend), np.where(cold < MIN_SHARE, 0.0, cold)
 
 
 @dataclass
-class Newcomers:
-    """The items that features speak for, wholly or in part, and how."""
+class ColdStart:
+    """The cold-start items: all whose logits depend on features, wholly or in part."""
 
-    judgement: Judgement
-    n_known: int  # items that the voices know; those behind them came later
-    codes: Entries  # ascending
-    steady: Array  # λ of each
-    alone: Array  # μ of each
-    alike: Alike
-    log_shares: Array  # log p̂ of each
-    usual: Array  # (n_known,): the share of every known item in all sales
-    matrix: Matrix = field(repr=False)  # features of all items
-
-    @classmethod
-    def of(cls, kin: Kin, counts: Array, judgement: Judgement, n_jobs: int = 1) -> Newcomers:
-        """Newcomers among items with these sales, all of which the voices know."""
-        steady, alone = judgement.shares(counts)
-        codes = np.flatnonzero((steady > 0) | (alone > 0))
-        alike = find_kin(kin.matrix.take(codes), kin.matrix, counts, codes, n_jobs=n_jobs)
-        usual, log_shares = counts / max(counts.sum(), 1.0), kin.log_shares[codes]
-        return cls(judgement, len(counts), codes, steady[codes], alone[codes], alike, log_shares, usual, kin.matrix)
-
-    def add(self, rows: Matrix, alike: Alike, log_shares: Array) -> Newcomers:
-        """With items that came just now."""
-        n, new = len(self.matrix), len(rows)
-        return Newcomers(
-            self.judgement, self.n_known, np.concatenate([self.codes, np.arange(n, n + new)]),
-            np.concatenate([self.steady, np.zeros(new)]), np.concatenate([self.alone, np.ones(new)]),
-            Alike(np.vstack([self.alike.codes, alike.codes]), np.vstack([self.alike.weights, alike.weights])),
-            np.concatenate([self.log_shares, log_shares]), self.usual, self.matrix.append(rows),
-        )  # fmt: skip
-
-    def contents(self) -> tuple[persist.Tensors, dict[str, Any]]:
-        """What a model file holds of it, besides the features."""
-        judgement = self.judgement
-        arrays: dict[str, NDArray[Any]] = {"kin": self.alike.codes, "weights": self.alike.weights}
-        arrays |= {"theta": judgement.theta, "steady": judgement.steady}
-        rank = judgement.rank if np.isfinite(judgement.rank) else None
-        told = {"fade": judgement.fade, "n_fitted": judgement.n_fitted, "n_known": self.n_known, "rank": rank}
-        return persist.stored_arrays(arrays, STORED_NEWCOMERS, "newcomers."), told
+    weights: ColdStartWeights
+    n_known: int  # items that the experts know; later items are behind them
+    codes: Ints  # (C,), ascending
+    blend: Array  # (C,)
+    cold_share: Array  # (C,)
+    neighbors: Neighbors
+    log_popularity: Array  # (C,): log p̂
+    popularity: Array  # (n_known,): the share of every known item in all sales
+    matrix: FeatureMatrix = field(repr=False)  # features of all items
 
     @classmethod
-    def restored(cls, tensors: persist.Tensors, told: Mapping[str, Any], kin: Kin, counts: Array) -> Newcomers:
-        """From a model file, or ValueError if it is damaged."""
-        rank = float("nan") if told["rank"] is None else float(told["rank"])
-        fade, n_fitted, n_known = float(told["fade"]), int(told["n_fitted"]), int(told["n_known"])
-        if not 0 <= fade < np.inf:
-            raise ValueError(f"what it knows of new items fades by {fade}")
-        steady, alone = Judgement(fade=fade, n_fitted=n_fitted).shares(counts)
-        steady[n_known:] = 0.0  # of items that no expert knows yet
-        codes = np.flatnonzero((steady > 0) | (alone > 0))
-        found = persist.read_arrays(tensors, STORED_NEWCOMERS, "parts for new items", "newcomers.", n=len(codes))
-        alike = Alike(found["kin"], found["weights"])
-        if not 0 < n_known <= len(counts) or alike.codes.max(initial=0) >= n_known:
-            raise ValueError("what it knows of new items does not fit its items")
-        judgement = Judgement(found["theta"], found["steady"], fade, n_fitted, rank)
-        usual, log_shares = (counts / max(counts.sum(), 1.0))[:n_known], kin.log_shares[codes]
-        return cls(judgement, n_known, codes, steady[codes], alone[codes], alike, log_shares, usual, kin.matrix)
+    def of(
+        cls, model: FeatureModel, counts: Array, weights: ColdStartWeights, n_jobs: int = 1
+    ) -> ColdStart:
+        """Return the cold-start items among items with these sales, all known to the experts."""
+        blend, cold = weights.shares(counts)
+        codes = np.flatnonzero((blend > 0) | (cold > 0))
+        rows = model.matrix.take(codes)
+        return cls(
+            weights,
+            len(counts),
+            codes,
+            blend[codes],
+            cold[codes],
+            nearest_neighbors(rows, model.matrix, counts, codes, n_jobs=n_jobs),
+            model.log_popularity[codes],
+            counts / max(counts.sum(), 1.0),
+            model.matrix,
+        )
 
-    # -- Baskets that hold items without sales ---------------------------------------------------------
+    def add(self, new: NewItems) -> ColdStart:
+        """Return the cold-start items with new ones."""
+        n = len(self.matrix)
+        n_new = len(new.rows)
+        neighbors = Neighbors(
+            np.vstack([self.neighbors.codes, new.neighbors.codes]),
+            np.vstack([self.neighbors.weights, new.neighbors.weights]),
+        )
+        return ColdStart(
+            self.weights,
+            self.n_known,
+            np.concatenate([self.codes, np.arange(n, n + n_new)]),
+            np.concatenate([self.blend, np.zeros(n_new)]),
+            np.concatenate([self.cold_share, np.ones(n_new)]),
+            neighbors,
+            np.concatenate([self.log_popularity, new.log_popularity]),
+            self.popularity,
+            self.matrix.append(new.rows),
+        )
+
+    def contents(self) -> tuple[files.Tensors, dict[str, Any]]:
+        """Return the tensors and the description of a model file, besides the features."""
+        weights = self.weights
+        arrays = {
+            "neighbors": self.neighbors.codes,
+            "neighbor_weights": self.neighbors.weights,
+            "cold_weights": weights.cold_weights,
+            "blend_weights": weights.blend_weights,
+        }
+        info = {
+            "decay": weights.decay,
+            "n_fitted": weights.n_fitted,
+            "n_known": self.n_known,
+            "rank": weights.rank if np.isfinite(weights.rank) else None,
+        }
+        return files.stored_arrays(arrays, STORED_COLD_START, "cold_start."), info
+
+    @classmethod
+    def restored(
+        cls, tensors: files.Tensors, info: Mapping[str, Any], model: FeatureModel, counts: Array
+    ) -> ColdStart:
+        """Return the cold-start items of a model file, or raise ValueError if it is damaged."""
+        rank = float("nan") if info["rank"] is None else float(info["rank"])
+        decay = float(info["decay"])
+        n_fitted = int(info["n_fitted"])
+        n_known = int(info["n_known"])
+        if not 0 <= decay < np.inf:
+            raise ValueError(f"its cold-start decay is {decay}")
+        blend, cold = ColdStartWeights(decay=decay, n_fitted=n_fitted).shares(counts)
+        blend[n_known:] = 0.0  # no expert knows these items
+        codes = np.flatnonzero((blend > 0) | (cold > 0))
+        schema = STORED_COLD_START
+        found = files.read_arrays(
+            tensors, schema, "parts for new items", "cold_start.", n=len(codes)
+        )
+        neighbor_codes, neighbor_weights, cold_weights, blend_weights = found.values()
+        if not 0 < n_known <= len(counts) or neighbor_codes.max(initial=0) >= n_known:
+            raise ValueError("its cold-start items do not fit its items")
+        return cls(
+            ColdStartWeights(cold_weights, blend_weights, decay, n_fitted, rank),
+            n_known,
+            codes,
+            blend[codes],
+            cold[codes],
+            Neighbors(neighbor_codes, neighbor_weights),
+            model.log_popularity[codes],
+            (counts / max(counts.sum(), 1.0))[:n_known],
+            model.matrix,
+        )
+
+    # -- Baskets that hold items without sales -----------------------------------------------------
 
     @cached_property
-    def silent(self) -> NDArray[np.bool_]:
-        """Which items no voice can hear, because they never sold (M,)."""
-        silent = np.zeros(len(self.matrix), dtype=bool)
-        silent[self.codes[self.alone == 1.0]] = True
-        return silent
+    def is_unsold(self) -> Flags:
+        """Flags of the items without sales, which no expert knows (M,)."""
+        unsold = np.zeros(len(self.matrix), dtype=bool)
+        unsold[self.codes[self.cold_share == 1.0]] = True
+        return unsold
 
-    def heard(self, sets: Sets) -> Sets:
-        """The sets with the closest kin that is not in the set in the place of every item without sales."""
-        if not self.silent[sets.indices].any():
+    def substitute(self, sets: Sets) -> Sets:
+        """Return the sets with the substitutes of items without sales; see `substitutes`."""
+        if not self.is_unsold[sets.indices].any():
             return sets
-        rows = [self.stand_ins(sets.indices[a:b]) for a, b in zip(sets.indptr, sets.indptr[1:], strict=False)]
-        kept = [row[row >= 0] for row in rows]
-        return Sets(pointers([len(row) for row in kept]), np.concatenate([*kept, np.zeros(0, dtype=np.int32)]))
+        parts = np.split(sets.indices, sets.indptr[1:-1])[: sets.count]
+        rows = [self.substitutes(part) for part in parts]
+        rows = [row[row >= 0] for row in rows]
+        indices = np.concatenate([*rows, np.zeros(0, dtype=np.int32)])
+        return Sets(pointers([len(row) for row in rows]), indices)
 
-    def stand_ins(self, codes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The items as the voices hear them, −1 for one that has no kin."""
-        taken = set(codes[~self.silent[codes]].tolist())
-        heard = codes.astype(np.int32).copy()
-        for place in np.flatnonzero(self.silent[codes]).tolist():
+    def substitutes(self, codes: Codes) -> Codes:
+        """Return the items of a basket with the nearest other neighbor for one without sales.
+
+        −1 stands for an item without sales and neighbors.
+        """
+        taken = set(codes[~self.is_unsold[codes]].tolist())
+        found = codes.astype(np.int32).copy()
+        for place in np.flatnonzero(self.is_unsold[codes]).tolist():
             row = int(np.searchsorted(self.codes, codes[place]))
-            kin = self.alike.codes[row][self.alike.weights[row] > 0].tolist()
-            heard[place] = next((code for code in kin if code not in taken), -1)
-            taken.add(int(heard[place]))
-        return heard
+            near = self.neighbors.codes[row][self.neighbors.weights[row] > 0].tolist()
+            found[place] = next((code for code in near if code not in taken), -1)
+            taken.add(int(found[place]))
+        return found
 
-    # -- Logits ------------------------------------------------------------------------------------------
+    # -- Logits ------------------------------------------------------------------------------------
 
-    def write_logits(self, relevance: Relevance, sets: Sets, out: Array, *, each: bool = False) -> None:
-        """As `Relevance.write_logits`, for all items: those that the voices know, and those that came later."""
-        if each and self.silent[sets.indices].any():
-            sets, each = without_each(sets), False
+    def write_logits(
+        self, combination: Combination, sets: Sets, out: Array, *, each: bool = False
+    ) -> None:
+        """Write the logits of all items, later ones included; see `Combination.write_logits`."""
+        if each and self.is_unsold[sets.indices].any():
+            sets = without_each(sets)
+            each = False
         known = np.empty((len(out), self.n_known))
-        relevance.write_logits(self.heard(sets), known, each=each)
+        combination.write_logits(self.substitute(sets), known, each=each)
         known -= log_sums(known)[:, None]
-        own = self.codes < self.n_known
-        voiced = np.zeros((len(out), len(self.codes)))
-        voiced[:, own] = known[:, self.codes[own]]
+        is_known = self.codes < self.n_known
+        logits = np.zeros((len(out), len(self.codes)))
+        logits[:, is_known] = known[:, self.codes[is_known]]
         out[:, : self.n_known] = known
-        asked = without_each(sets) if each else sets
-        out[:, self.codes] = self.mixed(voiced, self.company(asked, known), asked.sizes)
+        queries = without_each(sets) if each else sets
+        self._blend(logits, self._basket_features(queries, known), queries.sizes)
+        out[:, self.codes] = logits
 
-    def mixed(self, voiced: Array, company: Array, sizes: Entries) -> Array:
-        """The logits of newcomers from what the voices say of them, and from their lift and cosine (n_sets, C)."""
-        alone, steadying = (self._weights(sizes, steady=steady) for steady in (False, True))
-        logits = voiced
-        for sign, weights in zip(company, steadying.T, strict=True):
-            logits += weights[:, None] * (self.steady * sign)
-        logits *= 1.0 - self.alone
-        which = np.flatnonzero(self.alone > 0)
-        told = alone[:, :3] @ self._own_signs[:, which]
-        for sign, weights in zip(company, alone[:, 3:].T, strict=True):
-            told += weights[:, None] * sign[:, which]
-        logits[:, which] += self.alone[which] * told
-        return logits
+    def _blend(self, logits: Array, basket_features: Array, sizes: Ints) -> None:
+        """Change the experts' logits of cold-start items (n_sets, C) by the module's formula."""
+        cold_weights = _at_sizes(self.weights.cold_weights, sizes)
+        blend_weights = _at_sizes(self.weights.blend_weights, sizes)
+        for feature, weights in zip(basket_features, blend_weights.T, strict=True):
+            logits += weights[:, None] * (self.blend * feature)
+        logits *= 1.0 - self.cold_share
+        which = np.flatnonzero(self.cold_share > 0)
+        cold_logits = cold_weights[:, :3] @ self._constant_features[:, which]
+        for feature, weights in zip(basket_features, cold_weights[:, 3:].T, strict=True):
+            cold_logits += weights[:, None] * feature[:, which]
+        logits[:, which] += self.cold_share[which] * cold_logits
 
-    def _weights(self, sizes: Entries, *, steady: bool) -> Array:
-        """η(n) or ϑ(n) for sets of these sizes."""
-        first, second = self.judgement.steady if steady else self.judgement.theta
-        weights: Array = first + log_sizes(sizes)[:, None] * second
-        return weights
+    def features(self, sets: Sets, known: Array) -> Array:
+        """Return all features of cold-start items given sets (5, n_sets, C).
 
-    def signs(self, sets: Sets, known: Array) -> Array:
-        """g of every sign, set and newcomer, given the logits of known items, which are overwritten (5, n_sets, C)."""
-        signs = np.empty((N_SIGNS, sets.count, len(self.codes)))
-        signs[:3] = self._own_signs[:, None]
-        signs[3:] = self.company(sets, known)
-        return signs
+        The logits of known items are overwritten.
+        """
+        features = np.empty((N_FEATURES, sets.count, len(self.codes)))
+        features[:3] = self._constant_features[:, None]
+        features[3:] = self._basket_features(sets, known)
+        return features
 
-    def company(self, sets: Sets, known: Array) -> Array:
-        """The signs that depend on the basket, lift and cosine, as `signs` has them (2, n_sets, C)."""
+    def _basket_features(self, sets: Sets, known: Array) -> Array:
+        """Return log lift and cosine (2, n_sets, C); the logits of known items are overwritten."""
         softmax(known)
-        floor, shares = usual_floor(self.usual), self._kin_shares
-        signs = np.empty((2, sets.count, len(self.codes)))
-        np.add((self._mix @ known.T).T, floor, out=signs[0])
-        signs[0] /= shares + floor
-        np.log(signs[0], out=signs[0])
-        signs[0][:, shares == 0] = 0.0
-        signs[1] = self._turned.products(basket_means(self.matrix, sets))
-        return signs
+        floor = _popularity_floor(self.popularity)
+        popularity = self._neighbor_popularity
+        features = np.empty((2, sets.count, len(self.codes)))
+        np.add((self._neighbor_matrix @ known.T).T, floor, out=features[0])
+        features[0] /= popularity + floor
+        np.log(features[0], out=features[0])
+        features[0][:, popularity == 0] = 0.0
+        features[1] = self._transposed.products(basket_means(self.matrix, sets))
+        return features
 
     @cached_property
-    def _own_signs(self) -> Array:
-        """The signs that do not depend on the basket (3, C)."""
-        floor, shares = usual_floor(self.usual), self._kin_shares
-        by_kin = np.log(np.where(shares > 0, shares, floor) / floor)
-        return np.stack([np.ones(len(shares)), self.log_shares - np.log(floor), by_kin])
+    def _constant_features(self) -> Array:
+        """1, log p̂ and log p̃ (3, C)."""
+        floor = _popularity_floor(self.popularity)
+        popularity = self._neighbor_popularity
+        by_neighbors = np.log(np.where(popularity > 0, popularity, floor) / floor)
+        by_features = self.log_popularity - np.log(floor)
+        return np.stack([np.ones(len(popularity)), by_features, by_neighbors])
 
     @cached_property
-    def _kin_shares(self) -> Array:
-        return self.alike.mean(self.usual)
+    def _neighbor_popularity(self) -> Array:
+        return self.neighbors.mean(self.popularity)
+
+    @cached_property
+    def _neighbor_matrix(self) -> Any:
+        return self.neighbors.matrix(self.n_known)
+
+    @cached_property
+    def _transposed(self) -> TransposedFeatures:
+        return self.matrix.take(self.codes).transposed()
 
     def explain(
-        self, relevance: Relevance, codes: NDArray[np.int32], items: NDArray[np.int64]
+        self, combination: Combination, codes: Codes, items: Ints
     ) -> tuple[Array, Array, Array]:
-        """1 − μ of every item (m,), and what features say whatever the basket holds (m,) and by its items (m, n).
+        """Divide the logits of items among the experts and the features.
 
-        What an item says is what it would say alone, over the size of the basket, and an equal part of what only the
-        whole basket says.
+        A basket item adds its own feature values over the basket's size, and an equal part of the
+        rest.
+
+        Returns
+        -------
+        weight : array (m,)
+            1 − cold_share: the weight of the experts.
+        alone : array (m,)
+            The logit by constant features.
+        parts : array (m, n)
+            The logit by features that depend on the basket, by basket item.
         """
-        n, m = len(codes), len(items)
-        voiced, alone, parts = np.ones(m), np.zeros(m), np.zeros((m, n))
+        n = len(codes)
+        weight = np.ones(len(items))
+        alone = np.zeros(len(items))
+        parts = np.zeros((len(items), n))
         places = np.searchsorted(self.codes, items)
-        found = np.append(self.codes, -1)[places] == items
-        if not found.any():
-            return voiced, alone, parts
+        is_cold = np.append(self.codes, -1)[places] == items
+        if not is_cold.any():
+            return weight, alone, parts
         sets = Sets(pointers([n, *[1] * n]), np.concatenate([codes, codes]))
         known = np.empty((n + 1, self.n_known))
-        relevance.write_logits(self.heard(sets), known)
-        signs = self.signs(sets, known)  # (5, n + 1, C)
-        lone, steady = (self._weights(np.array([n]), steady=kind)[0] for kind in (False, True))
-        for row in np.flatnonzero(found).tolist():
+        combination.write_logits(self.substitute(sets), known)
+        features = self.features(sets, known)  # (5, n + 1, C)
+        cold_weights = _at_sizes(self.weights.cold_weights, np.array([n]))[0]
+        blend_weights = _at_sizes(self.weights.blend_weights, np.array([n]))[0]
+        for row in np.flatnonzero(is_cold).tolist():
             place = places[row]
-            own = float(self.alone[place])
-            theta = own * lone
-            theta[list(STEADY)] += (1.0 - own) * self.steady[place] * steady
-            single = theta[3:] @ signs[3:, 1:, place] / n
-            rest = (theta[3:] @ signs[3:, 0, place] - single.sum()) / n
-            voiced[row], alone[row], parts[row] = 1.0 - own, theta[:3] @ signs[:3, 0, place], single + rest
-        return voiced, alone, parts
-
-    @cached_property
-    def _mix(self) -> Any:
-        return self.alike.mix(self.n_known)
-
-    @cached_property
-    def _turned(self) -> Turned:
-        return self.matrix.take(self.codes).turned()
+            share = float(self.cold_share[place])
+            theta = share * cold_weights
+            theta[list(BASKET_FEATURES)] += (1.0 - share) * self.blend[place] * blend_weights
+            single = theta[3:] @ features[3:, 1:, place] / n
+            rest = (theta[3:] @ features[3:, 0, place] - single.sum()) / n
+            weight[row] = 1.0 - share
+            alone[row] = theta[:3] @ features[:3, 0, place]
+            parts[row] = single + rest
+        return weight, alone, parts
 
 
-def usual_floor(usual: Array) -> float:
-    """Twice the share of a usual item: what keeps the lift of rare kin from being luck."""
-    sold = usual[usual > 0]
+def _at_sizes(coefficients: Array, sizes: Ints) -> Array:
+    """Return constant + slope · log n for sets of these sizes."""
+    weights: Array = coefficients[0] + log_sizes(sizes)[:, None] * coefficients[1]
+    return weights
+
+
+def _popularity_floor(popularity: Array) -> float:
+    """Return twice the median popularity: it keeps the lift of rare neighbors from being chance."""
+    sold = popularity[popularity > 0]
     return 2.0 * float(np.median(sold)) if len(sold) else 1.0
 
 
-def basket_means(matrix: Matrix, sets: Sets) -> Matrix:
-    """The mean features of every set's items."""
-    mix = indicator(sets, len(matrix))
-    mix.data = mix.data / np.repeat(np.maximum(sets.sizes, 1), sets.sizes)
-    return matrix.mixed(mix.astype(np.float32))
+def basket_means(matrix: FeatureMatrix, sets: Sets) -> FeatureMatrix:
+    """Return the mean features of every set's items."""
+    weights = indicator(sets, len(matrix))
+    weights.data = weights.data / np.repeat(np.maximum(sets.sizes, 1), sets.sizes)
+    return matrix.combine(weights.astype(np.float32))
 
 
-# -- Learning ϑ and κ ------------------------------------------------------------------------------------
+# -- Fitting the weights ---------------------------------------------------------------------------
 
 
-def learn_judgement(
-    relevance: Relevance, sets: Sets, questions: Questions | None, matrix: Matrix, counts: Array, seed: int, n_jobs: int
-) -> Judgement:
-    """ϑ from held-out items, half of the catalogue judged as though it had no sales; then η and κ."""
-    if questions is None:
-        return Judgement(n_fitted=len(counts))
-    everyone = np.arange(len(counts))
-    alike = find_kin(matrix, matrix, counts, everyone, n_jobs=n_jobs)
-    all_new = Newcomers(Judgement(), len(counts), everyone, np.zeros(len(counts)), np.ones(len(counts)), alike,
-                        learn_sales(matrix, counts).log_shares, counts / max(counts.sum(), 1.0), matrix)  # fmt: skip
-    signs, log_totals = ask_signs(relevance, sets, questions.codes, all_new, n_jobs)
-    warm = questions.logits(relevance.theta(questions.given), n_jobs) - log_totals[:, None]
-    mock = stream(seed, _MOCK).random(len(counts)) < 0.5
-    judged = mock[questions.codes]
-    offset = np.where(judged, 0.0, warm) + questions.log_counts
-    by_size = questions.given[:, :2]
-    asked = Questions(signs * judged[..., None], offset.astype(np.float32), by_size, questions.codes)
-    precision = np.diag(np.tile(np.square(asked.spread(n_jobs)), 2)) * PRIOR
-    found = learn_weights(asked, Weights(START, precision), n_jobs).theta
-    cold = np.einsum("ncf,nf->nc", signs, by_size @ found)
-    rank = _mean_rank(cold, questions.log_counts, judged)
-    steady, fade = _learn_steadying(signs[..., list(STEADY)], warm, questions, counts)
-    return Judgement(found, steady, fade, len(counts), rank)
+def fit_cold_start_weights(
+    combination: Combination,
+    sets: Sets,
+    examples: Examples | None,
+    features: ItemFeatures,
+    counts: Array,
+    seed: int,
+    n_jobs: int,
+) -> ColdStartWeights:
+    """Fit all weights to held-out items; half of the catalog is scored as if it had no sales."""
+    if examples is None:
+        return ColdStartWeights(n_fitted=len(counts))
+    model = FeatureModel.learn(features, counts)
+    all_items = np.arange(len(counts))
+    all_cold = ColdStart(
+        ColdStartWeights(),
+        len(counts),
+        all_items,
+        np.zeros(len(counts)),
+        np.ones(len(counts)),
+        nearest_neighbors(model.matrix, model.matrix, counts, all_items, n_jobs=n_jobs),
+        model.popularity.log_popularity,
+        counts / max(counts.sum(), 1.0),
+        model.matrix,
+    )
+    values, log_totals = _candidate_features(combination, sets, examples.codes, all_cold, n_jobs)
+    warm = examples.logits(combination.theta(examples.context), n_jobs) - log_totals[:, None]
+    cold_items = stream(seed, COLD_ITEMS).random(len(counts)) < 0.5
+    is_cold = cold_items[examples.codes]
+    offset = (np.where(is_cold, 0.0, warm) + examples.log_counts).astype(np.float32)
+    by_size = examples.context[:, :2]
+    masked = Examples(values * is_cold[..., None], offset, by_size, examples.codes)
+    precision = np.diag(np.tile(np.square(masked.spread(n_jobs)), 2)) * PRIOR
+    fitted = maximize_likelihood(masked, Weights(INITIAL_WEIGHTS, precision), n_jobs).theta
+    cold = np.einsum("ncf,nf->nc", values, by_size @ fitted)
+    rank = _mean_rank(cold, examples.log_counts, is_cold)
+    basket_values = values[..., list(BASKET_FEATURES)]
+    blend_weights, decay = _fit_blend(basket_values, warm, examples, counts)
+    return ColdStartWeights(fitted, blend_weights, decay, len(counts), rank)
 
 
-def ask_signs(
-    relevance: Relevance, sets: Sets, codes: NDArray[np.int32], newcomers: Newcomers, n_jobs: int
+def _candidate_features(
+    combination: Combination, sets: Sets, codes: Codes, cold_start: ColdStart, n_jobs: int
 ) -> tuple[NDArray[np.float32], Array]:
-    """The signs of the items of every question, all judged as newcomers (N, C, 5), and log Σ exp of all logits (N,)."""
-    M = newcomers.n_known
-    signs, log_totals = np.empty((*codes.shape, N_SIGNS), dtype=np.float32), np.empty(len(codes))
+    """Return the cold-start features of candidates (N, C, 5), and log Σ exp of all logits (N,)."""
+    M = cold_start.n_known
+    features = np.empty((*codes.shape, N_FEATURES), dtype=np.float32)
+    log_totals = np.empty(len(codes))
     blocks = list(runs(sets.indptr, max(SCORES_PER_BLOCK // M, 1)))
 
     def work(block: int) -> None:
         first, last = blocks[block]
-        part, start = take_sets(sets, np.arange(first, last)), int(sets.indptr[first])
+        part = take_sets(sets, np.arange(first, last))
+        start = int(sets.indptr[first])
         known = np.empty((len(part.indices), M))
-        relevance.write_logits(part, known, each=True)
+        combination.write_logits(part, known, each=True)
         log_totals[start : start + len(known)] = log_sums(known)
-        told = newcomers.signs(without_each(part), known)
+        values = cold_start.features(without_each(part), known)
         for entry in range(len(known)):
-            signs[start + entry] = told[:, entry, codes[start + entry]].T
+            features[start + entry] = values[:, entry, codes[start + entry]].T
 
     run_blocks(work, len(blocks), n_jobs)
-    return signs, log_totals
+    return features, log_totals
 
 
 def log_sums(logits: Array) -> Array:
-    """log Σ exp of every row."""
+    """Return log Σ exp of every row."""
     top = logits.max(axis=1)
     sums: Array = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
     return sums
 
 
-def _mean_rank(cold: Array, log_counts: NDArray[np.floating], judged: NDArray[np.bool_]) -> float:
-    """MPR of the first item among the others that are judged alike, each of which stands for several."""
-    weights = np.where(judged, np.exp(log_counts), 0.0)[:, 1:]
+def _mean_rank(cold: Array, log_counts: NDArray[np.floating], is_cold: Flags) -> float:
+    """Return the MPR of held-out cold items among the other cold candidates."""
+    weights = np.where(is_cold, np.exp(log_counts), 0.0)[:, 1:]
     ahead = (cold[:, :1] > cold[:, 1:]) + 0.5 * (cold[:, :1] == cold[:, 1:])
     totals = weights.sum(axis=1)
-    usable = judged[:, 0] & (totals > 0)
+    usable = is_cold[:, 0] & (totals > 0)
     if not usable.any():
         return float("nan")
     return float(100.0 * ((weights * ahead).sum(axis=1)[usable] / totals[usable]).mean())
 
 
-def _learn_steadying(
-    signs: NDArray[np.float32], voiced: Array, questions: Questions, counts: Array
+def _fit_blend(
+    features: NDArray[np.float32], warm: Array, examples: Examples, counts: Array
 ) -> tuple[Array, float]:
-    """η and κ under which held-out items are likeliest, learned on one half and judged on the other.
+    """Fit blend weights and decay, by cross-validation on two halves.
 
-    Nothing, unless that is better than the voices alone by more than a standard error.
+    Both are 0 unless the likelihood improves by more than a standard error.
     """
-    offset = (voiced + questions.log_counts).astype(np.float32)
-    nothing = Weights(np.zeros((2, len(STEADY))), np.empty((0, 0)))
+    offset = (warm + examples.log_counts).astype(np.float32)
+    zero = np.zeros((2, len(BASKET_FEATURES)))
     half = np.arange(len(offset)) * 2 // max(len(offset), 1)
 
-    def asked(fade: float, rows: Any) -> Questions:
-        share = fade / (fade + np.maximum(counts, 1.0))
-        steadied = np.where(share < LEAST_SHARE, 0.0, share)[questions.codes[rows]].astype(np.float32)
-        return Questions(signs[rows] * steadied[..., None], offset[rows], questions.given[rows, :2])
+    def blended(decay: float, rows: Any) -> Examples:
+        blend = decay / (decay + np.maximum(counts, 1.0))
+        blend = np.where(blend < MIN_SHARE, 0.0, blend)[examples.codes[rows]].astype(np.float32)
+        scaled = features[rows] * blend[..., None]
+        return Examples(scaled, offset[rows], examples.context[rows, :2])
 
-    def learned(part: Questions) -> Array:
+    def fitted(part: Examples) -> Array:
         precision = np.diag(np.tile(np.square(part.spread()), 2)) * PRIOR
-        return learn_weights(part, Weights(nothing.theta, precision)).theta
+        return maximize_likelihood(part, Weights(zero, precision)).theta
 
-    def gains(fade: float) -> Array:
+    def improvements(decay: float) -> Array:
         found = np.empty(len(offset))
         for h in (0, 1):
-            theta, part = learned(asked(fade, half != h)), asked(fade, half == h)
-            found[half == h] = log_likelihoods(part, theta) - log_likelihoods(part, nothing.theta)
+            theta = fitted(blended(decay, half != h))
+            part = blended(decay, half == h)
+            found[half == h] = _log_likelihoods(part, theta) - _log_likelihoods(part, zero)
         return found
 
-    found = {fade: gains(fade) for fade in FADES}
-    best = max(found, key=lambda fade: float(found[fade].mean()))
-    if not found[best].mean() > found[best].std() / np.sqrt(len(offset)):
-        return nothing.theta, 0.0
-    return learned(asked(best, slice(None))), best
+    by_decay = {decay: improvements(decay) for decay in DECAYS}
+    best = max(by_decay, key=lambda decay: float(by_decay[decay].mean()))
+    if not by_decay[best].mean() > by_decay[best].std() / np.sqrt(len(offset)):
+        return zero, 0.0
+    return fitted(blended(best, slice(None))), best
 
 
-def log_likelihoods(questions: Questions, theta: Array) -> Array:
-    """log P(held-out item) of every question."""
-    logits = questions.logits(questions.given @ theta) + questions.log_counts
+def _log_likelihoods(examples: Examples, theta: Array) -> Array:
+    """Return log P(held-out item) of every example."""
+    logits = examples.logits(examples.context @ theta) + examples.log_counts
     found: Array = logits[:, 0] - log_sums(logits)
     return found

@@ -10,74 +10,86 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaincinv
 
 from contradpp._random import RandomState
+from contradpp._types import Array, Ints
 from contradpp.data.sets import Sets
-from contradpp.dpp.kernel import Array, Kernel, checked_factors
+from contradpp.dpp.kernel import Kernel, checked_factors
 from contradpp.dpp.scoring import top_n
 from contradpp.errors import ParameterError, RankError
-from contradpp.experts.base import as_ids, check_count
+from contradpp.experts.queries import as_ids, check_count
+from contradpp.learn.negatives import NegativeSettings, NegativeSource
+from contradpp.learn.objectives import Objective
+from contradpp.learn.optimizers import OptimizerSettings
+from contradpp.models.base import DPPRecommender
 from contradpp.models.learned import LearnedDPP
 
-DOUBT = 0.05  # how often the bounds of complements may not hold
-STEADYING = 3.0  # times together that are taken for granted at a lift of 1
+ERROR_RATE = 0.05  # how often the bounds of complements may not hold
+PRIOR_COUNT = 3.0  # times together that are assumed at a lift of 1
 
 
 class NonsymmetricDPP(LearnedDPP):
-    """A determinantal point process whose items attract as well as repel: L = D + V Vᵀ + S, S = −Sᵀ.
+    """A determinantal point process whose items attract as well as repel.
 
-    D, the diagonal, is what an item is worth on its own; V keeps apart what is alike; S brings together. Two items are
-    more probable together than apart where their skew entry outweighs the likeness of their factors:
-    det L_{ij} = L_ii L_jj − (v_i · v_j)² + S_ij². With D every set has positive probability, whatever its size, as
-    long as √d_i is above 1e-13 ‖v_i‖ (3e-7 ‖v_i‖ in float32). Of a basket with more than 500 items, 500 drawn at random
-    are learned from, the same ones every time, with a warning.
-    Everything else is that of a DPP: probabilities of sets are exact, and so are conditioning and sampling.
+    L = D + V Vᵀ + S, S = −Sᵀ
+
+    D, the diagonal, is the weight of an item on its own; V keeps similar items apart; S brings
+    items together. Two items are more probable together than apart where their skew entry outweighs
+    the similarity of their factors:
+
+        det L_{ij} = L_ii L_jj − (v_i · v_j)² + S_ij²
+
+    With D every set has positive probability, whatever its size, as long as √d_i is above
+    1e-13 ‖v_i‖ (3e-7 ‖v_i‖ in float32). Of a basket with more than 500 items, 500 drawn at random
+    are learned from, the same ones every time, with a warning. Probabilities of sets, conditioning
+    and sampling are exact, as for every DPP.
 
     Parameters
     ----------
     n_components : int
         K, the columns of V; 0 is allowed with a diagonal.
     n_skew : int
-        The most partners that an item has in S; 0 for none.
+        The most neighbors that an item has in S; 0 for none.
     diagonal : bool
-        Whether there is a D. Without one, no set larger than K has positive probability but for partners.
+        Learn D. Without it, a set larger than K has positive probability only by its entries in S.
     objective : {"exact", "dynamic", "mle", "explicit", "product", "nce", "choice"}
-        What is maximised: the conditional likelihood of every item given the rest of its basket, in closed form or
-        by negatives drawn from the current model; the likelihood ("mle", "nce": with S for catalogues of up to 2,000
-        items); the likelihood of what was taken of what was offered ("choice"); or contrast with the negatives of
-        `LowRankDPP`.
-    negative_ratio : float
-        Negatives drawn per basket by "dynamic".
+        The function that is maximized: the conditional likelihood of every item given the rest of
+        its basket, in closed form or by negatives drawn from the current model; the likelihood
+        ("mle", "nce": with S for catalogs of up to 2,000 items); the likelihood of what was taken
+        of what was offered ("choice"); or contrast with the negatives of `LowRankDPP`.
+    negatives : DynamicNegatives, ExplicitNegatives, ProductNegatives, their words, or None
+        How negatives are drawn, and for "exact" which item is left out; None for the negatives of
+        the objective with their defaults.
+    optimizer : "adam" or Adam
+        `contradpp.optimizers.Adam` holds the step size and the batch size.
     alpha : float
         Strength of the popularity penalty.
     dropout : float
         The share of a basket's items that a step of "exact" leaves out at random.
     init : {"popularity", "uniform"}
-        Where training starts.
+        Start of training.
     calibrate : {"likelihood", "choices", None}
-        How the kernel's scale is set after training, on validation data; "choice" learns its own.
+        Rule that sets the kernel's scale after training, on validation data; "choice" learns it.
     oversize : {"error", "drop", "clip"}
-        What to do with baskets that are too large, where there is no diagonal.
-    batch_size, max_iter, tol : int, int, float
-        Positives a step; the most rounds over the data; the relative rise of the validation score that counts.
-    learning_rate : float, optional
-        Step size of log |s_ij|, 0.02 if left out; that of log-norms is a tenth of it, that of directions twice.
-    removal : {"uniform", "popularity"}
-        How "exact" chooses the item that is left out.
+        Baskets that are too large, where there is no diagonal: refuse, leave out, or cut.
+    max_iter, tol : int, float
+        The most rounds over the data; the relative rise of the validation score that counts.
     dtype : {"float64", "float32"}
-        How V is kept, while it is learned and in the model: float32 takes half of the memory. Everything is computed in
-        float64; queries make a copy of V in float64 and keep it. Without S, the precision is that of `LowRankDPP`.
-        It matters where V does, in catalogues of a hundred thousand items and more.
+        Type of V, while it is learned and in the model: float32 takes half of the memory.
+        Everything is computed in float64; queries make a copy of V in float64 and keep it. Without
+        S, the precision is that of `LowRankDPP`. float32 matters in catalogs of a hundred thousand
+        items and more.
     n_jobs : int, optional
         Threads; None for all cores. Results do not depend on it.
     random_state : int, Generator or None
     verbose : int
-        1 shows the progress, on a terminal and in a notebook.
+        0 to show no progress. See `callbacks.ProgressBar`.
 
     Attributes
     ----------
     item_factors_ : ndarray (M, K)
     skew_ : sparse array (M, M)
-    gain_ : ndarray (K, K)
-        G in L = X G Xᵀ + S; the identity, unless the model was made by `from_factors` with B, or by `condition`.
+    kernel_ : Kernel
+        L = D + X G Xᵀ + S, with `diagonal`, `factors`, `inner` and `skew`. G is the identity,
+        unless the model was made by `from_factors` with B, or by `condition`.
     items_ : Vocabulary
 
     Examples
@@ -103,38 +115,34 @@ class NonsymmetricDPP(LearnedDPP):
         n_skew: int = 30,
         *,
         diagonal: bool = True,
-        objective: str = "exact",
-        negative_ratio: float = 0.5,
+        objective: str | Objective = "exact",
+        negatives: NegativeSettings | NegativeSource | str | None = None,
+        optimizer: OptimizerSettings | str = "adam",
         alpha: float = 1.0,
         dropout: float = 0.0,
         init: str = "popularity",
         calibrate: str | None = "likelihood",
         oversize: str = "error",
-        batch_size: int = 300,
         max_iter: int = 100,
         tol: float = 1e-4,
-        learning_rate: float | None = None,
-        removal: str = "uniform",
         dtype: str = "float64",
         n_jobs: int | None = None,
         random_state: RandomState = None,
-        verbose: int = 0,
+        verbose: int = 1,
     ) -> None:
         self.n_components = n_components
         self.n_skew = n_skew
         self.diagonal = diagonal
         self.objective = objective
-        self.negative_ratio = negative_ratio
+        self.negatives = negatives
+        self.optimizer = optimizer
         self.alpha = alpha
         self.dropout = dropout
         self.init = init
         self.calibrate = calibrate
         self.oversize = oversize
-        self.batch_size = batch_size
         self.max_iter = max_iter
         self.tol = tol
-        self.learning_rate = learning_rate
-        self.removal = removal
         self.dtype = dtype
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -152,7 +160,7 @@ class NonsymmetricDPP(LearnedDPP):
         *,
         diagonal: ArrayLike | None = None,
     ) -> Self:
-        """A model with the kernel L = D + V Vᵀ + B J Bᵀ + S.
+        """Make a model with the kernel L = D + V Vᵀ + B J Bᵀ + S.
 
         Parameters
         ----------
@@ -161,19 +169,22 @@ class NonsymmetricDPP(LearnedDPP):
         B : array (M, 2n), optional
             A skew part of low rank; J has the blocks [[0, 1], [−1, 0]] on its diagonal.
         S : array or SciPy sparse matrix (M, M), optional
-            Any skew-symmetric matrix, kept sparse.
+            Any skew-symmetric matrix, stored sparse.
         items : iterable of hashable, optional
-            The item ids, 0..M−1 if left out.
+            The item ids, 0..M−1 if omitted.
         diagonal : array (M,), optional
-            d ≥ 0, the diagonal of D; zero if left out.
+            d ≥ 0, the diagonal of D; zero if omitted.
         """
         V = checked_factors(V, empty=diagonal is not None)
         if B is None:
             return cls._of_kernel(Kernel(V, skew=S, diagonal=diagonal), items)
         B = checked_factors(B)
-        K, n = V.shape[1], B.shape[1]
+        K = V.shape[1]
+        n = B.shape[1]
         if n % 2 or len(B) != len(V):
-            raise ParameterError(f"B must have {len(V)} rows, as V has, and an even number of columns, got {B.shape}")
+            raise ParameterError(
+                f"B must have {len(V)} rows, as V has, and an even number of columns, got {B.shape}"
+            )
         G = np.eye(K + n)
         G[K:, K:] = np.kron(np.eye(n // 2), [[0.0, 1.0], [-1.0, 0.0]])
         return cls._of_kernel(Kernel(np.hstack([V, B]), G, S, diagonal), items)
@@ -189,64 +200,79 @@ class NonsymmetricDPP(LearnedDPP):
         """S as a SciPy CSR array (M, M)."""
         return self.kernel_.skew.matrix()
 
-    @property
-    def diagonal_(self) -> Array:
-        """d, what every item is worth on its own (M,)."""
-        return self.kernel_.diagonal
-
-    @property
-    def gain_(self) -> Array:
-        """G in L = X G Xᵀ + S."""
-        return self.kernel_.gain
-
     # -- Pairs -------------------------------------------------------------------------------------
 
     def complements(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
-        """The N items that `item` attracts the most, and how much: best first, fewer if it attracts fewer.
+        """Return the N items that `item` attracts the most, and how much.
 
-        The measure is the lift P(next = j | {item}) / P(next = j | ∅): 3 means that j is three times as likely to be
-        the next item once `item` is in the basket. Items whose lift is 1 or less are not complements. The order is that
-        of a lower bound: the lift, or the largest that the counts allow, times the share of n that is certain, where n
-        is how often the two were about sold together. What was seen twice does not come before what was seen a hundred
-        times. The bounds of all items hold at once nineteen times in twenty, as those of Poisson counts do: of 300
-        items the luckiest would come first. Those whose bound is 1 or less, which may go with `item` by chance, come
-        last, in the order of their lift with three times together by chance added.
+        The measure is the lift, P(next = j | {item}) / P(next = j | ∅): 3 means that j is three
+        times as likely to be the next item once `item` is in the basket. Items whose lift is 1 or
+        less are not complements.
+
+        The order is that of a lower bound on the lift, by the number of baskets n that about have
+        both: an item seen twice does not come before one seen a hundred times. The bounds of all
+        items hold at once nineteen times in twenty, for Poisson counts. Items whose bound is 1 or
+        less come last, in the order of their lift with three times together by chance added.
+
+        Parameters
+        ----------
+        item : item
+        N : int
+
+        Returns
+        -------
+        items : ndarray
+            Best first; fewer than N if `item` attracts fewer.
+        lift : ndarray
         """
-        check_count(N)
-        code = self.known_items.code(item)
-        kernel = self.kernel_
-        norms = kernel.squared_norms
-        if not norms[code] > 0:
-            raise RankError(f"{item!r} has probability zero on its own: nothing can be said given it")
-        scores = next(kernel.next_scores(Sets.one([code]))).scores[0]
-        scores = np.maximum(scores, 0.0)
-        shares, before = scores / scores.sum(), norms / norms.sum()
-        lift = np.divide(shares, before, out=np.zeros_like(shares), where=before > 0)
-        lift[code] = 0.0
-        attracted = np.flatnonzero(lift > 1)
-        bound = np.full(len(lift), -np.inf)
-        bound[attracted] = self._sureness(code, attracted, lift[attracted])
-        best = top_n(bound[None], min(int(N), len(attracted)))[0]
-        return as_ids(best, self.items_), lift[best]
-
-    def _sureness(self, code: int, others: NDArray[np.int64], lift: Array) -> Array:
-        """What `complements` are ordered by: lower bounds, or the lifts themselves for given factors."""
-        counts = self.item_counts_
-        if counts is None or not self.n_baskets_ > 0:
-            return lift
-        # No two meet more often than one of them is sold, whatever the lift.
-        possible = np.minimum(lift, self.n_baskets_ / np.maximum(np.maximum(counts[others], counts[code]), 1e-9))
-        by_chance = np.maximum(counts[code] * counts[others] / self.n_baskets_, 1e-9)
-        together = by_chance * possible
-        bound = gammaincinv(together, DOUBT / len(counts)) / by_chance
-        steadied = (together + STEADYING) / (by_chance + STEADYING)
-        ordered: Array = np.where(bound > 1, bound, 1 - 1 / steadied)
-        return ordered
+        return complements(self, item, N)
 
     def similar_items(self, item: Any, N: int = 10) -> tuple[NDArray[Any], Array]:
-        """The N items most alike to `item`, and how alike: |cos| of the angle in the symmetric part of L.
+        """Return the N items most similar to `item`, and |cos| in the symmetric part of L.
 
-        It is what keeps two items apart: det L_{ij} = L_ii L_jj (1 − cos² + s²), s their scaled skew entry, which
-        brings them together. The order is that of a lower bound: see `LowRankDPP.similar_items`.
+        It keeps two items apart, while their scaled skew entry s brings them together:
+
+            det L_{ij} = L_ii L_jj (1 − cos² + s²)
+
+        The order is that of a lower bound: see `LowRankDPP.similar_items`.
         """
         return super().similar_items(item, N)
+
+
+def complements(model: DPPRecommender, item: Any, N: int) -> tuple[NDArray[Any], Array]:
+    """Return the N items that `item` attracts most and their lift, by a model's distribution."""
+    check_count(N)
+    items = model.known_items
+    code = items.code(item)
+    distribution = model.dpp
+    norms = distribution.squared_norms
+    if not norms[code] > 0:
+        raise RankError(
+            f"{item!r} has probability zero on its own: there are no probabilities given it"
+        )
+    scores = np.maximum(next(distribution.next_scores(Sets.one([code]))).scores[0], 0.0)
+    after = scores / scores.sum()
+    before = norms / norms.sum()
+    lift = np.divide(after, before, out=np.zeros_like(after), where=before > 0)
+    lift[code] = 0.0
+    attracted = np.flatnonzero(lift > 1)
+    bound = np.full(len(lift), -np.inf)
+    bound[attracted] = _lift_bounds(model, code, attracted, lift[attracted])
+    best = top_n(bound[None], min(int(N), len(attracted)))[0]
+    return as_ids(best, items), lift[best]
+
+
+def _lift_bounds(model: Any, code: int, others: Ints, lift: Array) -> Array:
+    """Return lower bounds on lifts, or the lifts themselves for given factors."""
+    counts = model.item_counts_
+    n_baskets = model.n_baskets_
+    if counts is None or not n_baskets > 0:
+        return lift
+    # Two items are in no more baskets together than one of them is, whatever the lift.
+    most = n_baskets / np.maximum(np.maximum(counts[others], counts[code]), 1e-9)
+    by_chance = np.maximum(counts[code] * counts[others] / n_baskets, 1e-9)
+    together = by_chance * np.minimum(lift, most)
+    bound = gammaincinv(together, ERROR_RATE / len(counts)) / by_chance
+    smoothed = (together + PRIOR_COUNT) / (by_chance + PRIOR_COUNT)
+    ordered: Array = np.where(bound > 1, bound, 1 - 1 / smoothed)
+    return ordered

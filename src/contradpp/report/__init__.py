@@ -1,1 +1,1 @@
-"""What a person wants to know about a trained model, and the HTML page that shows it."""
+"""The report: the quality of a trained model, its item map, and an HTML page."""

@@ -59,8 +59,10 @@
     const item = items[number];
     panel.querySelector(".title").textContent = item.name;
     panel.querySelector(".sub").textContent = `in ${item.share} of the baskets`;
-    panel.querySelector(".substitutes").replaceChildren(...item.substitutes.map(([name, x]) => line(name, x)));
-    panel.querySelector(".complements").replaceChildren(...item.complements.map(([name, x]) => line(name, x)));
+    for (const kind of ["substitutes", "complements"]) {
+      const found = item[kind].length ? item[kind] : [["none found", ""]];
+      panel.querySelector(`.${kind}`).replaceChildren(...found.map(([name, x]) => line(name, x)));
+    }
     map.classList.toggle("picked", pin);
     dots.forEach((dot, key) => {
       dot.classList.toggle("chosen", key === number);

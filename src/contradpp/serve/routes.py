@@ -1,191 +1,315 @@
-"""The endpoints: each checks the limits, asks the model, and puts the answer into its schema."""
+"""The endpoints: each checks the limits, calls the model, and fills in the schema of its answer."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
+from contextlib import AsyncExitStack
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response, Security
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel
 
 import contradpp
 from contradpp.data.feedback import append_feedback, append_impression
-from contradpp.errors import DataError, ModelFileError, ParameterError, RankError
-from contradpp.models.conditional import Explanation
+from contradpp.errors import (
+    DataError,
+    ModelFileError,
+    ParameterError,
+    RankError,
+    UnknownItemError,
+)
+from contradpp.models.explain import Explanation
 from contradpp.serve import schemas
-from contradpp.serve.schemas import as_json, as_json_of_many, check_at_most, check_limits, refusal
-from contradpp.serve.served import Known, Ranked, Served
+from contradpp.serve.middleware import read_body
+from contradpp.serve.schemas import (
+    as_json,
+    as_json_of_many,
+    as_text,
+    check_at_most,
+    parse,
+    refusal,
+)
 from contradpp.serve.service import Service
+from contradpp.serve.snapshot import ModelSnapshot, Ranked, Resolved
+from contradpp.slates.greedy import DEFAULT_DIVERSITY
 
-DESCRIPTIONS = {
-    400: "Not JSON; or, in plain text, sent to a name that the server does not go by.", 401: "The token is wrong.",
-    403: "Sent by a page of another site.", 408: "The body came too slowly.", 413: "The body is too long.",
-    415: "The body is not declared as JSON.", 422: "The request is malformed or asks for too much.",
-    503: "There is no model, or too much to do.", 504: "There was no answer in time.", 507: "The disk is full.",
-}  # fmt: skip
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"model": schemas.ErrorAnswer, "description": text} for status, text in DESCRIPTIONS.items()
+    status: {"model": schemas.ErrorAnswer, "description": text}
+    for status, (_, text) in schemas.ERRORS.items()
+    if text
 }
-ERRORS = {status: told for status, told in RESPONSES.items() if status not in (401, 507)}
+ERRORS = {status: text for status, text in RESPONSES.items() if status not in (401, 507)}
 
+# Errors of the library may name items. Answers do not repeat contents of a request.
+UNKNOWN_ITEMS = (
+    "there are items that the model or the vectors do not know: "
+    'send vectors, or "unknown": "ignore"'
+)
 RERANK_REFUSED = (
-    "a candidate occurs twice, the vectors are not finite or not of one length, scores are negative with scale log, or "
-    "at_most, at_least and window ask for what k and the candidates cannot give"
+    "a candidate occurs twice, the vectors are not finite or not of one length, "
+    "scores are negative with scale log, "
+    "or at_most, at_least and window ask for what k and the candidates cannot give"
 )
 ITEMS_REFUSED = (
-    "an item is known already or was sent twice, or its features are not those that the model was fitted with: names "
-    "it does not know, vectors of another length, or values that are not finite"
+    "an item is known already or was sent twice, or its features are not those that the model was "
+    "fitted with: names it does not know, vectors of another length, or values that are not finite"
 )
-WRITTEN = 1e4  # multiply-adds in the time that it takes to name and write a suggestion
+# Multiply-adds in the time that Python takes to parse a byte of a request, to find an item by a
+# word, to call a model for a basket, to add an item to a list, and to write a suggestion.
+READ_COST = 1e3
+FIND_COST = 3e4
+CALL_COST = 2e6
+ADD_COST = 3e5
+WRITE_COST = 1e4
+LONG_ANSWER = 1000  # suggestions and reasons
+REST = 0.005  # seconds for other requests after one whose parser held the interpreter
 
-router = APIRouter()
-bearer = HTTPBearer(auto_error=False, description="The token that the server was started with, if it was.")
+bearer = HTTPBearer(auto_error=False, description="The token that the server was started with.")
 
 
 async def check_token(
     request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 ) -> None:
-    """Refuse a request whose token is not ours, in a time that does not depend on how wrong it is."""
+    """Refuse a wrong token, in a time that does not depend on how wrong it is."""
     token = request.app.state.service.settings.token
     sent = given.credentials.encode("utf-8", "replace") if given else b""
     if token is not None and not hmac.compare_digest(sent, token.encode()):
-        raise HTTPException(
-            401, "this needs the server's token: Authorization: Bearer ...", {"www-authenticate": "Bearer"}
-        )
+        message = "this needs the server's token: Authorization: Bearer ..."
+        raise HTTPException(401, message, {"www-authenticate": "Bearer"})
+
+
+class BodyRoute(APIRoute):
+    """A route that checks the token, then reads the body, then parses it, in a thread if long.
+
+    FastAPI would read and validate it first, in the event loop.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the function that answers a request."""
+        schema = get_type_hints(self.endpoint).get("body")
+        if schema is None:
+            return super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            service: Service = request.app.state.service
+            if self.dependencies:
+                await check_token(request, await bearer(request))
+            content = await read_body(request, service.limits.body_bytes)
+            read = partial(parse, schema, content, service.limits)
+            async with AsyncExitStack() as stack:
+                if service.is_small(READ_COST * len(content)):
+                    body = read()
+                    if getattr(body, "n_entries", 0) > LONG_ANSWER:
+                        await stack.enter_async_context(service.large)
+                else:
+                    await stack.enter_async_context(service.large)
+                    async with service.parsing:
+                        try:
+                            body = await service.quick.run(read)
+                        finally:
+                            await asyncio.sleep(REST)
+                return await self.endpoint(request, body)  # type: ignore[no-any-return]
+
+        return handle
 
 
 PROTECTED: dict[str, Any] = {"dependencies": [Depends(check_token)], "responses": RESPONSES}
+router = APIRouter(route_class=BodyRoute)
 
 
 # -- Baskets -------------------------------------------------------------------------------------
 
 
 @router.post("/v1/recommend", response_model=schemas.RecommendAnswer, responses=ERRORS)
-async def recommend(request: Request, asked: schemas.RecommendRequest) -> Response:
-    """Say what goes with a basket, or with many."""
-    service, served = _present(request, asked)
-    known = _known(service, served, asked)
-    baskets = [one.items for one in known]
-    if len(baskets) == 1 and not asked.exclude and asked.candidates is None and asked.rank_by == "probability":
-        found = [await service.batches.recommend(served, baskets[0], asked.n)]
+async def recommend(request: Request, body: schemas.RecommendRequest) -> Response:
+    """Suggest the next items of one basket or many."""
+    service, snapshot = _begin(request)
+    *resolved, candidates, exclude = await _find(
+        service, snapshot, *body.all, body.candidates, body.exclude
+    )
+    options = _item_filter(body, candidates, exclude)
+    baskets = [one.items for one in resolved]
+    is_plain = not body.exclude and body.candidates is None and body.rank_by == "probability"
+    is_plain = is_plain and body.history is None
+    if len(baskets) == 1 and is_plain:
+        ranked = [await service.batches.recommend(snapshot, baskets[0], body.n)]
     else:
-        told = {"rank_by": asked.rank_by, **_among(served, asked)}
-        found = await service.run(lambda: served.recommend(baskets, asked.n, **told), served.ranking_cost(baskets))
-    return await _suggestions(service, served, known, found, why=asked.why)
+        options |= {"rank_by": body.rank_by, **_history_options(service, snapshot, body)}
+        cost = snapshot.ranking_cost(baskets)
+        work = partial(snapshot.recommend, baskets, body.n, **options)
+        ranked = await service.run(work, cost, _overhead(options, len(baskets)))
+    return await _suggestions(request, snapshot, resolved, ranked, body)
 
 
 @router.post("/v1/slate", response_model=schemas.RecommendAnswer, responses=ERRORS)
-async def slate(request: Request, asked: schemas.SlateRequest) -> Response:
-    """Say what goes with a basket, or with many, without more of the same."""
-    service, served = _present(request, asked)
-    known = _known(service, served, asked)
-    baskets = [one.items for one in known]
-    told = {"diversity": asked.diversity, "at_most": asked.at_most, **_among(served, asked)}
-    cost = served.ranking_cost(baskets, additions=asked.n)
-    found = await service.run(lambda: served.slate(baskets, asked.n, **told), cost)
-    return await _suggestions(service, served, known, found, why=asked.why)
+async def slate(request: Request, body: schemas.SlateRequest) -> Response:
+    """Suggest items that go with a basket, or with many, and are unlike each other."""
+    service, snapshot = _begin(request)
+    *resolved, candidates, exclude = await _find(
+        service, snapshot, *body.all, body.candidates, body.exclude
+    )
+    options = _item_filter(body, candidates, exclude)
+    baskets = [one.items for one in resolved]
+    options |= {"diversity": body.diversity, "rank_by": body.rank_by, "at_most": body.at_most}
+    options |= _history_options(service, snapshot, body)
+    cost = snapshot.ranking_cost(baskets, additions=body.n)
+    work = partial(snapshot.slate, baskets, body.n, **options)
+    ranked = await service.run(work, cost, _overhead(options, len(baskets), body.n))
+    return await _suggestions(request, snapshot, resolved, ranked, body)
 
 
 @router.post("/v1/rerank", response_model=schemas.RerankAnswer, responses=ERRORS)
-async def rerank(request: Request, asked: schemas.RerankRequest) -> Response:
-    """Choose and order some of anyone's candidates, relevant and unlike each other."""
-    service, served = _present(request, asked)
-    columns = served.model.item_factors_.shape[1] if asked.vectors is None else max(map(len, asked.vectors), default=0)
-    cost = (asked.k + len(asked.given)) * float(columns) * (len(asked.candidates) + asked.k + len(asked.given))
+async def rerank(request: Request, body: schemas.RerankRequest) -> Response:
+    """Choose and order candidates of any recommender, relevant and unlike each other."""
+    service, snapshot = _begin(request)
+    vectors = body.vectors.values() if isinstance(body.vectors, dict) else body.vectors
+    if vectors is None:
+        n_columns = snapshot.model.dpp.kernel.factors.shape[1]
+    else:
+        n_columns = max(map(len, vectors), default=0)
+    size = body.k + len(body.given)
+    cost = size * float(n_columns) * (len(body.candidates) + size)
+    overhead = 2 * FIND_COST * (len(body.candidates) + len(body.given)) + ADD_COST * body.k
+
+    def work() -> Response:
+        _, scores, info = snapshot.rerank(**vars(body))
+        named = [] if body.vectors is not None else [*body.candidates, *body.given]
+        chosen = [
+            {"item": body.candidates[position], "position": position, "score": score}
+            for position, score in zip(info.positions.tolist(), scores.tolist(), strict=True)
+        ]
+        unknown = snapshot.resolve(named).unknown
+        answer = {"unknown": unknown, "problem": info.reason, "slate": chosen}
+        return as_json({"model": snapshot.version, **answer})
+
     try:
-        _, scores, info = await service.run(lambda: served.rerank(**asked.model_dump()), cost)
-    except (DataError, ParameterError) as error:  # it may name items, which an answer does not repeat
+        return await service.run(work, cost, overhead)
+    except UnknownItemError as error:
+        raise HTTPException(422, UNKNOWN_ITEMS) from error
+    except (DataError, ParameterError) as error:
         raise HTTPException(422, RERANK_REFUSED) from error
-    chosen = [
-        {"item": asked.candidates[position], "position": position, "score": score}
-        for position, score in zip(info.positions.tolist(), scores.tolist(), strict=True)
-    ]
-    unknown = [] if asked.vectors is not None else served.resolve([*asked.candidates, *asked.given]).unknown
-    return as_json({"model": served.version, "unknown": unknown, "problem": info.reason, "slate": chosen})
 
 
 @router.post("/v1/complete", response_model=schemas.CompleteAnswer, responses=ERRORS)
-async def complete(request: Request, asked: schemas.CompleteRequest) -> Response:
+async def complete(request: Request, body: schemas.CompleteRequest) -> Response:
     """Add items to a basket one by one, each the one that makes the set most likely."""
-    service, served = _present(request, asked)
-    basket, unknown = served.resolve(asked.basket)
-    n = asked.n if asked.size is None else asked.size - len(basket)
+    service, snapshot = _begin(request)
+    (basket, unknown), candidates, exclude = await _find(
+        service, snapshot, body.basket, body.candidates, body.exclude
+    )
+    n = body.n if body.size is None else body.size - len(basket)
     if n < 0:
-        raise HTTPException(422, f"size={asked.size} is less than the {len(basket)} items of the basket")
+        message = f"size={body.size} is less than the {len(basket)} items of the basket"
+        raise HTTPException(422, message)
     check_at_most("the number of items to add", n, service.limits.suggestions)
-    among = _among(served, asked)
+    options = _item_filter(body, candidates, exclude)
+    options |= _history_options(service, snapshot, body)
 
-    def work() -> dict[str, Any]:
-        added = served.complete(basket, n, **among)
-        (score,) = served.scores([[*basket, *added.items]])
-        return {"problem": added.problem, "suggestions": _named(served, *added[:2]), "log_probability": score}
+    def work() -> tuple[Ranked, float | None]:
+        added = snapshot.complete(basket, n, **options)
+        (log_probability,) = snapshot.scores([[*basket, *added.items]])
+        return added, log_probability
 
-    answer = await service.run(work, served.ranking_cost([basket], additions=n, rankings=n + 1))
-    return as_json({"model": served.version, "unknown": unknown, **answer})
+    cost = snapshot.ranking_cost([basket], additions=n, rankings=n + 1)
+    added, log_probability = await service.run(work, cost, _overhead(options, n + 1, 1))
+    return as_json(
+        {
+            "model": snapshot.version,
+            "unknown": [*unknown, *_history_of(snapshot, body).unknown],
+            "problem": added.problem,
+            "suggestions": _named(snapshot, added.items, added.probabilities),
+            "log_probability": log_probability,
+        }
+    )
 
 
 @router.post("/v1/score", response_model=schemas.ScoreAnswer, responses=ERRORS)
-async def score(request: Request, asked: schemas.ScoreRequest) -> Response:
-    """Say how probable baskets are: log P of their known items."""
-    service, served = _present(request, asked)
-    known = _known(service, served, asked)
-    baskets = [one.items for one in known]
-    logs = await service.run(lambda: served.scores(baskets), served.scoring_cost(map(len, baskets)))
-    results = [
-        {"unknown": one.unknown, "problem": "impossible" if value is None else None, "log_probability": value}
-        for one, value in zip(known, logs, strict=True)
-    ]
-    return as_json({"model": served.version, "results": results})
+async def score(request: Request, body: schemas.ScoreRequest) -> Response:
+    """Return the log probability of the known items of each basket."""
+    service, snapshot = _begin(request)
+    resolved = await _find(service, snapshot, *body.all)
+    baskets = [one.items for one in resolved]
+    cost = snapshot.scoring_cost(map(len, baskets))
+    overhead = FIND_COST * sum(map(len, baskets))
+    log_probabilities = await service.run(lambda: snapshot.scores(baskets), cost, overhead)
+    results = (
+        as_text(
+            {
+                "unknown": one.unknown,
+                "problem": "impossible" if log_probability is None else None,
+                "log_probability": log_probability,
+            }
+        )
+        for one, log_probability in zip(resolved, log_probabilities, strict=True)
+    )
+    cost = READ_COST * len(request.state.body)  # unknown items are written again
+    return await service.place(lambda: as_json_of_many(snapshot.version, results), cost)
 
 
 @router.post("/v1/sample", response_model=schemas.SampleAnswer, responses=ERRORS)
-async def sample(request: Request, asked: schemas.SampleRequest) -> Response:
-    """Draw sets from the model, given a basket or not."""
-    service, served = _present(request, asked)
-    given, unknown = served.resolve(asked.given)
-    service.afford(served.sampling_cost(asked.n_samples, asked.size))
-    answer: dict[str, Any] = {"problem": None, "results": []}
-    try:
-        drawn = await service.slow.run(
-            lambda: served.sample(asked.n_samples, size=asked.size, given=given, seed=asked.seed)
-        )
-        answer["results"] = [_named(served, one, map(served.weight, one)) for one in drawn]
-    except RankError as error:
-        answer["problem"] = str(error)
-    return as_json({"model": served.version, "unknown": unknown, **answer})
+async def sample(request: Request, body: schemas.SampleRequest) -> Response:
+    """Draw sets from the model, with or without given items."""
+    service, snapshot = _begin(request)
+    ((given, unknown),) = await _find(service, snapshot, body.given)
+    service.check_cost(snapshot.sampling_cost(body.n_samples, body.size))
+
+    def work() -> Response:
+        problem: str | None = None
+        sets: list[list[Hashable]] = []
+        try:
+            sets = snapshot.sample(body.n_samples, size=body.size, given=given, seed=body.seed)
+        except RankError as error:
+            problem = str(error)
+        results = [_named(snapshot, items, map(snapshot.weight, items)) for items in sets]
+        answer = {"unknown": unknown, "problem": problem, "results": results}
+        return as_json({"model": snapshot.version, **answer})
+
+    return await service.slow.run(work)
 
 
 # -- Feedback ------------------------------------------------------------------------------------
 
 
 @router.post("/v1/feedback", response_model=schemas.FeedbackAnswer, **PROTECTED)
-async def feedback(request: Request, asked: schemas.FeedbackRequest) -> Response:
-    """Keep what was accepted, rejected or shown for the next training; answered when it is on the disk."""
-    service, served = _present(request, asked)
-    basket, items = served.resolve(asked.basket), served.resolve(asked.items)
-    new = [item for item in items.items if item not in basket.items]
+async def feedback(request: Request, body: schemas.FeedbackRequest) -> Response:
+    """Store accepted, rejected or shown items for training; answered when they are on disk."""
+    service, snapshot = _begin(request)
+    basket, items, taken = await _find(service, snapshot, body.basket, body.items, body.taken)
+    present = set(basket.items)
+    new = [item for item in items.items if item not in present]
     if not new:
-        raise HTTPException(422, "items: none of them is known and new to the basket, so there is nothing to learn")
-    whole = [*basket.items, *new]
-    if not all(type(item) in (str, int) for item in whole):
-        raise HTTPException(422, "only items whose ids are strings or integers can be kept in the feedback log")
-    if asked.outcome == "shown":
-        places: dict[Hashable, int] = {}
-        for place, item in zip(asked.positions or range(len(asked.items)), asked.items, strict=True):
-            places.setdefault(served.find(item), place)
-        facts: dict[str, Any] = {
-            "basket": basket.items,
-            "shown": new,
-            "taken": [item for item in served.resolve(asked.taken or []).items if item in new],
-            "positions": [places[item] for item in new],
-        }
-        write = partial(append_impression, **facts, id=asked.id)
+        message = "items: none of them is known and new to the basket, so there is nothing to learn"
+        raise HTTPException(422, message)
+    if not all(type(item) in (str, int) for item in (*basket.items, *new)):
+        message = "only items whose ids are strings or integers can be stored in the feedback log"
+        raise HTTPException(422, message)
+    write: Callable[..., None]
+    if body.outcome == "shown":
+        sent_positions = body.positions or range(len(body.items))
+        positions: dict[Hashable, int] = {}
+        for position, name in zip(sent_positions, body.items, strict=True):
+            positions.setdefault(snapshot.find(name), position)
+        write = partial(
+            append_impression,
+            basket=basket.items,
+            shown=new,
+            taken=[item for item in taken.items if item in positions and item not in present],
+            positions=[positions[item] for item in new],
+            id=body.id,
+        )
     else:
-        write = partial(append_feedback, outcome=asked.outcome, items=whole, judged=len(new), id=asked.id)
-    await service.store(asked.outcome, write)
+        write = partial(
+            append_feedback,
+            outcome=body.outcome,
+            items=[*basket.items, *new],
+            judged=len(new),
+            id=body.id,
+        )
+    await service.store(body.outcome, write)
     return as_json({"stored": True, "unknown": [*basket.unknown, *items.unknown]})
 
 
@@ -198,56 +322,61 @@ async def items(
     query: Annotated[str, Query(max_length=100)] = "",
     limit: Annotated[int, Query(ge=1, json_schema_extra={"limit": "suggestions"})] = 20,
 ) -> Response:
-    """Find items: first those whose name or id starts with the query, then those that contain it."""
-    service, served = _present(request)
+    """Find items whose name or id starts with the query, then those that contain it."""
+    service, snapshot = _begin(request)
     check_at_most("limit", limit, service.limits.suggestions)
-    codes, more = served.search.find(query, limit)
-    found = [served.items[code] for code in codes]
-    return as_json({"items": _named(served, found, map(served.weight, found)), "more": more})
+    codes, more = snapshot.search.find(query, limit)
+    found = [snapshot.items[code] for code in codes]
+    return as_json({"items": _named(snapshot, found, map(snapshot.weight, found)), "more": more})
 
 
 @router.post("/v1/items", response_model=schemas.NewItemsAnswer, **PROTECTED)
-async def new_items(request: Request, asked: schemas.NewItemsRequest) -> Response:
-    """Add items that never sold, by their features, to the model and its file; answered when they are served."""
-    service, served = _present(request, asked)
-    if getattr(served.model, "explained_", None) is None:
-        raise HTTPException(422, "this model was not fitted with item_features: it cannot tell of new items")
-    ids = [one.item for one in asked.items]
-    features = {one.item: one.features for one in asked.items}
-    names = {one.item: one.name for one in asked.items if one.name}
-    categories = {one.item: one.category for one in asked.items if one.category}
+async def new_items(request: Request, body: schemas.NewItemsRequest) -> Response:
+    """Add items without sales, by their features; answered when the model file has them."""
+    service, snapshot = _begin(request)
+    if getattr(snapshot.model, "explained_", None) is None:
+        message = "this model was not fitted with item_features: it cannot tell of new items"
+        raise HTTPException(422, message)
+    ids = [one.item for one in body.items]
+    features = {one.item: one.features for one in body.items}
+    names = {one.item: one.name for one in body.items if one.name}
+    categories = {one.item: one.category for one in body.items if one.category}
 
     def add(model: Any) -> None:
         model.add_items(ids, features, names=names, categories=categories)
 
     try:
-        await service.slow.run(lambda: service.reloader.change(add))
+        await service.slow.run(lambda: service.reloader.edit(add))
     except ModelFileError as error:
         raise HTTPException(503, f"the items could not be added: {error}") from error
-    except (DataError, ParameterError) as error:  # it may name items, which an answer does not repeat
+    except (DataError, ParameterError) as error:
         raise HTTPException(422, ITEMS_REFUSED) from error
-    return as_json({"model": service.served.version, "added": len(ids), "n_items": len(service.served.items)})
+    present = service.snapshot
+    return as_json({"model": present.version, "added": len(ids), "n_items": len(present.items)})
 
 
 @router.get("/v1/map", response_model=schemas.MapAnswer, responses=ERRORS)
 async def catalogue_map(
     request: Request,
     items: Annotated[
-        list[str] | None, Query(description="Items that must be on it.", json_schema_extra={"limit": "map_items"})
+        list[str] | None,
+        Query(description="Items that must be on it.", json_schema_extra={"limit": "map_items"}),
     ] = None,
     limit: Annotated[int, Query(ge=1, json_schema_extra={"limit": "map_items"})] = 300,
 ) -> Response:
-    """Place the weightiest items in two dimensions, substitutes side by side."""
-    service, served = _present(request)
+    """Place the most probable items in two dimensions; neighbors affect each other."""
+    service, snapshot = _begin(request)
     check_at_most("limit", limit, service.limits.map_items)
     check_at_most("the number of items", len(items or []), service.limits.map_items)
-    asked, unknown = served.resolve(items or [])
-    codes, places = await service.slow.run(lambda: served.places([served.items.code(item) for item in asked], limit))
-    points = [
-        {**served.named(item), "x": round(x, 4), "y": round(y, 4), "weight": served.weight(item)}
-        for item, (x, y) in zip(map(served.items.__getitem__, codes), places.tolist(), strict=True)
-    ]
-    return as_json({"model": served.version, "points": points, "unknown": unknown})
+    resolved = snapshot.resolve(items or [])
+    required = [snapshot.items.code(item) for item in resolved.items]
+    codes, positions = await service.slow.run(lambda: snapshot.map_positions(required, limit))
+    points = []
+    for code, (x, y) in zip(codes, positions.tolist(), strict=True):
+        item = snapshot.items[code]
+        place = {"x": round(x, 4), "y": round(y, 4), "weight": snapshot.weight(item)}
+        points.append({**snapshot.named(item), **place})
+    return as_json({"model": snapshot.version, "points": points, "unknown": resolved.unknown})
 
 
 # -- The service itself --------------------------------------------------------------------------
@@ -255,39 +384,50 @@ async def catalogue_map(
 
 @router.get("/v1/model", response_model=schemas.ModelAnswer, responses=ERRORS)
 async def model(request: Request) -> Response:
-    """Tell which model is served, what became of the last reload, and what a request may ask for."""
-    service, served = _present(request)
+    """Describe the model, the result of the last reload, and the limits of a request."""
+    service, snapshot = _begin(request)
     answer = schemas.ModelAnswer(
-        contradpp=contradpp.__version__, model=type(served.model).__name__, version=served.version,
-        loaded=served.loaded, n_items=len(served.items), n_components=int(served.model.item_factors_.shape[1]),
-        expected_size=served.expected_size, diversity=served.model.default_diversity, reload=service.reloader.state,
-        limits=service.limits, feedback=service.settings.feedback is not None,
+        contradpp=contradpp.__version__,
+        model=type(snapshot.model).__name__,
+        version=snapshot.version,
+        loaded=snapshot.loaded,
+        n_items=len(snapshot.items),
+        n_components=int(snapshot.model.dpp.kernel.factors.shape[1]),
+        expected_size=snapshot.expected_size,
+        diversity=DEFAULT_DIVERSITY,
+        reload=service.reloader.state,
+        limits=service.limits,
+        history=snapshot.model.uses_history,
+        feedback=service.settings.feedback is not None,
         token_required=service.settings.token is not None,
-    )  # fmt: skip
+    )
     return as_json(answer.model_dump())
 
 
 @router.post("/v1/reload", response_model=schemas.ReloadAnswer, **PROTECTED)
 async def reload(request: Request) -> Response:
-    """Look at the model file now. With several workers, the others follow when they next look."""
+    """Load the model file if it changed. Other workers follow at their next check."""
     service: Service = request.app.state.service
     try:
         changed = await service.slow.run(service.reloader.reload)
     except ModelFileError as error:
-        raise HTTPException(503, f"the model file cannot be used, the model before it stays: {error}") from error
-    return as_json({"version": service.served.version, "changed": changed})
+        message = f"the model file cannot be used, the model before it stays: {error}"
+        raise HTTPException(503, message) from error
+    return as_json({"version": service.snapshot.version, "changed": changed})
 
 
 @router.get("/healthz", response_model=schemas.Ready, tags=["operation"])
 async def healthz() -> Response:
-    """Tell that the process answers at all."""
+    """Confirm that the process answers."""
     return as_json({"ready": True})
 
 
-@router.get("/readyz", response_model=schemas.Ready, responses={503: RESPONSES[503]}, tags=["operation"])
+@router.get(
+    "/readyz", response_model=schemas.Ready, responses={503: RESPONSES[503]}, tags=["operation"]
+)
 async def readyz(request: Request) -> Response:
-    """Tell whether there is a model to ask."""
-    if request.app.state.service.reloader.served is None:
+    """Confirm that there is a model."""
+    if request.app.state.service.reloader.snapshot is None:
         return refusal(503, "there is no model yet")
     return as_json({"ready": True})
 
@@ -295,51 +435,111 @@ async def readyz(request: Request) -> Response:
 # -- Helpers -------------------------------------------------------------------------------------
 
 
-def _present(request: Request, asked: BaseModel | None = None) -> tuple[Service, Served]:
-    """Return the service, and the model that answers this request from beginning to end, if it is within limits."""
+def _begin(request: Request) -> tuple[Service, ModelSnapshot]:
+    """Return the service, and the model that answers the whole request."""
     service: Service = request.app.state.service
-    if asked is not None:
-        check_limits(asked, service.limits)
-    return service, service.served
+    return service, service.snapshot
 
 
-def _known(service: Service, served: Served, asked: schemas.BasketsRequest) -> list[Known]:
-    """Return the known items of every basket."""
-    for number, basket in enumerate(asked.all):
-        check_at_most(f"the length of basket {number}", len(basket), service.limits.basket_items)
-    return [served.resolve(basket) for basket in asked.all]
+async def _find(
+    service: Service, snapshot: ModelSnapshot, *lists: list[str | int] | None
+) -> list[Resolved]:
+    """Return the known and the unknown items of every list."""
+    cost = FIND_COST * sum(len(words or ()) for words in lists)
+    return await service.place(lambda: [snapshot.resolve(words or ()) for words in lists], cost)
 
 
-def _among(served: Served, asked: schemas.SuggestRequest | schemas.CompleteRequest) -> dict[str, Any]:
-    """Return which items may be suggested."""
-    candidates = None if asked.candidates is None else served.resolve(asked.candidates).items
-    return {"candidates": candidates, "exclude": served.resolve(asked.exclude or []).items}
+def _item_filter(
+    body: schemas.SuggestRequest | schemas.CompleteRequest, candidates: Resolved, exclude: Resolved
+) -> dict[str, Any]:
+    """Return the arguments that restrict the suggestions."""
+    is_free = body.candidates is None
+    return {"candidates": None if is_free else candidates.items, "exclude": exclude.items}
 
 
-def _named(served: Served, items: Iterable[Hashable], shares: Iterable[float]) -> list[dict[str, Any]]:
-    return [{**served.named(item), "probability": share} for item, share in zip(items, shares, strict=True)]
+def _overhead(options: dict[str, Any], calls: int, additions: int = 0) -> float:
+    """Estimate the work of Python for calls of a model that add items one by one to a list."""
+    n_listed = len(options["candidates"] or ()) + len(options["exclude"])
+    return FIND_COST * n_listed + calls * (CALL_COST + ADD_COST * additions)
+
+
+def _history_options(
+    service: Service, snapshot: ModelSnapshot, body: schemas.WithHistory
+) -> dict[str, Any]:
+    """Return the arguments about the history, if there is one."""
+    if body.history is None:
+        return {}
+    if not snapshot.model.uses_history:
+        message = "this model does not use a history: customers were not known when it was fitted"
+        raise HTTPException(422, message)
+    for number, basket in enumerate(body.history):
+        what = f"the length of basket {number} of the history"
+        check_at_most(what, len(basket), service.limits.basket_items)
+    return {"history": _history_of(snapshot, body).baskets, "new_only": body.new_only}
+
+
+class History(NamedTuple):
+    """The known items of a customer's earlier baskets, and the unknown ones."""
+
+    baskets: list[list[Hashable]]
+    unknown: list[str | int]
+
+
+def _history_of(snapshot: ModelSnapshot, body: schemas.WithHistory) -> History:
+    found = [snapshot.resolve(basket) for basket in body.history or ()]
+    unknown = dict.fromkeys(name for one in found for name in one.unknown)
+    return History([one.items for one in found], list(unknown))
+
+
+def _named(
+    snapshot: ModelSnapshot, items: Iterable[Hashable], probabilities: Iterable[float]
+) -> list[dict[str, Any]]:
+    return [
+        {**snapshot.named(item), "probability": probability}
+        for item, probability in zip(items, probabilities, strict=True)
+    ]
 
 
 async def _suggestions(
-    service: Service, served: Served, known: list[Known], found: list[Ranked], *, why: bool
+    request: Request,
+    snapshot: ModelSnapshot,
+    resolved: list[Resolved],
+    ranked: list[Ranked],
+    body: schemas.SuggestRequest,
 ) -> Response:
-    """Answer for each basket, with what speaks for each suggestion if someone asks and the model knows."""
-    explained: list[list[Explanation]] = [[] for _ in found]
-    explain: Any = getattr(served.model, "explain_each", None)
-    if why and explain is not None:
-        most = max((len(one.items) for one in found), default=0)
+    """Answer for each basket, with reasons if the request wants them and the model has some."""
+    service: Service = request.app.state.service
+    explained: list[list[Explanation]] = [[] for _ in ranked]
+    explain: Any = getattr(snapshot.model, "explain_each", None)
+    history = _history_of(snapshot, body)
+    if body.why and explain is not None:
+        if body.history is not None:
+            explain = partial(explain, history=history.baskets)
+        baskets = [one.items for one in resolved]
+        suggested = [one.items for one in ranked]
+        cost = snapshot.explaining_cost(baskets, max(map(len, suggested), default=0))
+        overhead = CALL_COST * len(baskets)
         explained = await service.run(
-            lambda: [explain(basket, one.items) for (basket, _), one in zip(known, found, strict=True)],
-            served.explaining_cost((one.items for one in known), most),
+            lambda: list(map(explain, baskets, suggested)), cost, overhead
         )
 
-    def results() -> Iterator[dict[str, Any]]:
-        for (_, unknown), one, reasons in zip(known, found, explained, strict=True):
-            suggestions = _named(served, *one[:2])
+    def results() -> Iterator[str]:
+        for (_, unknown), one, reasons in zip(resolved, ranked, explained, strict=True):
+            suggestions = _named(snapshot, one.items, one.probabilities)
             for suggestion, reason in zip(suggestions, reasons, strict=False):
-                suggestion["because"] = [{**served.named(item), "nats": nats} for item, nats in reason.by_item.items()]
+                suggestion["because"] = [
+                    {**snapshot.named(item), "nats": nats} for item, nats in reason.by_item.items()
+                ]
                 suggestion["popular"] = reason.popular
-            yield {"unknown": unknown, "problem": one.problem, "suggestions": suggestions}
+                if reason.n_orders:
+                    suggestion["bought"] = reason.n_bought
+                if reason.like:
+                    suggestion["like"] = list(reason.like)
+            unknown = [*unknown, *history.unknown]
+            head = as_text({"unknown": unknown, "problem": one.problem})
+            yield f'{head[:-1]},"suggestions":[{",".join(map(as_text, suggestions))}]}}'
 
-    cost = WRITTEN * sum(len(one.items) + 1 for one in found)
-    return await service.place(lambda: as_json_of_many(served.version, results()), cost)
+    n_written = sum(len(one.items) for one in ranked)
+    n_written += sum(len(reason.by_item) for reasons in explained for reason in reasons)
+    cost = WRITE_COST * n_written + READ_COST * len(request.state.body)
+    return await service.place(lambda: as_json_of_many(snapshot.version, results()), cost)

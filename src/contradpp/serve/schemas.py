@@ -1,4 +1,4 @@
-"""The shapes of requests, answers and errors, version 1: the types behind `/openapi.json`.
+"""The schemas of requests, answers and errors, version 1: the types behind `/openapi.json`.
 
 A field that is a parameter of a model's method has that parameter's default and description.
 """
@@ -9,83 +9,152 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Literal, Self
+from functools import partial
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from fastapi import HTTPException, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    PlainValidator,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 import contradpp
-from contradpp.models.base import BaseDPP
+from contradpp.models.base import BaseDPP, DPPRecommender
 from contradpp.serve.options import Limits
 
 
-def of(method: Callable[..., Any], name: str, *, limit: str | None = None, **more: Any) -> Any:
-    """Return the field of a request that is a parameter of this method.
+def parameter(
+    method: Callable[..., Any], name: str, *, limit: str | None = None, **options: Any
+) -> Any:
+    """Return the field of a request that is a parameter of a method.
 
     Parameters
     ----------
     method : function
-        Its signature has the default, and its docstring the description: the first sentence about the parameter.
+        The source of the default and of the description, its first sentence about the parameter.
     name : str
     limit : str, optional
-        The limit of the server that bounds the field: its value, or its length.
-    **more
-        Bounds of the value, or words for a default or a description that HTTP has otherwise.
+        The limit of the server that bounds the value of the field, or its length.
+    **options
+        Arguments of `pydantic.Field`; they override the default and the description.
     """
     default = inspect.signature(method).parameters[name].default
-    if default is not inspect.Parameter.empty and "default_factory" not in more:
-        more.setdefault("default", default)
-    about = re.search(rf"^(?:\w+, )*{name}\b.* : .*\n((?:    .*\n?)+)", inspect.getdoc(method) or "", re.MULTILINE)
-    if about is not None:
-        more.setdefault("description", re.split(r"(?<=\.) ", " ".join(about[1].split()))[0])
-    return bounded(limit, **more) if limit else Field(**more)
+    if default is not inspect.Parameter.empty and "default_factory" not in options:
+        options.setdefault("default", default)
+    pattern = rf"^(?:\w+, )*{name}\b.* : .*\n((?:    .*\n?)+)"
+    description = re.search(pattern, inspect.getdoc(method) or "", re.MULTILINE)
+    if description is not None:
+        first_sentence = re.split(r"(?<=\.) ", " ".join(description[1].split()))[0]
+        options.setdefault("description", first_sentence)
+    return bounded(limit, **options) if limit else Field(**options)
 
 
-def bounded(limit: str, **more: Any) -> Any:
+def bounded(limit: str, **options: Any) -> Any:
     """Return a field whose value or length is bounded by a limit of the server."""
-    return Field(json_schema_extra={"limit": limit}, **more)
+    return Field(json_schema_extra={"limit": limit}, **options)
 
 
-def check_limits(asked: BaseModel, limits: Limits) -> None:
-    """Refuse the request if a field of a request is beyond its limit."""
-    for name, field in type(asked).model_fields.items():
+def check_limits(schema: type[BaseModel], content: Mapping[str, Any], limits: Limits) -> None:
+    """Refuse a request with a field beyond its limit."""
+    for name, field in schema.model_fields.items():
         if isinstance(field.json_schema_extra, dict):
-            value = getattr(asked, name)
-            most = getattr(limits, str(field.json_schema_extra["limit"]))
+            value = content.get(name)
+            limit = getattr(limits, str(field.json_schema_extra["limit"]))
             if isinstance(value, int):
-                check_at_most(name, value, most)
-            else:
-                check_at_most(f"the length of {name}", len(value or ()), most)
+                check_at_most(name, value, limit)
+            elif isinstance(value, list):
+                check_at_most(f"the length of {name}", len(value), limit)
+    baskets = content.get("baskets")
+    for number, basket in enumerate(baskets if isinstance(baskets, list) else ()):
+        if isinstance(basket, list):
+            check_at_most(f"the length of basket {number}", len(basket), limits.basket_items)
 
 
-def check_at_most(what: str, value: int, most: int) -> None:
-    """Refuse the request if a value is beyond a limit."""
-    if value > most:
-        raise HTTPException(422, f"{what} is {value:,}, more than the {most:,} that this server allows")
+def check_at_most(name: str, value: int, limit: int) -> None:
+    """Refuse a request with a value beyond a limit."""
+    if value > limit:
+        raise HTTPException(422, f"{name} is more than the {limit:,} that this server allows")
 
 
 # -- Requests ------------------------------------------------------------------------------------
 
+# pydantic makes an error of every wrong entry, which takes seconds for a large body. So lists and
+# objects stop at the first one, and lists of items, which are the longest, are left to Python.
+T = TypeVar("T")
+
+
+class _FailFast(FailFast):
+    __hash__ = object.__hash__  # members of a union have to have one
+
+
+def _each_alone(entries: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """Check the entries of an object one by one, which stops at the first wrong one."""
+    if isinstance(entries, dict):
+        for key, value in entries.items():
+            check({key: value})
+    return check(entries)
+
+
+def _check_items(items: Any) -> Any:
+    """Check that a list has nothing but strings and integers."""
+    if not isinstance(items, list):
+        raise ValueError("items have to be in a list")
+    if not set(map(type, items)) <= {str, int}:
+        wrong = next(n for n, item in enumerate(items) if type(item) not in (str, int))
+        raise ValueError(f"entry {wrong} is neither a string nor an integer")
+    return items
+
+
+Each = Annotated[list[T], _FailFast()]
+ByName = Annotated[dict[str, T], WrapValidator(_each_alone)]
 Item = StrictStr | StrictInt
-Basket = Annotated[list[Item], Field(description="Ids or names; duplicates are ignored.", examples=[["tea", "milk"]])]
+Items = Annotated[list[Item], PlainValidator(_check_items, json_schema_input_type=list[Item])]
+Basket = Annotated[
+    Items,
+    Field(description="Ids or names; duplicates are ignored.", examples=[["tea", "milk"]]),
+]
 Count = Annotated[int, Field(strict=True)]
-Share = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
-Most = Annotated[int, Field(strict=True, ge=0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+NonNegative = Annotated[int, Field(strict=True, ge=0)]
+Caps = NonNegative | ByName[NonNegative] | None
+ScoreValue = Annotated[float, Field(ge=-1e100, le=1e100)]
+recommend_parameter = partial(parameter, DPPRecommender.recommend)
+rerank_parameter = partial(parameter, contradpp.rerank)
+rule = partial(parameter, contradpp.SlateRules)
 
 
 class Request(BaseModel):
-    """A request: a field that is not in its schema is an error, so that a misspelt one is noticed."""
+    """A request; unknown fields are errors, so that a misspelt one is noticed."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_other_fields(cls, content: Any) -> Any:
+        if isinstance(content, dict) and not content.keys() <= cls.model_fields.keys():
+            raise ValueError(f"there are other fields than {', '.join(cls.model_fields)}")
+        return content
 
 
 class BasketsRequest(Request):
     """One basket or many."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["basket"]}, {"required": ["baskets"]}]})
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["basket"]}, {"required": ["baskets"]}]}
+    )
 
     basket: Basket = bounded("basket_items", default_factory=list, description="One basket ...")
-    baskets: list[Basket] = bounded("batch", default_factory=list, description="... or many.")
+    baskets: Each[Basket] = bounded("batch", default_factory=list, description="... or many.")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -95,96 +164,146 @@ class BasketsRequest(Request):
 
     @property
     def all(self) -> list[list[str | int]]:
-        """The baskets as a list, whichever way they came."""
+        """The baskets as a list."""
         return [self.basket] if "basket" in self.model_fields_set else self.baskets
 
 
-class SuggestRequest(BasketsRequest):
-    """Suggest items for these baskets."""
+class WithHistory(Request):
+    """A request that may come with the earlier baskets of a customer."""
 
-    n: Count = of(BaseDPP.recommend, "N", limit="suggestions", ge=1)
-    exclude: list[Item] | None = of(BaseDPP.recommend, "exclude", limit="listed_items")
-    candidates: list[Item] | None = of(BaseDPP.recommend, "candidates", limit="listed_items")
-    why: bool = Field(default=False, strict=True, description="Say which items of the basket speak for each one.")
+    history: list[Basket] | None = bounded(
+        "history",
+        default=None,
+        description="The customer's earlier baskets, oldest first; they are not stored.",
+    )
+    new_only: bool = recommend_parameter("new_only", strict=True)
+
+    @model_validator(mode="after")
+    def _history_of_one(self) -> Self:
+        if self.new_only and self.history is None:
+            raise ValueError("`new_only` needs a `history`")
+        if self.history is not None and "baskets" in self.model_fields_set:
+            raise ValueError("`history` goes with one `basket`")
+        return self
+
+
+class SuggestRequest(BasketsRequest, WithHistory):
+    """A request for suggestions."""
+
+    n: Count = recommend_parameter("N", limit="suggestions", ge=1)
+    exclude: Items | None = recommend_parameter("exclude", limit="listed_items")
+    candidates: Items | None = recommend_parameter("candidates", limit="listed_items")
+    why: bool = Field(
+        default=False, strict=True, description="Name the reasons of each suggestion in the basket."
+    )
+
+    @property
+    def n_entries(self) -> int:
+        """The most suggestions and reasons of the answer."""
+        n_reasons = sum(map(len, self.all)) if self.why else 0
+        return self.n * (len(self.all) + n_reasons)
 
 
 class RecommendRequest(SuggestRequest):
-    """Suggest the next items of these baskets."""
+    """A request for the next items of baskets."""
 
-    rank_by: Literal["probability", "lift"] | Share = of(BaseDPP.recommend, "rank_by")
+    rank_by: Literal["probability", "lift"] | Fraction = recommend_parameter("rank_by")
 
 
 class SlateRequest(SuggestRequest):
-    """Suggest items that go with these baskets and are unlike each other."""
+    """A request for items that go with baskets and are unlike each other."""
 
-    diversity: Share | None = of(BaseDPP.slate, "diversity")
-    at_most: Most | dict[str, Most] | None = of(BaseDPP.slate, "at_most")
+    diversity: Fraction | None = parameter(DPPRecommender.slate, "diversity")
+    rank_by: Literal["probability", "lift"] | Fraction = parameter(DPPRecommender.slate, "rank_by")
+    at_most: Caps = parameter(DPPRecommender.slate, "at_most")
 
 
 class RerankRequest(Request):
-    """Choose and order k of these candidates of any recommender, relevant and unlike each other."""
+    """A request to choose and order k candidates of any recommender."""
 
-    candidates: list[Item] = bounded("listed_items", description="Those that the model does not know repel nothing.")
-    scores: list[Annotated[float, Field(ge=-1e100, le=1e100)]] = of(contradpp.rerank, "scores")
-    k: Count = of(contradpp.rerank, "k", limit="suggestions", ge=1)
-    diversity: Share = of(contradpp.rerank, "diversity", description="0: relevance only. 1: variety only.")
-    vectors: list[list[float]] | None = of(
-        contradpp.rerank, "vectors", description="What is alike, a vector for each candidate; else the model says it."
+    candidates: Items = bounded(
+        "listed_items",
+        description="Ids or names; others are refused without `vectors`, see `unknown`.",
     )
-    categories: list[str | None] | None = of(
-        contradpp.rerank, "categories", description="One for each candidate, or none."
+    scores: Each[ScoreValue] = rerank_parameter("scores", limit="listed_items")
+    k: Count = rerank_parameter("k", limit="suggestions", ge=1)
+    diversity: Fraction = rerank_parameter(
+        "diversity", description="0: relevance only. 1: variety only."
     )
-    at_most: Most | dict[str, Most] | None = of(contradpp.rerank, "at_most")
-    at_least: dict[str, Most] | None = of(contradpp.rerank, "at_least")
-    window: Count | None = of(contradpp.rerank, "window", ge=1)
-    given: Basket = of(contradpp.rerank, "given", limit="basket_items", default_factory=list)
-    method: Literal["dpp", "mmr", "msd", "window"] = of(contradpp.rerank, "method")
-    scale: Literal["rank", "linear", "log", "raw"] = of(contradpp.rerank, "scale")
+    vectors: Each[Each[float]] | ByName[Each[float]] | None = rerank_parameter(
+        "vectors",
+        limit="listed_items",
+        description="One for each candidate, or by item; by default those of the model.",
+    )
+    categories: Each[str | None] | ByName[str | None] | None = rule(
+        "categories", limit="listed_items", description="One for each candidate, or by item."
+    )
+    at_most: Caps = rule("at_most")
+    at_least: ByName[NonNegative] | None = rule("at_least")
+    window: Count | None = rule("window", ge=1)
+    fixed: ByName[NonNegative] | None = rule("fixed", description="The places of items, from 0.")
+    unknown: Literal["error", "ignore"] = rerank_parameter("unknown")
+    given: Basket = rerank_parameter("given", limit="basket_items", default_factory=list)
+    method: Literal["dpp", "mmr", "msd", "window"] = rerank_parameter("method")
+    window_size: Count = Field(
+        default=5, ge=1, description='With the method "window": the latest places that repel.'
+    )
+    scale: Literal["rank", "linear", "log", "raw"] = rerank_parameter("scale")
 
     @model_validator(mode="after")
     def _one_for_each(self) -> Self:
         for name in ("scores", "vectors", "categories"):
             values = getattr(self, name)
-            if values is not None and len(values) != len(self.candidates):
+            if isinstance(values, list) and len(values) != len(self.candidates):
                 raise ValueError(f"there must be as many {name} as candidates")
         return self
 
 
-class CompleteRequest(Request):
-    """Add items to a basket so that it becomes a good set."""
+class CompleteRequest(WithHistory):
+    """A request to add items to a basket."""
 
     basket: Basket = bounded("basket_items", default_factory=list)
-    size: Count | None = of(
-        BaseDPP.complete, "size", ge=0, default=None, description="Of the whole set; left out: the basket and `n`."
+    size: Count | None = parameter(
+        DPPRecommender.complete,
+        "size",
+        ge=0,
+        default=None,
+        description="By default the basket and `n`.",
     )
-    n: Count = bounded("suggestions", default=10, ge=0, description="How many items to add, unless `size` says it.")
-    exclude: list[Item] | None = of(BaseDPP.complete, "exclude", limit="listed_items")
-    candidates: list[Item] | None = of(BaseDPP.complete, "candidates", limit="listed_items")
+    n: Count = bounded(
+        "suggestions", default=10, ge=0, description="Items to add, unless there is a `size`."
+    )
+    exclude: Items | None = parameter(DPPRecommender.complete, "exclude", limit="listed_items")
+    candidates: Items | None = parameter(
+        DPPRecommender.complete, "candidates", limit="listed_items"
+    )
 
 
 class ScoreRequest(BasketsRequest):
-    """Ask for the log probability of these baskets."""
+    """A request for the log probability of baskets."""
 
 
 class SampleRequest(Request):
-    """Draw sets from the model."""
+    """A request for sets drawn from the model."""
 
-    n_samples: Count = of(BaseDPP.sample, "n_samples", limit="samples", ge=1, description="How many sets.")
-    size: Count | None = of(BaseDPP.sample, "size", ge=0)
-    given: Basket = of(BaseDPP.sample, "given", limit="basket_items", default_factory=list)
+    n_samples: Count = parameter(
+        BaseDPP.sample, "n_samples", limit="samples", ge=1, description="How many sets."
+    )
+    size: Count | None = parameter(BaseDPP.sample, "size", ge=0)
+    given: Basket = parameter(BaseDPP.sample, "given", limit="basket_items", default_factory=list)
     seed: Count | None = Field(default=None, ge=0, lt=2**63, description="For the same sets again.")
 
 
 class FeedbackRequest(Request):
-    """Someone took, or turned down, `items` for a basket; or was shown them, and took some or none."""
+    """A basket with `items` that were accepted, rejected, or shown and partly taken."""
 
     outcome: Literal["accepted", "rejected", "shown"]
-    items: list[Item] = bounded("basket_items", min_length=1)
+    items: Items = bounded("basket_items", min_length=1)
     basket: Basket = bounded("basket_items", default_factory=list)
-    taken: list[Item] | None = bounded(
-        "basket_items", default=None, description="With `shown`: what of the items was taken."
+    taken: Items | None = bounded(
+        "basket_items", default=None, description="With `shown`: the items that were taken."
     )
-    positions: list[Most] | None = Field(
+    positions: Each[NonNegative] | None = Field(
         default=None, description="With `shown`: the place of each item; 0, 1, 2, ... if left out."
     )
     id: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
@@ -195,10 +314,11 @@ class FeedbackRequest(Request):
     def _fits_together(self) -> Self:
         if self.outcome != "shown" and not (self.taken is None and self.positions is None):
             raise ValueError("`taken` and `positions` go with the outcome `shown`")
-        if len(set(self.taken or [])) < len(self.taken or []) or not set(self.taken or []) <= set(self.items):
+        taken = self.taken or []
+        if len(set(taken)) < len(taken) or not set(taken) <= set(self.items):
             raise ValueError("`taken` must hold some of `items`, each once")
-        places = self.positions
-        if places is not None and (len(places) != len(self.items) or len(set(places)) < len(places)):
+        positions = self.positions
+        if positions is not None and not len(set(positions)) == len(positions) == len(self.items):
             raise ValueError("`positions` must hold a different place for each of `items`")
         return self
 
@@ -207,19 +327,27 @@ class NewItem(Request):
     """An item that never sold, and its features."""
 
     item: Item
-    features: dict[str, StrictStr | StrictBool | float | None] | list[float] | None = Field(
+    features: ByName[StrictStr | StrictBool | float | None] | Each[float] | None = Field(
         default=None,
-        description="By name, as in the table that the model was fitted with, or a vector if it had those.",
+        description="By name as in the table of the fit, or a vector if the fit had vectors.",
     )
     name: str | None = Field(default=None, description="What people call it.")
     category: str | None = None
 
 
 class NewItemsRequest(Request):
-    """Add items that the model does not know."""
+    """A request to add items that the model does not know."""
 
-    items: list[NewItem] = bounded("listed_items", min_length=1)
+    items: Each[NewItem] = bounded("listed_items", min_length=1)
 
+
+FIELDS = {"limit", "query"}.union(
+    *(
+        one.model_fields
+        for one in vars().copy().values()
+        if isinstance(one, type) and issubclass(one, Request)
+    )
+)
 
 # -- Answers -------------------------------------------------------------------------------------
 
@@ -227,71 +355,170 @@ Id = str | int
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 LogProbability = Annotated[float | None, Field(description="null: the set is impossible.")]
 Unknown = Annotated[list[Id], Field(description="Items that the model does not know; left out.")]
-Problem = Annotated[str | None, Field(description="Why there is no answer, or not a whole one.")]
+Problem = Annotated[str | None, Field(description="Why there is no answer, or a partial one.")]
 Version = Annotated[str, Field(description="Which model answered: the `version` of /v1/model.")]
 
 
-def answer(name: str, about: str, /, **fields: Any) -> Any:
-    """Return the type of an answer with these fields; one that has a default is a pair of type and default."""
-    told: dict[str, Any] = {field: kind if isinstance(kind, tuple) else (kind, ...) for field, kind in fields.items()}
-    return create_model(name, __doc__=about, **told)
+class ItemAnswer(BaseModel):
+    """An item and its name."""
+
+    item: Id
+    name: str
 
 
-NamedItem: Any = answer(
-    "NamedItem", "An item, what people call it, and P(item in Y).", item=Id, name=str, probability=Probability
-)
-Reason: Any = answer(
-    "Reason", "An item of the basket, and how much it speaks for a suggestion.", item=Id, name=str, nats=float
-)
-Suggestion: Any = answer(
-    "Suggestion",
-    "An item and P(next = item | basket); with `why` what speaks for it, the most first, and whether it sells most.",
-    item=Id, name=str, probability=Probability, because=(list[Reason] | None, None), popular=(bool | None, None),
-)  # fmt: skip
-Suggestions: Any = answer(
-    "Suggestions", "For one basket, best first.", unknown=Unknown, problem=Problem, suggestions=list[Suggestion]
-)
-RecommendAnswer: Any = answer("RecommendAnswer", "An entry per basket.", model=Version, results=list[Suggestions])
-Chosen: Any = answer(
-    "Chosen", "An item, its place among the candidates, and its score.", item=Id, position=int, score=float
-)
-RerankAnswer: Any = answer(
-    "RerankAnswer", "The slate in its order.", model=Version, unknown=Unknown, problem=Problem, slate=list[Chosen]
-)
-CompleteAnswer: Any = answer(
-    "CompleteAnswer",
-    "The additions in the order in which they were chosen, and log P of the whole set.",
-    model=Version, unknown=Unknown, problem=Problem, suggestions=list[Suggestion], log_probability=LogProbability,
-)  # fmt: skip
-Score: Any = answer(
-    "Score", "log P of a basket's known items.", unknown=Unknown, problem=Problem, log_probability=LogProbability
-)
-ScoreAnswer: Any = answer("ScoreAnswer", "An entry per basket.", model=Version, results=list[Score])
-Sets = list[list[NamedItem]]
-SampleAnswer: Any = answer(
-    "SampleAnswer", "Sets, the given items first.", model=Version, unknown=Unknown, problem=Problem, results=Sets
-)
-FeedbackAnswer: Any = answer("FeedbackAnswer", "It is on the disk.", stored=Literal[True], unknown=Unknown)
-ItemsAnswer: Any = answer("ItemsAnswer", "Items, and whether there are more.", items=list[NamedItem], more=bool)
-NewItemsAnswer: Any = answer(
-    "NewItemsAnswer", "The model with the new items in it.", model=Version, added=int, n_items=int
-)
-Point: Any = answer(
-    "Point", "A place, x and y within −1..1, and P(item in Y).", item=Id, name=str, x=float, y=float, weight=float
-)
-MapAnswer: Any = answer(
-    "MapAnswer", "The catalogue in two dimensions.", model=Version, points=list[Point], unknown=Unknown
-)
-ReloadAnswer: Any = answer("ReloadAnswer", "The model that is served now.", version=str, changed=bool)
-Ready: Any = answer("Ready", "Whether there is a model to ask.", ready=bool)
-Error: Any = answer("Error", "A word for programs, and a sentence for people.", code=str, message=str)
-ErrorAnswer: Any = answer(
-    "ErrorAnswer", "An answer with a status of 400 or more; that to a wrong host name is plain text.", error=Error
-)
+class NamedItem(ItemAnswer):
+    """An item and P(item in Y)."""
+
+    probability: Probability
+
+
+class Reason(ItemAnswer):
+    """An item of the basket, and its contribution to the score of a suggestion."""
+
+    nats: float
+
+
+class Suggestion(ItemAnswer):
+    """An item and P(next = item | basket); with `why` its reasons, the strongest first."""
+
+    probability: Probability
+    because: list[Reason] | None = None
+    popular: bool | None = Field(default=None, description="Suggested because it sells well.")
+    bought: int | None = Field(default=None, description="Baskets of the history that hold it.")
+    like: list[Id] | None = Field(
+        default=None, description="Items typical of such baskets, where their kind matters."
+    )
+
+
+class Suggestions(BaseModel):
+    """Suggestions for one basket, best first; unknown items are those of its history, too."""
+
+    unknown: Unknown
+    problem: Problem
+    suggestions: list[Suggestion]
+
+
+class RecommendAnswer(BaseModel):
+    """Suggestions for each basket."""
+
+    model: Version
+    results: list[Suggestions]
+
+
+class Chosen(BaseModel):
+    """An item, its position among the candidates, and its score."""
+
+    item: Id
+    position: int
+    score: float
+
+
+class RerankAnswer(BaseModel):
+    """A slate in its order."""
+
+    model: Version
+    unknown: Unknown
+    problem: Problem
+    slate: list[Chosen]
+
+
+class Score(BaseModel):
+    """log P of the known items of a basket."""
+
+    unknown: Unknown
+    problem: Problem
+    log_probability: LogProbability
+
+
+class CompleteAnswer(Score):
+    """Additions in the order of choice, and log P of the completed set."""
+
+    model: Version
+    suggestions: list[Suggestion]
+
+
+class ScoreAnswer(BaseModel):
+    """A score for each basket."""
+
+    model: Version
+    results: list[Score]
+
+
+class SampleAnswer(BaseModel):
+    """Sets, the given items first."""
+
+    model: Version
+    unknown: Unknown
+    problem: Problem
+    results: list[list[NamedItem]]
+
+
+class FeedbackAnswer(BaseModel):
+    """A confirmation that the event is on disk."""
+
+    stored: Literal[True]
+    unknown: Unknown
+
+
+class ItemsAnswer(BaseModel):
+    """Items, and whether there are more."""
+
+    items: list[NamedItem]
+    more: bool
+
+
+class NewItemsAnswer(BaseModel):
+    """The model with the new items."""
+
+    model: Version
+    added: int
+    n_items: int
+
+
+class Point(ItemAnswer):
+    """A position, x and y within −1..1, and P(item in Y)."""
+
+    x: float
+    y: float
+    weight: float
+
+
+class MapAnswer(BaseModel):
+    """The catalogue in two dimensions."""
+
+    model: Version
+    points: list[Point]
+    unknown: Unknown
+
+
+class ReloadAnswer(BaseModel):
+    """The version of the present model."""
+
+    version: str
+    changed: bool
+
+
+class Ready(BaseModel):
+    """The state of the process."""
+
+    ready: bool
+
+
+class Error(BaseModel):
+    """A code for programs, and a sentence for people."""
+
+    code: str
+    message: str
+
+
+class ErrorAnswer(BaseModel):
+    """An answer with a status of 400 or more; a wrong host name gets plain text."""
+
+    error: Error
 
 
 class ReloadState(BaseModel):
-    """How often a new model took over, how often the file was of no use, and why the present one is, if it is."""
+    """Counts of reloads and of failures, and the error of the present file, if any."""
 
     reloads: int = 0
     failures: int = 0
@@ -299,7 +526,7 @@ class ReloadState(BaseModel):
 
 
 class ModelAnswer(BaseModel):
-    """The model that is served."""
+    """The present model."""
 
     api: Literal["v1"] = "v1"
     contradpp: str
@@ -309,37 +536,81 @@ class ModelAnswer(BaseModel):
     n_items: int
     n_components: int
     expected_size: float = Field(description="The mean size of the model's sets.")
-    diversity: float = Field(description="That of a slate, unless a request names one.")
+    diversity: float = Field(description="The default diversity of a slate.")
     reload: ReloadState
-    limits: Limits = Field(description="The most that one request may ask for.")
-    feedback: bool = Field(description="Whether feedback is kept.")
-    token_required: bool = Field(description="Whether feedback, new items and reload ask for a token.")
+    limits: Limits = Field(description="The limits of one request.")
+    history: bool = Field(description="True if it uses the earlier baskets of a customer.")
+    feedback: bool = Field(description="True if the server stores feedback.")
+    token_required: bool = Field(description="True if feedback, new items and reload need a token.")
 
 
 # -- Errors and JSON -----------------------------------------------------------------------------
 
-CODES = {
-    400: "bad_request", 401: "unauthorized", 403: "foreign_site", 404: "not_found", 405: "method_not_allowed",
-    408: "too_slow", 413: "too_large", 415: "not_json", 422: "invalid", 499: "gone", 500: "internal",
-    503: "unavailable", 504: "timeout", 507: "storage",
-}  # fmt: skip
+# A code for programs and a description for each status.
+ERRORS = {
+    400: ("bad_request", "Not JSON; or, in plain text, a host name that the server does not have."),
+    401: ("unauthorized", "The token is wrong."),
+    403: ("foreign_site", "Sent by a page of another site."),
+    404: ("not_found", ""),
+    405: ("method_not_allowed", ""),
+    408: ("too_slow", "The body came too slowly."),
+    413: ("too_large", "The body is too long."),
+    415: ("not_json", "The body is not declared as JSON."),
+    422: ("invalid", "The request is malformed or asks for too much."),
+    499: ("gone", ""),
+    500: ("internal", ""),
+    503: ("unavailable", "There is no model, or too much to do."),
+    504: ("timeout", "There was no answer in time."),
+    507: ("storage", "The disk is full."),
+}
 
 
 def refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return the answer to a request that is refused."""
-    return as_json({"error": {"code": CODES.get(status, "error"), "message": message}}, status, headers)
+    code = ERRORS.get(status, ("error", ""))[0]
+    return as_json({"error": {"code": code, "message": message}}, status, headers)
+
+
+def parse(schema: type[BaseModel], body: bytes, limits: Limits) -> Any:
+    """Read a request from its body; lengths are checked before entries."""
+    # Lists and objects, of which Python makes and frees a million a second, in a right request.
+    if body.count(b"[") + body.count(b"{") > 2 * limits.listed_items + limits.batch + 100:
+        raise HTTPException(400, "the body has more lists and objects than this server allows")
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        status = 422 if isinstance(error, json.JSONDecodeError) else 400
+        raise HTTPException(status, "the body cannot be read as JSON") from None
+    if isinstance(content, dict):
+        check_limits(schema, content, limits)
+    try:
+        request = schema.model_validate(content)
+    except ValidationError as error:
+        raise HTTPException(422, describe(error.errors(include_input=False))) from None
+    check_limits(schema, vars(request), limits)  # defaults, too
+    return request
+
+
+def describe(errors: Iterable[Any]) -> str:
+    """Return the first errors, with the names of fields but no keys that a request made up."""
+    return "; ".join(
+        ".".join(str(part) for part in error["loc"] if isinstance(part, int) or part in FIELDS)
+        + f": {error['msg']}"
+        for error in list(errors)[:5]
+    )
 
 
 def as_json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer as JSON in ASCII: half a surrogate pair, which UTF-8 cannot hold, goes through too."""
-    return Response(_dumped(content), status, headers, media_type="application/json")
+    """Return an answer as JSON in ASCII, which can hold half a surrogate pair."""
+    return Response(as_text(content), status, headers, media_type="application/json")
 
 
-def as_json_of_many(version: str, results: Iterable[Any]) -> Response:
-    """Return a long answer entry by entry, so that a thread that writes it lets others go on."""
-    body = f'{{"model":{_dumped(version)},"results":[{",".join(map(_dumped, results))}]}}'
+def as_json_of_many(version: str, results: Iterable[str]) -> Response:
+    """Return a long answer of results that are encoded one by one, so that threads take turns."""
+    body = f'{{"model":{as_text(version)},"results":[{",".join(results)}]}}'
     return Response(body, media_type="application/json")
 
 
-def _dumped(content: Any) -> str:
+def as_text(content: Any) -> str:
+    """Return the JSON of a part of an answer."""
     return json.dumps(content, allow_nan=False, separators=(",", ":"))

@@ -1,1 +1,18 @@
-"""Slates of anyone's candidates: re-ranking for variety, with rules."""
+"""Slates: short lists of items that are relevant and unlike each other, by rules."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contradpp.slates import compiled
+
+__all__ = ["compiled"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the Numba kernels when they are first used: loading Numba takes a second."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(f"{__name__}.{name}")

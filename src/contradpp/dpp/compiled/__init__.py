@@ -1,4 +1,4 @@
-"""The Numba kernels; each module is loaded when first asked for, because loading Numba takes a second.
+"""Numba kernels. Each module is loaded on first use, because loading Numba takes a second.
 
 `entry` and `helper` are the decorators of kernels (see `_numba`).
 """
@@ -14,17 +14,23 @@ if TYPE_CHECKING:
         draws,
         gradients,
         kernels,
-        neighbours,
+        neighbors,
         samples,
-        slates,
         steps,
     )
     from contradpp.dpp.compiled._numba import entry, helper
 
 __all__ = [
-    "blocks", "draws", "entry", "gradients", "helper", "kernels", "neighbours", "samples", "slates",
+    "blocks",
+    "draws",
+    "entry",
+    "gradients",
+    "helper",
+    "kernels",
+    "neighbors",
+    "samples",
     "steps",
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> Any:

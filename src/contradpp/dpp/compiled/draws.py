@@ -1,21 +1,17 @@
-"""Numba kernels that draw negative sets: dynamic, explicit and product (see `learn/negatives.py`)."""
+"""Numba kernels that draw dynamic, explicit and product negatives (see `learn/negatives.py`)."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from contradpp._types import Array, Codes, Ints, Rng
 from contradpp.dpp.compiled._numba import entry, helper
-from contradpp.dpp.compiled.blocks import place_of
-
-Array = NDArray[np.float64]
-Pointers = NDArray[np.int64]
-Codes = NDArray[np.int32]
+from contradpp.dpp.compiled.blocks import place_of, project_off
 
 
 @helper
-def weighted_position(weights: Array, items: Codes, skip: int, rng: np.random.Generator) -> int:
-    """A position in `items` with probability ∝ weights[item], never `skip` (−1 for none)."""
+def weighted_position(weights: Array, items: Codes, skip: int, rng: Rng) -> int:
+    """Draw a position in `items` with probability ∝ weights[item], never `skip` (−1 for none)."""
     total = 0.0
     for a in range(len(items)):
         if a != skip:
@@ -33,7 +29,7 @@ def weighted_position(weights: Array, items: Codes, skip: int, rng: np.random.Ge
 
 @entry
 def norm_blocks(norms: Array, block: int) -> Array:
-    """The sums of the squared norms over blocks of items."""
+    """Return the sums of the squared norms over blocks of items."""
     sums = np.zeros(-(-len(norms) // block))
     for j in range(len(norms)):
         sums[j // block] += norms[j]
@@ -42,7 +38,7 @@ def norm_blocks(norms: Array, block: int) -> Array:
 
 @entry
 def update_norms(rows: Codes, new: Array, norms: Array, sums: Array, block: int) -> None:
-    """Set the squared norms of these rows, and bring the sums over blocks of items up to date, if there are any."""
+    """Set the squared norms of these rows, and update the sums over blocks, if there are any."""
     for r in range(len(rows)):
         i = rows[r]
         if len(sums) > 0:
@@ -52,11 +48,12 @@ def update_norms(rows: Codes, new: Array, norms: Array, sums: Array, block: int)
 
 @helper
 def item_at(norms: Array, cumulative: Array, block: int, target: float) -> int:
-    """The item in whose stretch of the line of squared norms `target` lies: its block by bisection, then a walk."""
+    """Return the item at `target` on the line of squared norms: bisect blocks, then walk."""
     b = place_of(cumulative, 0, len(cumulative), target)
     if b > 0:
         target -= cumulative[b - 1]
-    j, end = b * block, min((b + 1) * block, len(norms))
+    j = b * block
+    end = min((b + 1) * block, len(norms))
     while j < end - 1 and target >= norms[j]:
         target -= norms[j]
         j += 1
@@ -65,7 +62,7 @@ def item_at(norms: Array, cumulative: Array, block: int, target: float) -> int:
 
 @helper
 def length_along(v: Array, basis: Array, t: int) -> float:
-    """The squared length of v within the span of the first t rows of the basis."""
+    """Return the squared length of v within the span of the first t rows of the basis."""
     taken = 0.0
     for b in range(t):
         dot = 0.0
@@ -76,24 +73,14 @@ def length_along(v: Array, basis: Array, t: int) -> float:
 
 
 @helper
-def project_off(row: Array, basis: Array, t: int, v: Array) -> None:
-    """row −= Σ_b (v · B_b) B_b over the first t rows of the basis; v may be the row itself, as it changes."""
-    for b in range(t):
-        dot = 0.0
-        for c in range(len(row)):
-            dot += basis[b, c] * v[c]
-        for c in range(len(row)):
-            row[c] -= dot * basis[b, c]
-
-
-@helper
 def span_of(V: Array, d: Array, items: Codes, skip: int, basis: Array) -> int:
-    """Rows B with L_jA L_A⁻¹ L_Aj = ‖B v_j‖² for the items but the one at `skip`, and how many there are.
+    """Compute rows B with L_jA L_A⁻¹ L_Aj = ‖B v_j‖², A without the item at `skip`; return |A|.
 
-    B = R⁻¹ V_A, R Rᵀ = L_A = D_A + V_A V_Aᵀ: Gram and Schmidt, with d_a in the pivot. Without D the rows are
-    orthonormal, and a second pass keeps them so.
+    B = R⁻¹ V_A, R Rᵀ = L_A = D_A + V_A V_Aᵀ, by Gram–Schmidt with d_a in the pivot. Without D the
+    rows are orthonormal, and a second pass keeps them so.
     """
-    K, t = V.shape[1], 0
+    K = V.shape[1]
+    t = 0
     for a in range(len(items)):
         if a == skip:
             continue
@@ -127,13 +114,23 @@ def span_of(V: Array, d: Array, items: Codes, skip: int, basis: Array) -> int:
 
 @entry
 def dynamic_negatives(
-    V: Array, d: Array, norms: Array, cumulative: Array, block: int, popularity: Array, indptr: Pointers,
-    indices: Codes, parents: Pointers, out_indptr: Pointers, rng: np.random.Generator, out: Codes,
-) -> None:  # fmt: skip
-    """The paper's Algorithm 1, once per parent: replace i by j ∝ P(A∖i ∪ j) under the current kernel, exactly.
+    V: Array,
+    d: Array,
+    norms: Array,
+    cumulative: Array,
+    block: int,
+    popularity: Array,
+    indptr: Ints,
+    indices: Codes,
+    parents: Ints,
+    out_indptr: Ints,
+    rng: Rng,
+    out: Codes,
+) -> None:
+    """Draw by the paper's Algorithm 1, once per parent: replace i by j ∝ P(A∖i ∪ j), exactly.
 
-    i is drawn ∝ popularity. j is proposed ∝ L_jj = d_j + ‖v_j‖² and accepted with probability c_j / L_jj, c_j its score
-    given A∖i. The new item comes last in the set. `norms` holds L_jj.
+    i is drawn ∝ popularity. j is proposed ∝ L_jj = d_j + ‖v_j‖² and accepted with probability
+    c_j / L_jj, c_j its score given A∖i. The new item comes last in the set. `norms` holds L_jj.
     """
     largest = 1
     for n in range(len(parents)):
@@ -151,7 +148,7 @@ def dynamic_negatives(
                 t += 1
         span_of(V, d, items, removed, basis)
         chosen = items[removed]
-        for _ in range(10_000):  # a bound against kernels so degenerate that nothing is ever accepted
+        for _ in range(10_000):  # in degenerate kernels nothing is ever accepted
             j = item_at(norms, cumulative, block, rng.random() * cumulative[last])
             inside = False
             for a in range(t):
@@ -163,10 +160,12 @@ def dynamic_negatives(
 
 
 @helper
-def pair_count(postings_ptr: Pointers, postings: Codes, i: int, j: int) -> int:
-    """In how many baskets i and j occur together: the intersection of their sorted lists of baskets."""
-    a, a_end = postings_ptr[i], postings_ptr[i + 1]
-    b, b_end = postings_ptr[j], postings_ptr[j + 1]
+def pair_count(postings_ptr: Ints, postings: Codes, i: int, j: int) -> int:
+    """Count the baskets with i and j: the intersection of their sorted lists of baskets."""
+    a = postings_ptr[i]
+    a_end = postings_ptr[i + 1]
+    b = postings_ptr[j]
+    b_end = postings_ptr[j + 1]
     count = 0
     while a < a_end and b < b_end:
         if postings[a] == postings[b]:
@@ -182,25 +181,34 @@ def pair_count(postings_ptr: Pointers, postings: Codes, i: int, j: int) -> int:
 
 @entry
 def explicit_negatives(
-    popularity: Array, n_baskets: int, postings_ptr: Pointers, postings: Codes, indptr: Pointers, indices: Codes,
-    parents: Pointers, out_indptr: Pointers, rng: np.random.Generator, out: Codes,
-) -> None:  # fmt: skip
-    """The paper's last algorithm: i ≠ j from A by popularity, k outside A ∝ 1 − P̂({i, k}); A∖j ∪ k.
+    popularity: Array,
+    n_baskets: int,
+    postings_ptr: Ints,
+    postings: Codes,
+    indptr: Ints,
+    indices: Codes,
+    parents: Ints,
+    out_indptr: Ints,
+    rng: Rng,
+    out: Codes,
+) -> None:
+    """Draw A∖j ∪ k with i ≠ j from A by popularity, k outside A ∝ 1 − P̂({i, k}).
 
-    k is proposed uniformly and accepted with probability 1 − P̂({i, k}). Because P̂({i, k}) ≤ min(P̂_i, P̂_k),
-    the pair is counted only when that bound leaves it open. In a basket of one item, i and j are that item.
+    k is proposed uniformly and accepted with probability 1 − P̂({i, k}). The pair is counted only
+    if the bound P̂({i, k}) ≤ min(P̂_i, P̂_k) leaves it open. In a basket of one item, i and j are
+    that item.
     """
     M = len(popularity)
     for n in range(len(parents)):
         items = indices[indptr[parents[n]] : indptr[parents[n] + 1]]
         k = len(items)
-        kept = weighted_position(popularity, items, -1, rng)
-        replaced = weighted_position(popularity, items, kept, rng) if k > 1 else 0
+        anchor = weighted_position(popularity, items, -1, rng)
+        replaced = weighted_position(popularity, items, anchor, rng) if k > 1 else 0
         target_set = out[out_indptr[n] : out_indptr[n + 1]]
         for a in range(k):
             target_set[a] = items[a]
-        i = items[kept]
-        for _ in range(10_000):  # a basket of nearly the whole catalogue may have nothing outside it
+        i = items[anchor]
+        for _ in range(10_000):  # a basket of nearly all items may have nothing outside it
             j = min(int(rng.random() * M), M - 1)
             inside = False
             for a in range(k):
@@ -208,20 +216,22 @@ def explicit_negatives(
             if inside:
                 continue
             u = rng.random()
-            if u >= min(popularity[i], popularity[j]) or u * n_baskets >= pair_count(postings_ptr, postings, i, j):
+            if u >= min(popularity[i], popularity[j]) or u * n_baskets >= pair_count(
+                postings_ptr, postings, i, j
+            ):
                 target_set[replaced] = j
                 break
 
 
 @entry
 def product_sets(
-    probabilities: Array, order: Codes, rng: np.random.Generator, n: int, sizes: Pointers, capacity: int
+    probabilities: Array, order: Codes, rng: Rng, n: int, sizes: Ints, capacity: int
 ) -> Codes:
-    """n sets in which every item occurs on its own with its probability, one after the other.
+    """Draw n sets in which every item occurs on its own with its probability.
 
-    Items are taken in the order of falling probability: from item to item the bound q = p of the current one
-    holds for all that follow, so that a geometric jump finds the next candidate and a coin p/q thins it. A set
-    costs about twice its size plus the logarithm of the spread of p, not M.
+    Items come in the order of falling probability. The bound q = p of an item holds for all that
+    follow, so that a geometric jump finds the next candidate and a coin p/q thins it. A set costs
+    about twice its size plus the logarithm of the spread of p, not M.
     """
     M = len(order)
     out = np.empty(capacity, dtype=np.int32)

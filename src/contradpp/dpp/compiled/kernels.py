@@ -1,49 +1,43 @@
-"""Numba kernels over many sets at once: their bases, inverses and next-item scores.
+"""Kernels over many sets at once: bases, inverses and next-item scores.
 
-Sets come as the CSR of `Baskets`: set s holds `indices[indptr[s]:indptr[s + 1]]`. L = D + X G Xᵀ + S comes as
-`left` = X G, X, the diagonal d of D and the CSR of S with sorted columns; where L is symmetric also as V with
-L = D + V Vᵀ. Of a set A, W is L_A⁻¹; the inverses of several sets lie one after the other in a flat array, that of
-set s from `offsets[s]` on.
+Sets come as a CSR: set s holds `indices[indptr[s]:indptr[s + 1]]`. L = D + X G Xᵀ + S comes as
+`left` = X G, X, the diagonal d of D and the CSR of S with sorted columns; a symmetric L = D + V Vᵀ
+as V and d. W is L_A⁻¹. The inverses of several sets lie one after the other in a flat array, that
+of set s from `offsets[s]` on.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
+import numpy as np
+
+from contradpp._types import Array, Codes, Floats, Ints
 from contradpp.dpp.compiled._numba import entry, helper
-from contradpp.dpp.compiled.blocks import WORK, first_at_least, invert_scaled, largest_set, whole_panels
+from contradpp.dpp.compiled.blocks import (
+    WORK,
+    first_at_least,
+    invert_scaled,
+    largest_set,
+    whole_panels,
+)
 from contradpp.dpp.factor import SINGULAR, SINGULAR_SINGLE
 
-Array = NDArray[np.float64]
-Pointers = NDArray[np.int64]
-Codes = NDArray[np.int32]
-
-# -- Symmetric kernels: orthonormal rows ---------------------------------------------------------------
+# -- Symmetric kernels: orthonormal rows -----------------------------------------------------------
 
 
 @helper
-def project_off(residual: Array, basis: Array, t: int) -> None:
-    """residual −= its projection onto the first t rows of `basis`."""
-    k = residual.shape[0]
-    for b in range(t):
-        dot = 0.0
-        for e in range(k):
-            dot += basis[b, e] * residual[e]
-        for e in range(k):
-            residual[e] -= dot * basis[b, e]
+def orthonormalize(V: Floats, d: Array, codes: Codes, Q: Array, extra: Array, R: Array) -> None:
+    """Compute orthonormal rows with [V_A √D_A] = R [Q extra], R lower triangular.
 
-
-@helper
-def orthonormalise(V: NDArray[np.floating], d: Array, codes: Codes, Q: Array, more: Array, R: Array) -> None:
-    """Orthonormal rows with [V_A √D_A] = R [Q more], R lower triangular, by Gram and Schmidt.
-
-    The columns of √D_A are left out where d is empty. A second pass, where the first took much away, makes the rows
-    orthogonal to rounding whatever the condition of L_A. A row of which the earlier ones leave nothing but rounding
-    is left zero, and so is R_aa: the other rows still span them all.
+    The columns of √D_A are left out where d is empty. By Gram and Schmidt: a second pass, where the
+    first took much away, makes rows orthogonal to rounding whatever the condition of L_A. A row of
+    which the earlier ones leave nothing but rounding becomes zero, and so does R_aa: the other rows
+    still span them all.
     """
-    k, K = len(codes), V.shape[1]
-    extra = k if len(d) > 0 else 0
+    k = len(codes)
+    K = V.shape[1]
+    n_extra = k if len(d) > 0 else 0
     least = SINGULAR if V.itemsize == 8 else SINGULAR_SINGLE
     for a in range(k):
         for c in range(K):
@@ -51,10 +45,10 @@ def orthonormalise(V: NDArray[np.floating], d: Array, codes: Codes, Q: Array, mo
         norm = 0.0
         for c in range(K):
             norm += Q[a, c] * Q[a, c]
-        for c in range(extra):
-            more[a, c] = 0.0
-        if extra > 0:
-            more[a, a] = np.sqrt(d[codes[a]])
+        for c in range(n_extra):
+            extra[a, c] = 0.0
+        if n_extra > 0:
+            extra[a, a] = np.sqrt(d[codes[a]])
             norm += d[codes[a]]
         for b in range(k):
             R[a, b] = 0.0
@@ -65,18 +59,18 @@ def orthonormalise(V: NDArray[np.floating], d: Array, codes: Codes, Q: Array, mo
                 dot = 0.0
                 for c in range(K):
                     dot += Q[b, c] * Q[a, c]
-                for c in range(extra):
-                    dot += more[b, c] * more[a, c]
+                for c in range(n_extra):
+                    dot += extra[b, c] * extra[a, c]
                 R[a, b] += dot
                 for c in range(K):
                     Q[a, c] -= dot * Q[b, c]
-                for c in range(extra):
-                    more[a, c] -= dot * more[b, c]
+                for c in range(n_extra):
+                    extra[a, c] -= dot * extra[b, c]
             left = 0.0
             for c in range(K):
                 left += Q[a, c] * Q[a, c]
-            for c in range(extra):
-                left += more[a, c] * more[a, c]
+            for c in range(n_extra):
+                left += extra[a, c] * extra[a, c]
             if left > 0.25 * before:
                 break
         if left <= least**2 * norm:
@@ -85,16 +79,16 @@ def orthonormalise(V: NDArray[np.floating], d: Array, codes: Codes, Q: Array, mo
         scale = 1.0 / R[a, a] if left > 0 else 0.0
         for c in range(K):
             Q[a, c] *= scale
-        for c in range(extra):
-            more[a, c] *= scale
+        for c in range(n_extra):
+            extra[a, c] *= scale
 
 
 @helper
 def left_out_directions(R: Array, k: int, weights: Array, scores: Array) -> None:
-    """For each item i of a set: the direction of its span that is orthogonal to all the others, and 1/W_ii.
+    """Write, for each item i of a set, its direction orthogonal to the others, and 1/W_ii.
 
-    Column i of R⁻¹ is that direction in the coordinates of Q; it is written, normalised, to weights[i, :k], and its
-    squared length is W_ii. Where the items are dependent 1/W_ii is 0.
+    Column i of R⁻¹ is that direction in the coordinates of Q. It is written, normalized, to
+    weights[i, :k]; its squared length is W_ii. Where the items are dependent 1/W_ii is 0.
     """
     for i in range(k):
         row = weights[i]
@@ -115,46 +109,76 @@ def left_out_directions(R: Array, k: int, weights: Array, scores: Array) -> None
 
 @entry
 def bases_of_sets(
-    V: NDArray[np.floating], d: Array, indptr: Pointers, indices: Codes, first: int, last: int,
-    Q: Array, weights: Array, scores: Array, logs: Array, worst: Array,
-) -> None:  # fmt: skip
-    """Of sets first..last−1 of a symmetric kernel: orthonormal rows Q, 1/W_ii, log det L_A and max W_ii L_ii.
+    V: Floats,
+    d: Array,
+    indptr: Ints,
+    indices: Codes,
+    first: int,
+    last: int,
+    Q: Array,
+    weights: Array,
+    scores: Array,
+    logs: Array,
+    worst: Array,
+) -> None:
+    """Write orthonormal rows Q, 1/W_ii, log det L_A and max W_ii L_ii of sets first..last−1.
 
-    Written to the entries of the sets in Q (entries, K) and `scores`, and to `logs` (−inf where singular) and `worst`.
-    `weights` gets the directions of `left_out_directions`, unless it has no rows.
+    They go to the entries of the sets in Q (entries, K) and `scores`, and to `logs` (−inf where
+    singular) and `worst`. `weights` gets the directions of `left_out_directions`, unless it has no
+    rows.
     """
     largest = largest_set(indptr, first, last)
     least = SINGULAR if V.itemsize == 8 else SINGULAR_SINGLE
-    R, more, own = np.empty((largest, largest)), np.empty((largest, largest)), np.empty((largest, largest))
+    R = np.empty((largest, largest))
+    extra = np.empty((largest, largest))
+    own = np.empty((largest, largest))
     for s in range(first, last):
-        start, stop = indptr[s], indptr[s + 1]
+        start = indptr[s]
+        stop = indptr[s + 1]
         k = stop - start
-        orthonormalise(V, d, indices[start:stop], Q[start:stop], more, R)
-        left_out_directions(R, k, weights[start:stop] if len(weights) > 0 else own, scores[start:stop])
-        log, largest_share = 0.0, 1.0
+        orthonormalize(V, d, indices[start:stop], Q[start:stop], extra, R)
+        left_out_directions(
+            R, k, weights[start:stop] if len(weights) > 0 else own, scores[start:stop]
+        )
+        log = 0.0
+        largest_share = 1.0
         for a in range(k):
             norm = 0.0
             for b in range(a + 1):
                 norm += R[a, b] * R[a, b]
             log += 2.0 * np.log(R[a, a])
-            largest_share = max(largest_share, norm / scores[start + a]) if scores[start + a] > 0 else np.inf
+            largest_share = (
+                max(largest_share, norm / scores[start + a]) if scores[start + a] > 0 else np.inf
+            )
             if largest_share == np.inf:
                 break
         worst[s] = largest_share
         logs[s] = log if largest_share < least**-2 else -np.inf
 
 
-# -- Any kernel: inverses ------------------------------------------------------------------------------
+# -- Any kernel: inverses --------------------------------------------------------------------------
+
+
+class KernelParts(NamedTuple):
+    """The matrix L = D + left Xᵀ + S, S as a CSR with sorted columns."""
+
+    left: Array
+    X: Array
+    d: Array
+    indptr: Ints
+    indices: Codes
+    values: Array
 
 
 @helper
-def fill_kernel(
-    left: Array, X: Array, d: Array, S_indptr: Pointers, S_indices: Codes, S_values: Array, codes: Codes, L: Array
-) -> None:
-    """L_A = D_A + left_A X_Aᵀ + S_A (k, k) for one set, left = X G."""
-    k, r = len(codes), X.shape[1]
+def fill_kernel(parts: KernelParts, codes: Codes, L: Array) -> None:
+    """Write L_A (k, k) of one set."""
+    left, X, d, S_indptr, S_indices, S_values = parts
+    k = len(codes)
+    r = X.shape[1]
     for a in range(k):
-        start, stop = S_indptr[codes[a]], S_indptr[codes[a] + 1]
+        start = S_indptr[codes[a]]
+        stop = S_indptr[codes[a] + 1]
         for b in range(k):
             dot = 0.0
             for c in range(r):
@@ -169,24 +193,36 @@ def fill_kernel(
 
 @entry
 def invert_sets(
-    left: Array, X: Array, d: Array, S_indptr: Pointers, S_indices: Codes, S_values: Array, indptr: Pointers,
-    indices: Codes, first: int, last: int, offsets: Pointers, ridge: float, W: Array, logs: Array, worst: Array,
-) -> None:  # fmt: skip
-    """W = L_A⁻¹ of sets first..last−1, log det L_A (−inf where singular) and the largest entry of the scaled inverse.
+    parts: KernelParts,
+    indptr: Ints,
+    indices: Codes,
+    first: int,
+    last: int,
+    offsets: Ints,
+    ridge: float,
+    W: Array,
+    logs: Array,
+    worst: Array,
+) -> None:
+    """Write W = L_A⁻¹, log det L_A and `worst` of sets first..last−1.
 
-    The inverse of a singular L_A is that of L_A with `ridge` added to the scaled diagonal, or zero where ridge is zero.
+    `worst` is the largest entry of the scaled inverse. log det is −inf where L_A is singular. W is
+    then the inverse with `ridge` added to the scaled diagonal, or zero if `ridge` is zero.
     """
     room = whole_panels(largest_set(indptr, first, last))
-    A, work = np.empty((room, room)), np.empty((WORK, room))
+    A = np.empty((room, room))
+    work = np.empty((WORK, room))
     for s in range(first, last):
         codes = indices[indptr[s] : indptr[s + 1]]
-        k, possible = len(codes), False
+        k = len(codes)
+        possible = False
         for added in (0.0, ridge):
-            fill_kernel(left, X, d, S_indptr, S_indices, S_values, codes, A)
+            fill_kernel(parts, codes, A)
             log_det, largest = invert_scaled(A, k, added, work)
             possible = log_det > -np.inf
             if added == 0.0:
-                logs[s], worst[s] = log_det, largest
+                logs[s] = log_det
+                worst[s] = largest
             if possible or ridge == 0.0:
                 break
         for a in range(k):
@@ -194,31 +230,36 @@ def invert_sets(
                 W[offsets[s] + a * k + b] = A[a, b] if possible else 0.0
 
 
-# -- Scores of all items given a set -------------------------------------------------------------------
+# -- Scores of all items given a set ---------------------------------------------------------------
 
 
 @helper
 def combine_chosen(weights: Array, source: Array, codes: Codes, target: Array) -> None:
-    """target = Σ_b weights[b] source[codes[b]]."""
+    """Write target = Σ_b weights[b] source[codes[b]]."""
     for c in range(len(target)):
         target[c] = 0.0
     for b in range(len(codes)):
-        weight, row = weights[b], source[codes[b]]
+        weight = weights[b]
+        row = source[codes[b]]
         for c in range(len(target)):
             target[c] += weight * row[c]
 
 
 @entry
-def rows_of_sets(left: Array, right: Array, indptr: Pointers, indices: Codes, offsets: Pointers, W: Array,
-                 rows: Array) -> None:  # fmt: skip
-    """What a product with Xᵀ turns into L_:Aᵀ, W L_A: and (with three parts of rows) Wᵀ L_:Aᵀ, but for S.
+def rows_of_sets(
+    left: Array, right: Array, indptr: Ints, indices: Codes, offsets: Ints, W: Array, rows: Array
+) -> None:
+    """Write rows whose product with Xᵀ is L_:Aᵀ, W L_A: and (with three parts) Wᵀ L_:Aᵀ, without S.
 
-    rows[:n] = right_A, rows[n : 2n] = W left_A, rows[2n : 3n] = Wᵀ right_A, n the number of entries.
+    rows[:n] = right_A, rows[n : 2n] = W left_A, rows[2n : 3n] = Wᵀ right_A, n the number of
+    entries.
     """
-    n, r = len(indices), right.shape[1]
+    n = len(indices)
+    r = right.shape[1]
     both = len(rows) == 3 * n
     for s in range(len(indptr) - 1):
-        codes, start = indices[indptr[s] : indptr[s + 1]], indptr[s]
+        codes = indices[indptr[s] : indptr[s + 1]]
+        start = indptr[s]
         k = len(codes)
         inverse = W[offsets[s] : offsets[s] + k * k].reshape(k, k)
         for a in range(k):
@@ -230,15 +271,24 @@ def rows_of_sets(left: Array, right: Array, indptr: Pointers, indices: Codes, of
 
 
 @entry
-def add_partners(
-    Y: Array, offset: int, S_indptr: Pointers, S_indices: Codes, S_values: Array,
-    indptr: Pointers, indices: Codes, offsets: Pointers, W: Array,
-) -> None:  # fmt: skip
-    """Add S's share to the product Y (2n or 3n, tile) of `rows_of_sets` with the items offset, offset + 1, ... .
+def add_skew(
+    Y: Array,
+    first_item: int,
+    S_indptr: Ints,
+    S_indices: Codes,
+    S_values: Array,
+    indptr: Ints,
+    indices: Codes,
+    offsets: Ints,
+    W: Array,
+) -> None:
+    """Add the terms of S to Y (2n or 3n, tile), the product of `rows_of_sets` with a tile of items.
 
-    L_:Aᵀ loses S_A:, W L_A: gains W S_A:, and Wᵀ L_:Aᵀ loses Wᵀ S_A:.
+    The tile begins at item `first_item`. L_:Aᵀ loses S_A:, W L_A: gains W S_A:, and Wᵀ L_:Aᵀ loses
+    Wᵀ S_A:.
     """
-    n, width = len(indices), Y.shape[1]
+    n = len(indices)
+    width = Y.shape[1]
     both = len(Y) == 3 * n
     for s in range(len(indptr) - 1):
         start = indptr[s]
@@ -246,9 +296,10 @@ def add_partners(
         inverse = W[offsets[s] : offsets[s] + k * k].reshape(k, k)
         for a in range(k):
             stop = S_indptr[indices[start + a] + 1]
-            place = first_at_least(S_indices, S_indptr[indices[start + a]], stop, offset)
-            while place < stop and S_indices[place] < offset + width:
-                j, value = S_indices[place] - offset, S_values[place]
+            place = first_at_least(S_indices, S_indptr[indices[start + a]], stop, first_item)
+            while place < stop and S_indices[place] < first_item + width:
+                j = S_indices[place] - first_item
+                value = S_values[place]
                 Y[start + a, j] -= value
                 for b in range(k):
                     Y[n + start + b, j] += inverse[b, a] * value
@@ -260,9 +311,12 @@ def add_partners(
 
 @entry
 def scores_without_each(
-    norms: Array, E: Array, U: Array, P: Array, Q: Array, factors: Array, indptr: Pointers, out: Array
+    norms: Array, E: Array, U: Array, P: Array, Q: Array, factors: Array, indptr: Ints, out: Array
 ) -> None:
-    """out[i, j] = c_j + f_i P_ij Q_ij, c_j = L_jj − Σ_a E_aj U_aj: the score of j given entry i's set without i."""
+    """Write the score of every item j given entry i's set without i:
+
+    out[i, j] = c_j + f_i P_ij Q_ij,   c_j = L_jj − Σ_a E_aj U_aj.
+    """
     width = E.shape[1]
     given = np.empty(width)
     for s in range(len(indptr) - 1):
@@ -277,15 +331,17 @@ def scores_without_each(
 
 
 @entry
-def subtract_products(
-    scores: Array, E: NDArray[np.floating], U: NDArray[np.floating], indptr: Pointers, clear: Array
-) -> int:
-    """scores[s] −= Σ_a E[a] U[a] over the entries a of set s; returns how many scores are unclear, and are NaN now.
+def subtract_products(scores: Array, E: Floats, U: Floats, indptr: Ints, clear: Array) -> int:
+    """Subtract Σ_a E[a] U[a] over the entries a of every set s from scores[s].
 
-    With t > 0 the sum of the sizes of all terms of a score, one of at most clear[s] t is unclear. A score that is −inf
-    stays so. Where E is U, and its terms are squares, the first term bounds the others.
+    Return the number of unclear scores.
+
+    A score of at most clear[s] t, with t > 0 the sum of the sizes of its terms, is unclear and
+    becomes NaN. A score of −inf stays. Where E is U the terms are squares, and the first term
+    bounds the others.
     """
-    width, squares = scores.shape[1], E is U
+    width = scores.shape[1]
+    squares = E is U
     sizes = np.empty(width)
     unclear = 0
     for s in range(scores.shape[0]):
@@ -293,7 +349,8 @@ def subtract_products(
         for j in range(width):
             sizes[j] = row[j]
         for a in range(indptr[s], indptr[s + 1]):
-            e, u = E[a], U[a]
+            e = E[a]
+            u = U[a]
             if squares:
                 for j in range(width):
                     row[j] -= e[j] * e[j]
@@ -314,38 +371,43 @@ def subtract_products(
     return unclear
 
 
-# -- Rows of scores ------------------------------------------------------------------------------------
+# -- Rows of scores --------------------------------------------------------------------------------
 
 
 @entry
-def count_rows(scores: Array, codes: Codes, tie: float, rounding: Array, counts: Pointers) -> None:
-    """Per row, how many scores beat that of the item codes[row], and how many tie with it (itself too) or beat it.
+def count_rows(scores: Array, codes: Codes, tie: float, rounding: Array, counts: Ints) -> None:
+    """Count, per row, the scores that beat that of item codes[row], and those that beat or tie.
 
-    The rounding of a score is `tie` of itself, if it is finite, and that of its column.
+    The item itself ties. The rounding of a score is that of its column plus, if the score is
+    finite, `tie` of its size.
     """
     for r in range(len(scores)):
         row = scores[r]
         own = row[codes[r]]
         slack = rounding[codes[r]] + (tie * abs(own) if abs(own) < np.inf else 0.0)
-        better, at_least = 0, 0
+        better = 0
+        at_least = 0
         for j in range(len(row)):
             gap = row[j] - own
             width = slack + rounding[j] + (tie * abs(row[j]) if abs(row[j]) < np.inf else 0.0)
             better += 1 if gap > width else 0
             at_least += 1 if gap >= -width else 0
-        counts[r, 0], counts[r, 1] = better, at_least
+        counts[r, 0] = better
+        counts[r, 1] = at_least
 
 
 @entry
-def best_of_rows(scores: Array, rounding: Array, codes: NDArray[np.int64]) -> None:
-    """codes[r] = the columns of the largest scores of row r, as many as fit, best first; of equal ones the first.
+def best_of_rows(scores: Array, rounding: Array, codes: Ints) -> None:
+    """Write the columns of the largest scores of each row, best first, ties by column.
 
-    Scores are equal that differ by no more than the rounding of their columns.
+    Scores tie that differ by no more than the rounding of their columns.
     """
     n = codes.shape[1]
-    best, slacks = np.empty(n), np.zeros(n)
+    best = np.empty(n)
+    slacks = np.zeros(n)
     for r in range(len(scores)):
-        row, columns = scores[r], codes[r]
+        row = scores[r]
+        columns = codes[r]
         for place in range(n):
             best[place] = -np.inf
         found = 0
@@ -362,22 +424,32 @@ def best_of_rows(scores: Array, rounding: Array, codes: NDArray[np.int64]) -> No
 
 
 @helper
-def insert(best: Array, slacks: Array, columns: NDArray[np.int64], score: float, slack: float, column: int) -> None:
-    """Insert a score into the best, which come best first, if it beats one of them; what came first wins a tie."""
+def insert(
+    best: Array, slacks: Array, columns: Ints, score: float, slack: float, column: int
+) -> None:
+    """Insert a score into the best ones, which descend; an earlier one wins a tie."""
     place = len(best)
     while place > 0 and score - slack > best[place - 1] + slacks[place - 1]:
         place -= 1
     for later in range(len(best) - 1, place, -1):
-        best[later], slacks[later], columns[later] = best[later - 1], slacks[later - 1], columns[later - 1]
+        best[later] = best[later - 1]
+        slacks[later] = slacks[later - 1]
+        columns[later] = columns[later - 1]
     if place < len(best):
-        best[place], slacks[place], columns[place] = score, slack, column
+        best[place] = score
+        slacks[place] = slack
+        columns[place] = column
 
 
 @entry
-def square_row_lengths(indptr: Pointers, indices: Codes, values: Array, first: int, last: int, out: Array) -> None:
-    """Σ_j (S²)_ij² for rows first..last−1 of a CSR matrix S, written to their places in `out`."""
+def square_row_lengths(
+    indptr: Ints, indices: Codes, values: Array, first: int, last: int, out: Array
+) -> None:
+    """Write Σ_j (S²)_ij² for rows i = first..last−1 of a CSR matrix S."""
     n = len(indptr) - 1
-    row, owner, touched = np.zeros(n), np.full(n, -1), np.empty(n, dtype=np.int32)
+    row = np.zeros(n)
+    owner = np.full(n, -1)
+    touched = np.empty(n, dtype=np.int32)
     for i in range(first, last):
         count = 0
         for a in range(indptr[i], indptr[i + 1]):
@@ -385,7 +457,9 @@ def square_row_lengths(indptr: Pointers, indices: Codes, values: Array, first: i
             for b in range(indptr[k], indptr[k + 1]):
                 j = indices[b]
                 if owner[j] != i:
-                    owner[j], row[j], touched[count] = i, 0.0, j
+                    owner[j] = i
+                    row[j] = 0.0
+                    touched[count] = j
                     count += 1
                 row[j] += values[a] * values[b]
         total = 0.0

@@ -1,30 +1,28 @@
-"""Numba kernels of the row-wise Adam optimiser (see `learn/optimizers.py`)."""
+"""Numba kernels of the row-wise Adam optimizer (see `learn/optimizers.py`)."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from contradpp._types import Array, Codes
 from contradpp.dpp.compiled._numba import entry, helper
 
-Array = NDArray[np.float64]
-Codes = NDArray[np.int32]
-ROUNDING = 1e-20  # the square of what a gradient's direction is beside its length when it is but rounding
+ROUNDING = 1e-20  # (direction / length)² of a gradient whose direction is only rounding
 
 
 class Memory(NamedTuple):
-    """What Adam remembers of every row, and its penalty."""
+    """The moments of every row, and its penalty."""
 
     momentum: Array  # (M, K), of the direction
-    # Columns: first and second moment of log-norm, second moment of direction, steps taken, last clock.
+    # Columns: first and second moment of log-norm, second moment of direction, steps, last clock.
     moments: Array  # (M, 5)
     penalty: Array  # (M,)
 
 
 class Pace(NamedTuple):
-    """How far a step goes; the clock counts the time for which the penalty is owed."""
+    """The lengths of a step; the clock counts the time for which the penalty is owed."""
 
     clock: float
     norm_rate: float
@@ -36,34 +34,54 @@ class Pace(NamedTuple):
 
 @helper
 def penalty_scale(squared: float, row: Array, penalty: float, pace: Pace) -> float:
-    """The factor by which a row shrinks for the time since its last step, along the penalty's exact flow.
+    """Return the factor of a row along the penalty's exact flow since its last step.
 
-    In log-norm s the penalty is p e^{2s}; ds/dt = −2 p η d e^{2s} with d = 1/√(second moment) has the solution
-    ‖v‖² ← ‖v‖² / (1 + 4 p η d t ‖v‖²), which does not care whether t comes at once or in parts.
+    In log-norm s the penalty is p e^{2s}, and ds/dt = −2 p η d e^{2s} with d = 1/√(second moment)
+    has the solution
+
+        ‖v‖² ← ‖v‖² / (1 + 4 p η d t ‖v‖²),
+
+    which is the same for one time t and for its parts.
     """
     steps = row[3]
     if steps == 0.0 or row[1] <= 0.0:
         return 1.0
-    second = row[1] / (1.0 - np.exp(steps * np.log(pace.beta2)))  # a power takes several times as long
+    # A power takes several times as long.
+    second = row[1] / (1.0 - np.exp(steps * np.log(pace.beta2)))
     time = pace.clock - row[4]
-    return float(1.0 / np.sqrt(1.0 + 4.0 * penalty * pace.norm_step * time * squared / np.sqrt(second)))
+    return float(
+        1.0 / np.sqrt(1.0 + 4.0 * penalty * pace.norm_step * time * squared / np.sqrt(second))
+    )
 
 
 @entry
 def adam_rows(
-    V: Array, rows: Codes, old: Array, values: Array, times: Array, shared: Array, memory: Memory, pace: Pace,
-    squared_norms: Array, keep: bool,
-) -> None:  # fmt: skip
-    """One ascent step of these rows of V, which are `old`, along values + times × shared, in log-norm and direction.
+    V: Array,
+    rows: Codes,
+    old: Array,
+    values: Array,
+    times: Array,
+    shared: Array,
+    memory: Memory,
+    pace: Pace,
+    squared_norms: Array,
+    keep: bool,
+) -> None:
+    """Make an ascent step of rows of V, which are `old`, along values + times × shared.
 
-    Without `times`, `shared` is but room. Afterwards, if asked to `keep`, it holds the difference of the new rows
-    and the old ones, and `old` their sum.
+    Rows move in log-norm and direction. Without `times`, `shared` is scratch. With `keep` it
+    holds new − old rows afterwards, and `old` holds new + old rows.
     """
-    momentum, beta1, beta2 = memory.momentum, pace.beta1, pace.beta2
-    K, log_beta1, log_beta2 = V.shape[1], np.log(beta1), np.log(beta2)
+    momentum = memory.momentum
+    beta1 = pace.beta1
+    beta2 = pace.beta2
+    K = V.shape[1]
+    log_beta1 = np.log(beta1)
+    log_beta2 = np.log(beta2)
     for r in range(len(rows)):
         i = rows[r]
-        row, penalty = memory.moments[i], memory.penalty[i]
+        row = memory.moments[i]
+        penalty = memory.penalty[i]
         if len(times):
             for c in range(K):
                 shared[r, c] = values[r, c] + times[r] * shared[r, c]
@@ -90,16 +108,18 @@ def adam_rows(
         tangential = 0.0
         for c in range(K):
             tangential += shared[r, c] * shared[r, c]
-        # The penalty counts in the second moment, too: where the data's part is zero, its own step stays bounded.
+        # The penalty counts in the second moment, too: it bounds the step if the data pull is zero.
         pull = max(abs(dot), 2.0 * penalty * squared)
         row[0] = beta1 * row[0] + (1.0 - beta1) * dot
         row[1] = beta2 * row[1] + (1.0 - beta2) * pull * pull
-        if tangential <= ROUNDING * max(pull * pull, row[1]):  # as for an item only ever bought alone
+        # It is rounding for an item that is only ever bought alone.
+        if tangential <= ROUNDING * max(pull * pull, row[1]):
             for c in range(K):
                 shared[r, c] = 0.0
             tangential = 0.0
         row[2] = beta2 * row[2] + (1.0 - beta2) * tangential
-        first, second = 1.0 - np.exp(row[3] * log_beta1), 1.0 - np.exp(row[3] * log_beta2)
+        first = 1.0 - np.exp(row[3] * log_beta1)
+        second = 1.0 - np.exp(row[3] * log_beta2)
         by_norm = pace.norm_rate * (row[0] / first) / (np.sqrt(row[1] / second) + 1e-12)
         by_direction = pace.direction_rate / (first * (np.sqrt(row[2] / second) + 1e-12))
         for c in range(K):

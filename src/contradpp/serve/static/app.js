@@ -12,7 +12,8 @@ const RETRY = 1500;
 const $ = (id) => document.getElementById(id);
 const state = {
   basket: [], rejected: [], suggestions: [], surprise: [], model: null, alive: true, asking: null,
-  variety: null, // until someone moves the slider: as the model has learned
+  variety: null, // until someone moves the slider: the model's default
+  specific: 0, // rank_by: 0 for the most likely items, 1 for the most specific ones
 };
 const map = new CatalogueMap($("map"), (point) => toggle(point));
 
@@ -73,12 +74,15 @@ async function suggest() {
   $("suggestions").setAttribute("aria-busy", "true");
   try {
     const { results: [answer] } = await post("/v1/slate", {
-      basket: ids(state.basket), n: SUGGESTIONS, diversity: state.variety, exclude: ids(state.rejected), why: true,
+      basket: ids(state.basket), n: SUGGESTIONS, diversity: state.variety, rank_by: state.specific,
+      exclude: ids(state.rejected), why: true, history: earlier(),
     }, signal);
     if (signal.aborted) return;
-    // Variety decides what is on the list; on it, the likeliest stands first.
-    state.suggestions = answer.suggestions.sort((a, b) => b.probability - a.probability);
+    // Variety decides what is on the list; on it, the likeliest stands first, unless the most specific are asked for.
+    state.suggestions = answer.suggestions;
+    if (!state.specific) state.suggestions.sort((a, b) => b.probability - a.probability);
     showSuggestions(answer);
+    $("history-note").textContent = answer.unknown.length ? `Not known here: ${answer.unknown.join(", ")}.` : "";
   } catch (error) {
     if (signal.aborted) return;
     if (error instanceof Refused) showSuggestions({ suggestions: [], problem: error.message });
@@ -86,6 +90,13 @@ async function suggest() {
     if (!signal.aborted) $("suggestions").removeAttribute("aria-busy");
   }
   void showMap();
+}
+
+// The orders that were bought before, or nothing.
+function earlier() {
+  const orders = $("history").value.split("\n").map((line) => line.split(",").map((word) => word.trim()).filter(Boolean));
+  const filled = orders.filter((order) => order.length > 0);
+  return filled.length ? filled : null;
 }
 
 function showSuggestions({ suggestions, problem }) {
@@ -104,8 +115,8 @@ function suggestionRow(one, most) {
   const row = element("li", "suggestion");
   const bar = element("span", "bar");
   bar.style.setProperty("--share", String(one.probability / most));
-  const accept = action("accept", "✓", `Accept ${one.name}`, () => judge("accepted", one));
-  const reject = action("reject", "×", `Reject ${one.name}`, () => judge("rejected", one));
+  const accept = action("accept", "✓", `Accept ${one.name}`, () => sendFeedback("accepted", one));
+  const reject = action("reject", "×", `Reject ${one.name}`, () => sendFeedback("rejected", one));
   const text = element("span", "suggestion-text");
   text.append(element("span", "suggestion-name", one.name));
   const why = reason(one);
@@ -115,9 +126,10 @@ function suggestionRow(one, most) {
 }
 
 // The items of the basket that speak for a suggestion by a tenth of a nat or more, two at most.
-function reason({ because, popular }) {
+function reason({ because, popular, bought }) {
   const names = (because ?? []).filter((one) => one.nats >= 0.1).slice(0, 2).map((one) => one.name);
-  return [names.length ? `because of ${names.join(" and ")}` : "", popular ? "popular" : ""].filter(Boolean).join("; ");
+  const times = bought ? `bought in ${bought} of the orders before` : "";
+  return [names.length ? `because of ${names.join(" and ")}` : "", times, popular ? "popular" : ""].filter(Boolean).join("; ");
 }
 
 function action(kind, sign, label, act) {
@@ -133,7 +145,7 @@ const friendly = (problem) =>
 
 // -- What people think of them --------------------------------------------------------------------
 
-function judge(outcome, one) {
+function sendFeedback(outcome, one) {
   // The list stands until the next one comes: a second click on it says nothing new.
   if (inBasket(one) || state.rejected.some((other) => key(other.item) === key(one.item))) return;
   const event = { outcome, basket: ids(state.basket), items: [one.item], id: newId() };
@@ -153,7 +165,7 @@ async function send(event, name) {
     toast(event.outcome === "accepted" ? `Noted: ${name} fits.` : `Noted: ${name} does not fit.`);
   } catch (error) {
     if (error instanceof Refused && error.status === 401) askForToken(() => send(event, name));
-    else toast(error instanceof Refused ? `Not kept: ${error.message}.` : "Not kept: the server does not answer.", true);
+    else toast(error instanceof Refused ? `Not stored: ${error.message}.` : "Not stored: the server does not answer.", true);
   }
 }
 
@@ -209,6 +221,7 @@ async function lookAtModel() {
   const found = await get("/v1/model");
   const before = state.model;
   state.model = found;
+  $("history-box").hidden = !found.history;
   $("model-line").textContent = `${found.n_items.toLocaleString("en")} items`;
   $("model-line").append(element("span", "model-class", ` · ${found.model}`));
   if (state.variety === null) {
@@ -225,7 +238,7 @@ async function lookAtModel() {
 async function heartbeat() {
   try {
     if (!document.hidden || !state.alive) await lookAtModel();
-  } catch { /* `onAlive` has been told */ }
+  } catch { /* `onAlive` handles it */ }
   setTimeout(heartbeat, state.alive ? HEARTBEAT : RETRY);
 }
 
@@ -267,18 +280,12 @@ function toast(text, bad = false) {
   setTimeout(() => made.remove(), bad ? 7000 : 3200);
 }
 
-// The diversity at a place of the slider. To the right of the model's own, what is left of relevance falls by powers of
-// ten: where items are not much alike, nothing changes before little of it is left.
-function diversityAt(place) {
-  const own = state.model?.diversity ?? 0.5;
-  return place <= own || place === 1 ? place : 1 - (1 - own) * 10 ** ((-3 * (place - own)) / (1 - own));
-}
-
 function showVariety() {
   const value = Number($("variety").value);
-  const said = value === 0 ? "the likeliest items" : value === 100 ? "variety only" : `${value} of 100`;
-  $("variety").setAttribute("aria-valuetext", state.variety === null ? `the model's own, ${value} of 100` : said);
+  const text = value === 0 ? "more of the same" : value === 100 ? "variety only" : `${value} of 100`;
+  $("variety").setAttribute("aria-valuetext", state.variety === null ? `the model's own, ${value} of 100` : text);
   $("variety").style.setProperty("--at", `${value}%`);
+  $("specific").style.setProperty("--at", `${100 * state.specific}%`);
 }
 
 // -- Start ----------------------------------------------------------------------------------------
@@ -289,12 +296,20 @@ setUpSearch({
   removeLast: () => state.basket.length && remove(state.basket.at(-1)),
 });
 let sliding = 0;
-$("variety").addEventListener("input", () => {
-  state.variety = diversityAt(Number($("variety").value) / 100);
+function slid() {
   showVariety();
   clearTimeout(sliding);
   sliding = setTimeout(suggest, 60);
+}
+$("variety").addEventListener("input", () => {
+  state.variety = Number($("variety").value) / 100;
+  slid();
 });
+$("specific").addEventListener("input", () => {
+  state.specific = Number($("specific").value) / 100;
+  slid();
+});
+$("history").addEventListener("change", suggest);
 $("clear").addEventListener("click", () => {
   state.basket = [];
   state.rejected = [];

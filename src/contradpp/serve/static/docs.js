@@ -35,10 +35,10 @@ function table(title, rows) {
   return rows.length ? [element("h3", title), wide] : [];
 }
 
-function fields(schema, asked) {
+function fields(schema, isRequest) {
   const whole = resolve(schema);
   return Object.entries(whole?.properties ?? {}).map(([name, field]) => {
-    const note = !asked ? "" : whole.required?.includes(name) ? "required. " : "default" in field ? `default ${JSON.stringify(field.default)}. ` : "";
+    const note = !isRequest ? "" : whole.required?.includes(name) ? "required. " : "default" in field ? `default ${JSON.stringify(field.default)}. ` : "";
     return [name, kind(field), note + (field.description ?? "")];
   });
 }
@@ -48,14 +48,14 @@ for (const [path, methods] of Object.entries(described.paths)) {
     const card = element("section", "", "card");
     const head = element("h2");
     head.append(element("span", method.toUpperCase(), "method"), ` ${path}`);
-    const asked = operation.requestBody?.content["application/json"].schema;
+    const body = operation.requestBody?.content["application/json"].schema;
     const answer = operation.responses["200"]?.content?.["application/json"]?.schema;
     const parameters = (operation.parameters ?? []).map((one) => [one.name, kind(one.schema), one.description ?? ""]);
     const errors = Object.entries(operation.responses).filter(([status]) => status >= "400");
     card.append(
       head, element("p", operation.description ?? operation.summary),
-      ...table("Ask", asked ? fields(asked, true) : parameters), ...table("Answer", answer ? fields(answer, false) : []),
-      ...table("Or", errors.map(([status, one]) => [status, one.description])),
+      ...table("Request", body ? fields(body, true) : parameters), ...table("Answer", answer ? fields(answer, false) : []),
+      ...table("Errors", errors.map(([status, one]) => [status, one.description])),
     );
     box.append(card);
   }

@@ -14,7 +14,7 @@ export class CatalogueMap {
     this.box = box;
     this.choose = choose;
     this.points = new Map();
-    this.asked = new Set();
+    this.requested = new Set();
     this.svg = make("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "group", "aria-label": "Map of the catalogue" });
     this.dots = make("g", {});
     this.names = make("g", { class: "names", "aria-hidden": "true" });
@@ -22,11 +22,11 @@ export class CatalogueMap {
     this.box.append(this.svg);
   }
 
-  // Points that the map does not have yet, such as rare items of the basket, are asked for.
+  // Points that the map does not have yet, such as rare items of the basket, are requested.
   async show(basket, suggested) {
-    const wanted = [...basket, ...suggested].filter((item) => !this.points.has(key(item)) && !this.asked.has(key(item)));
+    const wanted = [...basket, ...suggested].filter((item) => !this.points.has(key(item)) && !this.requested.has(key(item)));
     if (wanted.length || this.points.size === 0) {
-      wanted.forEach((item) => this.asked.add(key(item)));
+      wanted.forEach((item) => this.requested.add(key(item)));
       const query = new URLSearchParams(wanted.slice(0, 100).map((item) => ["items", String(item)]));
       const answer = await get(`/v1/map?${query}`);
       this.add(answer.points);
@@ -36,7 +36,7 @@ export class CatalogueMap {
 
   forget() {
     this.points.clear();
-    this.asked.clear();
+    this.requested.clear();
     this.dots.replaceChildren();
   }
 

@@ -13,8 +13,8 @@
     const button = document.getElementById("theme");
     if (!button) return;
     button.textContent = ICONS[theme];
-    button.setAttribute("aria-label", `Colours: ${SAID[theme]}`);
-    button.title = `Colours: ${SAID[theme]}`;
+    button.setAttribute("aria-label", `Colors: ${SAID[theme]}`);
+    button.title = `Colors: ${SAID[theme]}`;
   };
 
   apply();
