@@ -16,11 +16,17 @@ COMMANDS = {
     "publish": ("experiments.commands", "put what a folder holds into docs/ and README.md"),
 }
 SPEED = {
+    "attack": ("experiments.speed.hostile", "the service under hostile requests and connections"),
+    "clusters": (
+        "experiments.speed.clusters",
+        "the number of clusters of a mixture, and sizes of samples; draws figures",
+    ),
     "cluster": ("experiments.speed.large", "training on several workers, beside threads of one process"),
     "cost": ("experiments.speed.learning", "a training step against catalogue, rank and basket size; draws a figure"),
     "evaluation": ("experiments.speed.answers", "a whole evaluation over the matrix product it needs"),
     "files_visited": ("experiments.speed.files_visited", "the files of the package that a call walks through"),
     "fuzz_api": ("experiments.speed.service", "made-up requests from the OpenAPI document: no 5xx allowed"),
+    "kernels": ("experiments.speed.clusters", "a ConditionalDPP with a mixture beside one with a single kernel"),
     "known_kernels": ("experiments.speed.known", "kernels that are known, learned from samples of them"),
     "large": ("experiments.speed.large", "time and memory of a million items, or of Instacart"),
     "load": ("experiments.speed.service", "the service under load"),
@@ -35,7 +41,7 @@ SPEED = {
 
 
 class Commands(click.Group):
-    """Imports a command of a table (name: module and one line of help) when it is asked for."""
+    """Imports a command of a table (name: module and one line of help) on demand."""
 
     def __init__(self, table: dict[str, tuple[str, str]], **options: Any) -> None:
         super().__init__(**options)

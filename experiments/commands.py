@@ -35,7 +35,7 @@ def names(known: Collection[str], groups: Mapping[str, tuple[str, ...]] = {}) ->
 
 
 def common(command: Any) -> Any:
-    """The options of `reproduce` and `benchmark`."""
+    """Return the options of `reproduce` and `benchmark`."""
     decorators = (
         click.option("-o", "--output", "folder", default="reproduction", show_default=True,
                      type=click.Path(file_okay=False, path_type=Path), help="For results, sections and figures."),
@@ -70,24 +70,24 @@ def common(command: Any) -> Any:
     help="How models are trained: by default, or with the paper's start, optimizer and stopping rule.",
 )
 @common
-def reproduce(targets: tuple[str, ...], settings: str, **told: Any) -> None:
+def reproduce(targets: tuple[str, ...], settings: str, **options: Any) -> None:
     """Run the paper's experiments again: TARGET is a table or a figure, or `all`.
 
-    Finished results are kept in the folder: a run that was stopped goes on where it stopped, and one that is
+    Finished results are stored in the folder: a run that was stopped continues, and one that is
     finished only writes its sections again.
     """
-    run(targets, settings, **told)
+    run(targets, settings, **options)
 
 
 @click.command()
 @common
-def benchmark(**told: Any) -> None:
-    """Compare every model on every data set, with intervals (docs/benchmark.md); results are kept and taken up again.
+def benchmark(**options: Any) -> None:
+    """Compare every model on every data set, with intervals (docs/benchmark.md); runs continue where they stopped.
 
     \b
     python -m experiments benchmark --quick --data uk,groceries --models ease,conditional
     """
-    run(("benchmark",), "default", **told)
+    run(("benchmark",), "default", **options)
 
 
 @click.command()
@@ -98,11 +98,18 @@ def publish(folder: Path) -> None:
 
 
 def run(
-    targets: tuple[str, ...], settings: str, folder: Path, trials: int, quick: bool, n_jobs: int | None,
-    processes: int, no_run: bool, as_json: bool, **chosen: tuple[str, ...],
-) -> None:  # fmt: skip
-    """Run what is missing, write the sections, and show them."""
-    protocol = Protocol(settings, trials, quick, **chosen)  # type: ignore[arg-type]
+    targets: tuple[str, ...],
+    settings: str,
+    *,
+    folder: Path,
+    n_jobs: int | None,
+    processes: int,
+    no_run: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run what is missing, write the sections, and show them; `options` are those of `Protocol`."""
+    protocol = Protocol(settings, **options)
     tasks = [] if no_run else Store(folder).missing(expand(targets), protocol)
     with progress(tasks) as watch:
         sections = reproduce_all(
@@ -128,8 +135,9 @@ def run(
 
 @contextmanager
 def progress(tasks: list[Task]) -> Iterator[Watcher]:
-    """A bar over everything on a terminal, else a line per finished result; both on standard error."""
-    console, left = Console(stderr=True), list(tasks)
+    """Yield a bar over everything on a terminal, else a line per finished result; both on standard error."""
+    console = Console(stderr=True)
+    left = list(tasks)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"),
                TimeElapsedColumn(), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

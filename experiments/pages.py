@@ -55,7 +55,7 @@ class Results:
         self, data: Sequence[str], method: str, settings: str = "default", *, kind: str = "fit",
         alpha: float = ALPHA, ratio: float = RATIO,
     ) -> pd.DataFrame:  # fmt: skip
-        """The results of a method, trial by trial and in each in the order of the data sets."""
+        """Return the results of a method, trial by trial and in each in the order of the data sets."""
         wanted = {"kind": kind, "method": method, "settings": settings, "alpha": alpha, "ratio": ratio}
         frame = self.frame[self.frame["data"].isin(data)]
         for key, value in wanted.items():
@@ -65,7 +65,7 @@ class Results:
 
 
 def numbers_of(result: Result) -> dict[str, Any]:
-    """The numbers of a result by metric; "auc:likelihood" is the AUC at that scale of the kernel."""
+    """Return the numbers of a result by metric; "auc:likelihood" is the AUC at that scale of the kernel."""
     top = ("seconds", "rounds", "single_share")
     numbers: dict[str, Any] = {name: result[name] for name in top if name in result} | result.get("metrics", {})
     if "scaled" not in result:
@@ -76,7 +76,7 @@ def numbers_of(result: Result) -> dict[str, Any]:
 
 
 def statistic(values: Any) -> Number | None:
-    """Mean and standard deviation (of a sample); the latter needs two values."""
+    """Return mean and standard deviation (of a sample); the latter needs two values."""
     numbers = pd.Series(values, dtype=float).dropna()
     if not len(numbers):
         return None
@@ -84,14 +84,14 @@ def statistic(values: Any) -> Number | None:
 
 
 def mean(rows: pd.DataFrame, metric: str) -> Number | None:
-    """The mean of a metric over data sets, and its standard deviation over trials."""
+    """Return the mean of a metric over data sets, and its standard deviation over trials."""
     if metric not in rows:
         return None
     return statistic(rows[metric].astype(float).groupby(rows["trial"]).mean())
 
 
 def gain(rows: pd.DataFrame, base: pd.DataFrame, metric: str) -> Number | None:
-    """The mean difference in a metric in the same trial and data set, and its standard deviation."""
+    """Return the mean difference in a metric in the same trial and data set, and its standard deviation."""
     if metric not in rows:
         return None
     ours, theirs = (one.set_index(["trial", "data"])[metric].astype(float) for one in (rows, base))
@@ -102,17 +102,17 @@ def gain(rows: pd.DataFrame, base: pd.DataFrame, metric: str) -> Number | None:
 
 
 def name_of(metric: str) -> str:
-    """The metric in words."""
+    """Return the metric in words."""
     return NAMES.get(metric) or metrics.label(metric)
 
 
 def fixed(value: float, digits: int = 2, *, sign: bool = False) -> str:
-    """A number with so many decimals and a real minus sign."""
+    """Return a number with so many decimals and a real minus sign."""
     return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 
 
 def number(value: Number | float | None, metric: str = "mpr", *, sign: bool = False) -> str:
-    """A number with its deviation and the decimals of a metric, or a dash."""
+    """Return a number with its deviation and the decimals of a metric, or a dash."""
     if value is None:
         return MISSING
     given = value if isinstance(value, Number) else Number(float(value))
@@ -125,13 +125,13 @@ def number(value: Number | float | None, metric: str = "mpr", *, sign: bool = Fa
 
 
 def gained(difference: Sequence[float], digits: int = 4) -> str:
-    """A difference and the bounds of its interval."""
+    """Return a difference and the bounds of its interval."""
     value, low, high = (fixed(bound, digits, sign=True) for bound in difference)
     return f"{value} [{low}, {high}]"
 
 
 def side_of_zero(difference: Sequence[float], neither: str = "no difference") -> str:
-    """On which side of zero a difference is, if its interval is clear of it."""
+    """Return the side of zero of a difference, if its interval is clear of it."""
     return "above" if difference[1] > 0 else "below" if difference[2] < 0 else neither
 
 
@@ -148,7 +148,7 @@ class Table:
 
     @classmethod
     def of(cls, title: str, head: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> Table:
-        """The table of these rows."""
+        """Return the table of these rows."""
         return cls(title, pd.DataFrame(list(map(list, rows)), columns=list(head)), note)
 
     @property
@@ -181,7 +181,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Section:
-    """What a target found."""
+    """The result of a target."""
 
     target: str
     title: str
@@ -218,14 +218,14 @@ TEMPLATES.filters |= {"number": number, "fixed": fixed, "gained": gained, "name"
 TEMPLATES.globals |= {"side_of_zero": side_of_zero}
 
 
-def render(template: str, **told: Any) -> str:
-    """The text of a template."""
-    return TEMPLATES.get_template(template).render(told).strip()
+def render(template: str, **values: Any) -> str:
+    """Return the text of a template."""
+    return TEMPLATES.get_template(template).render(values).strip()
 
 
-def words(template: str, **told: Any) -> dict[str, list[str]]:
-    """The paragraphs of every part of a template, each as one line; a part begins with a line such as "# setup"."""
-    _, *parts = re.split(r"^# (\w+)$", render(template, **told), flags=re.MULTILINE)
+def words(template: str, **values: Any) -> dict[str, list[str]]:
+    """Return the paragraphs of every part of a template as lines; a part begins with a line such as "# setup"."""
+    _, *parts = re.split(r"^# (\w+)$", render(template, **values), flags=re.MULTILINE)
     return {name: _paragraphs(text) for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
@@ -238,8 +238,9 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def replaced(text: str, name: str, content: str) -> str:
-    """A page whose block `name`, between two comments, is this content."""
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    """Return a page whose block `name`, between two comments, is this content."""
+    begin = f"<!-- {name}: begin -->"
+    end = f"<!-- {name}: end -->"
     before, _, rest = text.partition(begin)
     _, _, after = rest.partition(end)
     if not after:

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from contradpp import __version__
 from contradpp._threads import resolve_n_jobs
-from contradpp.dpp.persist import write_atomically
+from contradpp.dpp.files import write_atomically
 from contradpp.errors import ParameterError
 from contradpp.metrics.intervals import plain
 from experiments.benchmark import coldstart, defaults, leaderboard, measure, negatives, page, slates
@@ -64,15 +64,15 @@ class Store:
     folder: Path
 
     def path(self, task: Task) -> Path:
-        """The file of a task."""
+        """Return the file of a task."""
         return self.folder / "results" / f"{task.name}.json"
 
     def get(self, task: Task) -> Result | None:
-        """The result, or None if there is none, it is damaged or its parameters were others."""
+        """Return the result, or None if there is none, it is damaged or its parameters were others."""
         return self._entry(task).get("result")
 
     def version(self, task: Task) -> str | None:
-        """The version of contradpp that computed the result."""
+        """Return the version of contradpp that computed the result."""
         return self._entry(task).get("version")
 
     def put(self, task: Task, result: Result) -> None:
@@ -81,11 +81,11 @@ class Store:
         write_file(self.path(task), json.dumps(entry, allow_nan=False))
 
     def missing(self, targets: Sequence[str], protocol: Protocol) -> list[Task]:
-        """The tasks of the targets that have no result yet."""
+        """Return the tasks of the targets that have no result yet."""
         return [task for task in tasks_of_all(targets, protocol) if self.get(task) is None]
 
     def results(self, target: str, protocol: Protocol) -> Results:
-        """The results of a target that are there."""
+        """Return the results of a target that are there."""
         found = {task: result for task in tasks_of(target, protocol) if (result := self.get(task)) is not None}
         return Results(protocol, found)
 
@@ -105,7 +105,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def carry_out(task: Task, *, n_jobs: int | None = None) -> Result:
-    """The result of a task, as plain values for JSON."""
+    """Return the result of a task, as plain values for JSON."""
     started = time.perf_counter()
     result = KINDS[task.kind](task, n_jobs)
     return {**plain(result), "total_seconds": time.perf_counter() - started}
@@ -146,7 +146,7 @@ def _several_at_a_time(
 
 
 def _begin(n_jobs: int | None) -> None:
-    """In a new process: Ctrl-C is for the one that waits for it, and libraries take no more threads than we do."""
+    """Prepare a process: its parent handles Ctrl-C, and libraries take no more threads than the fit."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["OMP_NUM_THREADS"] = str(resolve_n_jobs(n_jobs))  # of those that are loaded later
     threadpool_limits(resolve_n_jobs(n_jobs))
@@ -165,8 +165,9 @@ def reproduce(
     watch: Watcher | None = None,
     run: bool = True,
 ) -> list[Section]:
-    """Run what is missing (unless told not to), and write the sections and the index."""
-    chosen, store = expand(targets), Store(folder)
+    """Run what is missing (unless `run` is false), and write the sections and the index."""
+    chosen = expand(targets)
+    store = Store(folder)
     if run:
         compute(store.missing(chosen, protocol), store, n_jobs=n_jobs, processes=processes, watch=watch)
     else:
@@ -179,7 +180,7 @@ def reproduce(
 
 
 def expand(targets: Sequence[str]) -> list[str]:
-    """The targets with `all` spelled out, each once, and in the order of the paper."""
+    """Return the targets with `all` spelled out, each once, and in the order of the paper."""
     wanted = {one for target in targets for one in (SINGLE if target == "all" else (target,))}
     for target in wanted - set(TARGETS):
         tasks_of(target, Protocol())  # raises the error that lists the targets
@@ -189,7 +190,8 @@ def expand(targets: Sequence[str]) -> list[str]:
 def _check_there(targets: Sequence[str], protocol: Protocol, store: Store) -> None:
     """Raise `ParameterError` where there is nothing to write a section from; the paper's need all of their results."""
     for target in targets:
-        left, whole = len(store.missing([target], protocol)), len(tasks_of(target, protocol))
+        left = len(store.missing([target], protocol))
+        whole = len(tasks_of(target, protocol))
         if left == whole or (left and target not in (*VIEWS, "defaults")):
             raise ParameterError(
                 f"{left} of {whole} results of {target!r} are missing in {store.folder}: run them first"
@@ -197,7 +199,7 @@ def _check_there(targets: Sequence[str], protocol: Protocol, store: Store) -> No
 
 
 def build(target: str, protocol: Protocol, store: Store) -> Section:
-    """The section of a target whose results are there."""
+    """Return the section of a target whose results are there."""
     results = store.results(target, protocol)
     if target in SECTIONS:
         return SECTIONS[target](results)
@@ -205,7 +207,7 @@ def build(target: str, protocol: Protocol, store: Store) -> Section:
 
 
 def write(section: Section, protocol: Protocol, store: Store) -> None:
-    """The section's Markdown, JSON and figures."""
+    """Write the section's Markdown, JSON and figures."""
     for plot in section.plots:
         write_file(store.folder / section.figures[plot.name], drawn(plot))
     versions = sorted({v for task in tasks_of(section.target, protocol) if (v := store.version(task))})
@@ -229,18 +231,20 @@ def write(section: Section, protocol: Protocol, store: Store) -> None:
 
 
 def drawn(plot: Plot) -> bytes:
-    """The picture of a plot."""
+    """Return the picture of a plot."""
     image = io.BytesIO()
     plot.draw().savefig(image, dpi=DPI, format="png")
     return image.getvalue()
 
 
 def write_index(folder: Path) -> None:
-    """All sections of the folder in one file, the claims first."""
-    parts, claims = [], dict[str, str]()
+    """Write all sections of the folder into one file, the claims first."""
+    parts = []
+    claims = dict[str, str]()
     for target in TARGETS:
         slug = target.replace("/", "-")
-        text, content = folder / f"{slug}.md", folder / f"{slug}.json"
+        text = folder / f"{slug}.md"
+        content = folder / f"{slug}.json"
         if text.is_file() and content.is_file():
             parts.append(text.read_text(encoding="utf-8").strip())
             claims |= json.loads(content.read_text(encoding="utf-8"))["claims"]
@@ -274,7 +278,7 @@ def publish(folder: Path) -> None:
             write_file(ROOT / "docs" / section.figures[plot.name], drawn(plot))
     if all((folder / f"{name}.md").is_file() for name in SINGLE):
         _, heading, sections = (folder / "index.md").read_text(encoding="utf-8").partition("## Three claims")
-        blocks["docs/reproduction.md"] = {"paper": heading + sections}
+        blocks[f"{page.APPENDIX}/reproduction.md"] = {"paper": page.appendix(heading + sections)}
         for figure in (figure for name in SINGLE for figure in (folder / "figures").glob(f"{name}-*.png")):
             shutil.copy(figure, ROOT / "docs" / "figures" / figure.name)
     for name, contents in blocks.items():

@@ -1,4 +1,4 @@
-"""Which settings should be the defaults? Chosen on validation baskets of other data sets, reported on test baskets.
+"""A study of default settings. Chosen on validation baskets of other data sets, reported on test baskets.
 
 Every variant of a model is fitted once to nine tenths of the training baskets. What data set d would choose is never
 asked: its variant is the one with the best mean gain over the defaults, relative in nDCG, on the validation baskets of
@@ -15,10 +15,11 @@ import pandas as pd
 
 from contradpp._threads import resolve_n_jobs
 from contradpp.baselines import ItemKNN
+from contradpp.experts.table import DEFAULT_EXPERTS
+from contradpp.learn.params import params_from_flat
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
-from contradpp.models.relevance import DEFAULT
 from experiments.benchmark import measure as benchmark
 from experiments.benchmark.leaderboard import mean_lead
 from experiments.benchmark.models import Settings, groups_of
@@ -29,24 +30,29 @@ from experiments.protocol import Task
 AS_IT_IS = "defaults"
 
 
-def variants(method: str, told: Settings) -> dict[str, Any]:
-    """The models that are tried, by what is different of them."""
+def variants(method: str, settings: Settings) -> dict[str, Any]:
+    """Return the models that are tried, by what is different of them."""
     if method == "lowrank-mle":
-        rank = min(100, int(told.train.sizes.max()))
+        rank = min(100, int(settings.train.sizes.max()))
         tried: tuple[dict[str, Any], ...]
         tried = ({}, {"alpha": 0.1}, {"alpha": 10.0}, {"learning_rate": 0.05}, {"learning_rate": 0.2})
-        return {_words(one): LowRankDPP(rank, objective="mle", oversize="drop", **one, **told.own) for one in tried}
+        return {
+            _words(one): LowRankDPP(
+                rank, oversize="drop", **params_from_flat(LowRankDPP, {"objective": "mle", **one}), **settings.own
+            )
+            for one in tried
+        }
     kernels: tuple[dict[str, Any], ...] = (
         {}, {"n_components": 8}, {"n_components": 32}, {"n_skew": 15}, {"n_skew": 60}, {"dropout": 0.2},
         {"dropout": 0.4}, {"alpha": 0.1}, {"alpha": 10.0},
     )  # fmt: skip
     if method == "nonsymmetric":
-        return {_words(one): NonsymmetricDPP(**one, **told.own) for one in kernels}
-    models = {f"kernel: {_words(one)}": ConditionalDPP(NonsymmetricDPP(**one, **told.own), **told.own)
+        return {_words(one): NonsymmetricDPP(**one, **settings.own) for one in kernels}
+    models = {f"kernel: {_words(one)}": ConditionalDPP(NonsymmetricDPP(**one, **settings.own), **settings.own)
               for one in kernels[3:7]}  # fmt: skip
-    bm25 = ConditionalDPP(relevance=(*DEFAULT, ItemKNN(weights="bm25")), **told.own)
-    few = ConditionalDPP(relevance=[voice for voice in DEFAULT if voice != "baskets"], **told.own)
-    return {AS_IT_IS: ConditionalDPP(**told.own), **models, "with BM25": bm25, "without baskets": few}
+    bm25 = ConditionalDPP(experts=(*DEFAULT_EXPERTS, ItemKNN(weights="bm25")), **settings.own)
+    few = ConditionalDPP(experts=[expert for expert in DEFAULT_EXPERTS if expert != "basket_knn"], **settings.own)
+    return {AS_IT_IS: ConditionalDPP(**settings.own), **models, "with BM25": bm25, "without baskets": few}
 
 
 def _words(different: dict[str, Any]) -> str:
@@ -54,7 +60,7 @@ def _words(different: dict[str, Any]) -> str:
 
 
 def measure(task: Task, n_jobs: int | None) -> Result:
-    """The nDCG of every variant on validation and on test baskets; both from one fit."""
+    """Return the nDCG of every variant on validation and on test baskets; both from one fit."""
     train, test = training.split(task)
     part, held = train.split(0.1, random_state=task.trial)
     found = {}
@@ -62,9 +68,9 @@ def measure(task: Task, n_jobs: int | None) -> Result:
         model.fit(part)
         values = {}
         for kind, baskets in (("validation", held), ("test", test)):
-            asked = benchmark.some_of(baskets, task.asked, task.trial)
-            question = benchmark.Question(model, part, asked, task.trial, resolve_n_jobs(n_jobs))
-            values[kind] = benchmark.next_item(question)["ndcg"]
+            queries = benchmark.some_of(baskets, task.asked, task.trial)
+            evaluation = benchmark.Evaluation(model, part, queries, task.trial, resolve_n_jobs(n_jobs))
+            values[kind] = benchmark.next_item(evaluation)["ndcg"]
         found[name] = {
             "validation": float(values["validation"].mean()),
             "test": np.round(values["test"], 5).tolist(),
@@ -73,8 +79,10 @@ def measure(task: Task, n_jobs: int | None) -> Result:
 
 
 def section(results: Results) -> Section:
-    """A table a model: gains on validation, and what leaving each data set out would have chosen."""
-    tables, choices, data = [], [], {}
+    """Return a table a model: gains on validation, and what leaving each data set out would have chosen."""
+    tables = []
+    choices = []
+    data = {}
     for method in dict.fromkeys(task.method for task in results.by_task):
         found = {task: result for task, result in results.by_task.items() if task.method == method}
         frame = pd.DataFrame(_validation_gains(found))  # (variants, columns)
@@ -85,13 +93,13 @@ def section(results: Results) -> Section:
             best = str(frame.drop(columns=label).mean(axis=1).idxmax())
             choices.append((method, label, best, _test_gain(found, label, best)))
         data[method] = {"validation": frame.to_dict(), "mean": frame.mean(axis=1).to_dict()}
-    told = words("benchmark/defaults.md", protocol=results.protocol, choices=choices)
+    text = words("benchmark/defaults.md", protocol=results.protocol, choices=choices)
     title = "Defaults, chosen on validation baskets of other data sets"
-    return Section("defaults", title, told["setup"][0], tuple(tables), told["findings"], data=data)
+    return Section("defaults", title, text["setup"][0], tuple(tables), text["findings"], data=data)
 
 
 def _validation_gains(results: dict[Task, Result]) -> dict[str, dict[str, float]]:
-    """By column and variant, the relative gain over the defaults, the mean over its data sets and trials."""
+    """Return the mean relative gain over the defaults, by column and variant."""
     gains = {}
     for group in groups_of(list(dict.fromkeys(task.data for task in results))):
         own = [result["variants"] for task, result in results.items() if task.data in group.data]
@@ -103,7 +111,7 @@ def _validation_gains(results: dict[Task, Result]) -> dict[str, dict[str, float]
 
 
 def _test_gain(results: dict[Task, Result], label: str, best: str) -> list[float] | None:
-    """What the choice gains on the test baskets of a column, with its interval; None if there is none."""
+    """Return the gain of the choice on the test baskets of a column, with its interval, if there is one."""
     if best == AS_IT_IS:
         return None
     (group,) = [one for one in groups_of(list(dict.fromkeys(task.data for task in results))) if one.label == label]

@@ -1,6 +1,6 @@
 """The numbers of the benchmark: means, intervals, ranks, and the lead of our model over each other one.
 
-`summarise` makes a small dictionary, which is published as JSON; `page.py` makes everything else from it.
+`summarize` makes a small dictionary, which is published as JSON; `page.py` makes everything else from it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ RESAMPLES = 1000
 COSTS = ("cpu_seconds", "memory_mb", "query_ms")
 
 
-def summarise(results: Results) -> Summary:
-    """By column: how it was run, what the data are like, and every model's means, intervals, ranks and costs."""
-    asked = {task.data: task.asked for task in results.by_task}
+def summarize(results: Results) -> Summary:
+    """Return by column the run, the profile of the data, and every model's means, intervals, ranks and costs."""
+    n_baskets = {task.data: task.asked for task in results.by_task}
     columns = {
         group.label: {
             "data": list(group.data),
             "trials": 1 + max(task.trial for task in results.by_task if task.data in group.data),
-            "asked": asked[group.data[0]],
+            "asked": n_baskets[group.data[0]],
             **_column(group, tasks, complete),
         }
         for group, tasks, complete in _complete(results)
@@ -43,7 +43,7 @@ def summarise(results: Results) -> Summary:
 
 
 def gains(results: Results) -> Summary:
-    """By column, ingredient and metric: what the model with it has more than the one without, with its interval."""
+    """Return the gain by every ingredient with its interval, by column, ingredient and metric."""
     found = {}
     for group, tasks, complete in _complete(results):
         draws = _draws(_answered(complete), tasks)
@@ -59,7 +59,7 @@ def gains(results: Results) -> Summary:
 
 
 def _complete(results: Results) -> Iterator[tuple[Group, list[Task], dict[str, list[Result]]]]:
-    """Every column, a task for each data set and trial, and the results of the models that have one for all of them."""
+    """Yield every column, its tasks, and the results of the models that have one for each task."""
     tasks = {(task.data, task.trial): task for task in results.by_task}
     found = {(task.data, task.method, task.trial): result for task, result in results.by_task.items()}
     for group in groups_of(list(dict.fromkeys(data for data, _, _ in found))):
@@ -76,15 +76,17 @@ def _complete(results: Results) -> Iterator[tuple[Group, list[Task], dict[str, l
 
 
 def _answered(complete: Mapping[str, list[Result]]) -> dict[str, list[Result]]:
-    """The models that refused no data set."""
-    return {model: results for model, results in complete.items() if not any("refused" in told for told in results)}
+    """Return the models that refused no data set."""
+    return {model: results for model, results in complete.items() if not any("refused" in result for result in results)}
 
 
 def _column(group: Group, tasks: list[Task], complete: Mapping[str, list[Result]]) -> Summary:
-    refused = {model: told["refused"] for model, results in complete.items() for told in results if "refused" in told}
+    refused = {
+        model: result["refused"] for model, results in complete.items() for result in results if "refused" in result
+    }
     there = _answered(complete)
     draws = _draws(there, tasks)
-    profiles = [told["profile"] for told in there.get("popularity", [])]
+    profiles = [result["profile"] for result in there.get("popularity", [])]
     profile = {name: float(np.mean([one[name] for one in profiles])) for name in profiles[0]} if profiles else {}
     return {
         "profile": profile,
@@ -95,7 +97,7 @@ def _column(group: Group, tasks: list[Task], complete: Mapping[str, list[Result]
 
 
 def _draws(there: Mapping[str, list[Result]], tasks: Sequence[Task]) -> dict[str, dict[str, Array]]:
-    """By metric and model, the mean (first) and those of resampled baskets: the same baskets for every model."""
+    """Return the mean (first) and those of resampled baskets, by metric and model; all models share the baskets."""
     draws: dict[str, dict[str, Array]] = {metric: {} for metric in METRICS}
     ids, sizes = zip(*map(measure.asked_baskets, tasks), strict=True)
     for place, W in enumerate(weights([task.data for task in tasks], ids)):
@@ -111,7 +113,7 @@ def _draws(there: Mapping[str, list[Result]], tasks: Sequence[Task]) -> dict[str
 
 
 def weights(data: Sequence[str], ids: Sequence[NDArray[np.int64]]) -> Iterator[Array]:
-    """For the test baskets of each split, ones, and how often each is drawn in every resample (1 + RESAMPLES, n).
+    """Yield for each split ones, and the counts of each test basket in every resample, (1 + RESAMPLES, n).
 
     Test sets of two seeds overlap: a basket, known by its position in the data set, is drawn alike in both.
     """
@@ -123,7 +125,7 @@ def weights(data: Sequence[str], ids: Sequence[NDArray[np.int64]]) -> Iterator[A
 
 
 def _row(model: str, results: list[Result], draws: dict[str, dict[str, Array]]) -> Summary:
-    """A model's numbers in a column; `lead` is what ours has more, `first` whether no other is ahead for certain."""
+    """Return a model's numbers: `lead` is the lead of ours, `first` is true if no other is ahead for certain."""
     cells = {}
     for metric, by_model in draws.items():
         if model not in by_model:
@@ -137,35 +139,35 @@ def _row(model: str, results: list[Result], draws: dict[str, dict[str, Array]]) 
             "first": not ahead or interval(best - own)[0] <= 0,
             "lead": lead(by_model[OURS] - own) if OURS in by_model else None,
         }  # fmt: skip
-    costs = {name: [told.get(name) for told in results] for name in (*COSTS, "seconds", "tried")}
-    impossible = sum(value is None for told in results for value in told["by_basket"].get("log_likelihood", ()))
+    costs = {name: [result.get(name) for result in results] for name in (*COSTS, "seconds", "tried")}
+    impossible = sum(value is None for result in results for value in result["by_basket"].get("log_likelihood", ()))
     return {
         **cells,
         **{name: float(np.mean([value for value in values if value is not None] or [np.nan]))
            for name, values in costs.items()},
         "impossible": impossible,
-        "chosen": sorted({told["chosen"] for told in results if told.get("chosen")}),
+        "chosen": sorted({result["chosen"] for result in results if result.get("chosen")}),
     }  # fmt: skip
 
 
 def interval(draws: Array) -> tuple[float, float]:
-    """The 95 % interval of draws, whose first is the value itself."""
+    """Return the 95 % interval of draws, whose first is the value itself."""
     return percentiles(draws[1:].tolist(), 0.95)
 
 
 def lead(draws: Array) -> list[float]:
-    """A difference and its interval."""
+    """Return a difference and its interval."""
     return [float(draws[0]), *interval(draws)]
 
 
 def mean_lead(data: Sequence[str], ids: Sequence[NDArray[np.int64]], differences: Sequence[Array]) -> list[float]:
-    """The mean over splits of differences of their test baskets, and its interval."""
+    """Return the mean over splits of differences of their test baskets, and its interval."""
     draws = [W @ d / W.sum(axis=1) for W, d in zip(weights(data, ids), differences, strict=True)]
     return lead(np.mean(draws, axis=0))
 
 
 def rounded(value: Any) -> Any:
-    """The same with six significant digits: what JSON and pages are made from."""
+    """Return the same with six significant digits: what JSON and pages are made from."""
     if isinstance(value, dict):
         return {key: rounded(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
@@ -176,7 +178,7 @@ def rounded(value: Any) -> Any:
 
 
 def dump(summary: Summary) -> str:
-    """The summary as JSON, a line for every model of a column."""
+    """Return the summary as JSON, a line for every model of a column."""
     columns = []
     for label, column in summary.items():
         rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in column["models"].items())
@@ -186,7 +188,7 @@ def dump(summary: Summary) -> str:
 
 
 def frame_of(results: Results) -> pd.DataFrame:
-    """A row for every result and number, for Parquet."""
+    """Return a row for every result and number, for Parquet."""
     return pd.DataFrame(
         {"data": task.data, "model": task.method, "trial": task.trial, "asked": task.asked, "metric": metric,
          "value": value}

@@ -7,7 +7,7 @@ training baskets is fitted to all of them. Ours stand with their defaults alone:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -15,19 +15,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from contradpp._threads import blas_threads
-from contradpp.baselines import EASE, BasketNeighbours, Implicit, ItemKNN, LogLinear, Popularity, RidgeNeighbours
+from contradpp._types import Array
+from contradpp.baselines import EASE, BasketKNN, Implicit, ItemKNN, LogLinear, Popularity, RidgeNeighbors
 from contradpp.data.baskets import Baskets
-from contradpp.data.sets import Sets, without_each
+from contradpp.data.sets import Sets
 from contradpp.errors import MissingExtraError
-from contradpp.experts.base import Array, Baseline
-from contradpp.experts.baselines import SHRINKAGES
-from contradpp.experts.statistics import Labour, indicator
+from contradpp.experts.base import Baseline
+from contradpp.experts.item_knn import SHRINKAGES
+from contradpp.experts.statistics import BasketStatistics, indicator
+from contradpp.experts.table import KERNEL
+from contradpp.models.combination import Combination
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
+from contradpp.models.mixture import MixtureDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
-from contradpp.models.relevance import KERNEL, Relevance
 
-OURS, WITHOUT_KERNEL = "conditional", "conditional-no-kernel"
+OURS = "conditional"
+WITHOUT_KERNEL = "conditional-no-kernel"
 REGISTRIES = ("health", "bath", "apparel", "bedding", "diaper", "gear", "feeding")
 AMAZON = tuple(f"amazon/{registry}" for registry in REGISTRIES)
 MOST_RANK = 100
@@ -52,7 +56,7 @@ GROUPS = (
           "that it is known what there is to be found"),
     Group("Amazon", AMAZON, "baby registries, the mean of seven kinds (apparel, bath, ...) of up to 100 items each"),
     Group("UK", ("uk",), "an online shop for gifts; many baskets are those of wholesalers, and series in several "
-          "colours are bought together"),
+          "colors are bought together"),
     Group("Yoochoose", ("yoochoose",), "what was bought in sessions of an online shop: small baskets, and many "
           "of them"),
     Group("Belgian", ("belgian",), "a supermarket with anonymous items and a long tail"),
@@ -73,7 +77,7 @@ def groups_of(data: Sequence[str]) -> list[Group]:
 
 
 class Settings(NamedTuple):
-    """What the models of a row are made with."""
+    """The arguments of the models of a row."""
 
     train: Baskets
     seed: int
@@ -81,7 +85,7 @@ class Settings(NamedTuple):
 
     @property
     def own(self) -> dict[str, Any]:
-        """Of a model of this library."""
+        """The arguments of a model of contradpp."""
         return {"n_jobs": self.n_jobs, "random_state": self.seed}
 
 
@@ -93,52 +97,54 @@ class Model:
     tried: Callable[[Settings], list[Any]]
     package: str = "contradpp"
     tuned_on: int = 10**9  # baskets that settings are learned from before one is chosen, where a fit takes minutes
-    variant: bool = False  # made to tell what an ingredient brings: no row of the benchmark unless it is asked for
+    variant: bool = False  # for the study of ingredients: a row of the benchmark on request only
 
     @property
     def available(self) -> bool:
-        """Whether its package is installed."""
+        """True if its package is installed."""
         return find_spec(self.package) is not None
 
     @property
     def ours(self) -> bool:
-        """Whether it is a DPP, and not a baseline."""
+        """True for a DPP, false for a baseline."""
         return "DPP" in self.label
 
 
 class OneThread(Implicit):
     """A model of implicit, whose threads are its own: those of the matrix library would fight with them."""
 
-    def _learn(self, labour: Labour) -> None:
+    def _fit(self, statistics: BasketStatistics) -> None:
         with blas_threads(1):
-            super()._learn(labour)
+            super()._fit(statistics)
 
 
-def _als(told: Settings) -> list[Any]:
+def _als(settings: Settings) -> list[Any]:
     from implicit.als import AlternatingLeastSquares
 
     tried = ((64, 10.0, 1.0), (64, 100.0, 10.0), (128, 30.0, 10.0), (64, 300.0, 30.0))
     with blas_threads(1):  # else it warns already when it is made
-        models = [AlternatingLeastSquares(n, regularization=r, alpha=a, random_state=told.seed) for n, r, a in tried]
+        models = [
+            AlternatingLeastSquares(n, regularization=r, alpha=a, random_state=settings.seed) for n, r, a in tried
+        ]
     return [OneThread(model) for model in models]
 
 
-def _bpr(told: Settings) -> list[Any]:
+def _bpr(settings: Settings) -> list[Any]:
     from implicit.bpr import BayesianPersonalizedRanking
 
     tried = ((64, 0.01, 0.03), (64, 0.01, 0.1), (64, 0.01, 0.3), (32, 0.003, 0.1))
     return [
-        OneThread(BayesianPersonalizedRanking(n, learning_rate=s, regularization=r, random_state=told.seed))
+        OneThread(BayesianPersonalizedRanking(n, learning_rate=s, regularization=r, random_state=settings.seed))
         for n, s, r in tried
     ]
 
 
-def _lmf(told: Settings) -> list[Any]:
+def _lmf(settings: Settings) -> list[Any]:
     from implicit.lmf import LogisticMatrixFactorization
 
     tried = ((32, 1.0, 0.6), (8, 1.0, 5.0), (32, 1.0, 5.0), (8, 1.0, 20.0))
     return [
-        OneThread(LogisticMatrixFactorization(n, learning_rate=s, regularization=r, random_state=told.seed))
+        OneThread(LogisticMatrixFactorization(n, learning_rate=s, regularization=r, random_state=settings.seed))
         for n, s, r in tried
     ]
 
@@ -158,63 +164,59 @@ class Item2Vec(Baseline):
     random_state: int = 0
     n_jobs: int | None = None
 
-    def _learn(self, labour: Labour) -> None:
+    def _fit(self, statistics: BasketStatistics) -> None:
         try:
             from gensim.models import Word2Vec
         except ImportError as error:
             raise MissingExtraError("item2vec is gensim's: pip install -e '.[experiments]'") from error
-        train = labour.train
+        train = statistics.train
         words = train.indices.astype(str).tolist()
-        told = Word2Vec(
+        trained = Word2Vec(
             [words[first:last] for first, last in pairwise(train.indptr.tolist())],
             vector_size=self.size, window=min(max(int(train.sizes.max()), 2), WIDEST), min_count=1, sg=1, negative=10,
             ns_exponent=self.ns_exponent, epochs=self.epochs, seed=self.random_state, workers=self.n_jobs or 2,
             sample=0.0,
         )  # fmt: skip
-        known = np.array(told.wv.index_to_key, dtype=np.int64)
+        known = np.array(trained.wv.index_to_key, dtype=np.int64)
         self.given_, self.following_ = np.zeros((2, train.n_items, self.size))
-        self.given_[known] = told.wv.get_normed_vectors() if self.cosine else told.wv.vectors
-        self.following_[known] = self.given_[known] if self.cosine else told.syn1neg
+        self.given_[known] = trained.wv.get_normed_vectors() if self.cosine else trained.wv.vectors
+        self.following_[known] = self.given_[known] if self.cosine else trained.syn1neg
 
-    def write_scores(self, sets: Sets, out: Array, *, each: bool = False) -> None:
-        """The sum of the vectors of a set, times those of all items."""
-        if each:
-            sets = without_each(sets)
+    def write_scores(self, sets: Sets, out: Array) -> None:
+        """Score all items by the sum of the vectors of a set."""
         out[:] = (indicator(sets, len(self.known_items)) @ self.given_) @ self.following_.T
 
 
 class WithoutKernel(ConditionalDPP):
-    """The conditional model whose kernel has no voice: what the DPP brings is the difference."""
+    """The conditional model whose kernel has no expert: what the DPP brings is the difference."""
 
-    def new_kernel(self) -> Any:
-        """As plain as can be."""
-        return NonsymmetricDPP(1, 0, max_iter=1, n_jobs=self.n_jobs, random_state=self.random_state)
-
-    def _relevance(self, estimator: Any, voices: Any, items: Any, counts: Any, weights: Any = None) -> Relevance:
-        whole = super()._relevance(estimator, voices, items, counts)
-        features = {name: told for name, told in whole.features.items() if name != KERNEL}
-        relevance = Relevance({name: whole.voices[name] for name in features}, features, whole.counts)
-        if weights is not None:
-            relevance.weights = weights
-        return relevance
+    def _combine(self, kernel: Any, experts: Any, items: Any, counts: Any, weights: Any = None) -> Combination:
+        full = super()._combine(kernel, experts, items, counts)
+        features = {name: of_expert for name, of_expert in full.features.items() if name != KERNEL}
+        found = Combination({name: full.experts[name] for name in features}, features, full.counts)
+        return found if weights is None else replace(found, weights=weights)
 
 
 def _lowrank(objective: str, **how: Any) -> Callable[[Settings], list[Any]]:
-    def tried(told: Settings) -> list[Any]:
-        rank = min(MOST_RANK, int(told.train.sizes.max()))
-        return [LowRankDPP(rank, objective=objective, oversize="drop", **how, **told.own)]
+    def tried(settings: Settings) -> list[Any]:
+        rank = min(MOST_RANK, int(settings.train.sizes.max()))
+        return [LowRankDPP(rank, objective=objective, oversize="drop", **how, **settings.own)]
 
     return tried
 
 
-def _item2vec(told: Settings) -> list[Any]:
+def _mixture(kernel: Any = None) -> Callable[[Settings], list[Any]]:
+    return lambda settings: [MixtureDPP(kernel, **settings.own)]
+
+
+def _item2vec(settings: Settings) -> list[Any]:
     tried = ((0.0, False, 10), (0.0, False, 20), (0.75, False, 10), (0.75, True, 10))
-    return [Item2Vec(e, c, n, random_state=told.seed, n_jobs=told.n_jobs) for e, c, n in tried]
+    return [Item2Vec(e, c, n, random_state=settings.seed, n_jobs=settings.n_jobs) for e, c, n in tried]
 
 
-def _baskets(told: Settings) -> list[Any]:
+def _baskets(settings: Settings) -> list[Any]:
     tried = ((1000, 4.0), (300, 4.0), (1000, 2.0))
-    return [BasketNeighbours(n, power, random_state=told.seed, n_jobs=told.n_jobs) for n, power in tried]
+    return [BasketKNN(n, power, random_state=settings.seed, n_jobs=settings.n_jobs) for n, power in tried]
 
 
 OBJECTIVES = ("mle", "explicit", "dynamic", "nce", "product", "exact")
@@ -224,39 +226,45 @@ MODELS: dict[str, Model] = {
     "itemknn": Model("ItemKNN, BM25", lambda _: [ItemKNN(weights="bm25", B=b) for b in (0.1, 0.25, 0.75)]),
     "ease": Model("EASE", lambda _: [EASE(ridge) for ridge in (50.0, 200.0, 500.0)]),
     "ridge": Model(
-        "RidgeNeighbours", lambda told: [RidgeNeighbours(ridge=r, n_jobs=told.n_jobs) for r in (20.0, 50.0, 200.0)]
+        "RidgeNeighbors",
+        lambda settings: [RidgeNeighbors(ridge=r, n_jobs=settings.n_jobs) for r in (20.0, 50.0, 200.0)],
     ),
-    "baskets": Model("BasketNeighbours", _baskets),
-    "loglinear": Model("LogLinear", lambda told: [LogLinear(penalty, **told.own) for penalty in (1.0, 4.0, 16.0)]),
+    "baskets": Model("BasketKNN", _baskets),
+    "loglinear": Model(
+        "LogLinear", lambda settings: [LogLinear(penalty, **settings.own) for penalty in (1.0, 4.0, 16.0)]
+    ),
     "als": Model("implicit ALS", _als, "implicit"),
     "bpr": Model("implicit BPR", _bpr, "implicit"),
     "lmf": Model("implicit LMF", _lmf, "implicit"),
     "item2vec": Model("item2vec (gensim)", _item2vec, "gensim", tuned_on=10_000),
     **{f"lowrank-{name}": Model(f"LowRankDPP, {name}", _lowrank(name)) for name in OBJECTIVES},
-    "nonsymmetric": Model("NonsymmetricDPP", lambda told: [NonsymmetricDPP(**told.own)]),
-    WITHOUT_KERNEL: Model("ConditionalDPP, no kernel", lambda told: [WithoutKernel(**told.own)]),
-    OURS: Model("ConditionalDPP", lambda told: [ConditionalDPP(**told.own)]),
+    "nonsymmetric": Model("NonsymmetricDPP", lambda settings: [NonsymmetricDPP(**settings.own)]),
+    "mixture": Model("MixtureDPP", _mixture()),
+    "mixture-symmetric": Model("MixtureDPP, symmetric kernel", _mixture(NonsymmetricDPP(n_skew=0))),
+    "mixture-independent": Model("MixtureDPP, independent items", _mixture(NonsymmetricDPP(0, 0))),
+    WITHOUT_KERNEL: Model(
+        "ConditionalDPP, no kernel", lambda settings: [WithoutKernel(NonsymmetricDPP(1, 0, max_iter=1), **settings.own)]
+    ),
+    OURS: Model("ConditionalDPP", lambda settings: [ConditionalDPP(**settings.own)]),
     "lowrank-mle-random": Model(
         "LowRankDPP, mle, random start, no annealing", _lowrank("mle", init="uniform", anneal=False), variant=True
     ),
-    "lowrank-mle-walls": Model("LowRankDPP, mle, no annealing", _lowrank("mle", anneal=False), variant=True),
+    "lowrank-mle-unannealed": Model("LowRankDPP, mle, no annealing", _lowrank("mle", anneal=False), variant=True),
     "lowrank-dynamic-unscaled": Model(
         "LowRankDPP, dynamic, scale as trained", _lowrank("dynamic", calibrate=None), variant=True
     ),
     "diagonal": Model(
-        "NonsymmetricDPP, no skew part", lambda told: [NonsymmetricDPP(n_skew=0, **told.own)], variant=True
+        "NonsymmetricDPP, no skew part", lambda settings: [NonsymmetricDPP(n_skew=0, **settings.own)], variant=True
     ),
 }
 ROWS = tuple(name for name, model in MODELS.items() if not model.variant)
-BEYOND_ROWS = ("popularity", "itemknn-cosine", "itemknn", "ease", "ridge", "baskets", "loglinear", "als", "bpr",
-                 "lowrank-mle", "nonsymmetric", WITHOUT_KERNEL, OURS)  # fmt: skip
 
 
 # -- Ingredients -----------------------------------------------------------------------------------------
 
 
 class Ingredient(NamedTuple):
-    """What a model has and another, which is like it otherwise, has not."""
+    """A difference between two models that are alike otherwise."""
 
     label: str
     with_it: str
@@ -270,12 +278,12 @@ class Ingredient(NamedTuple):
 
 GENERATED = ("product", "explicit", "nce", "dynamic", "exact")
 INGREDIENTS = (
-    Ingredient("a start from popularity", "lowrank-mle-walls", "lowrank-mle-random"),
-    Ingredient("annealing", "lowrank-mle", "lowrank-mle-walls"),
+    Ingredient("a start from popularity", "lowrank-mle-unannealed", "lowrank-mle-random"),
+    Ingredient("annealing", "lowrank-mle", "lowrank-mle-unannealed"),
     *(Ingredient(f"negatives: {name}", f"lowrank-{name}", "lowrank-mle") for name in GENERATED),
     Ingredient("a scale set by likelihood", "lowrank-dynamic", "lowrank-dynamic-unscaled"),
     Ingredient("a diagonal", "diagonal", "lowrank-exact"),
     Ingredient("a skew part", "nonsymmetric", "diagonal"),
-    Ingredient("relevance: other voices", OURS, "nonsymmetric"),
-    Ingredient("the kernel among the voices", OURS, WITHOUT_KERNEL),
+    Ingredient("the other experts", OURS, "nonsymmetric"),
+    Ingredient("the kernel among the experts", OURS, WITHOUT_KERNEL),
 )

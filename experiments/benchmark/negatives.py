@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -23,7 +23,7 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, sums_over_sets
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import DataError
-from contradpp.learn.calibrate import calibrated
+from contradpp.learn.calibration import calibrated
 from contradpp.learn.objectives import Validation
 from contradpp.learn.params import TrainingData
 from contradpp.learn.state import rates
@@ -47,10 +47,10 @@ PRIOR = 1.0  # the precision of an item's own log-odds in the logistic regressio
 
 
 def measure(task: Task, n_jobs: int | None) -> dict[str, Any]:
-    """The metrics of a method, and those of every test choice, so that methods can be compared in pairs."""
+    """Return the metrics of a method, and those of every test choice, so that methods can be compared in pairs."""
     train, test = training.split(task, choices=True)
     part, held = train.split(VALIDATION, random_state=task.trial)
-    test = test.subset(asked(test, task.trial))
+    test = test.subset(ranked_choices(test, task.trial))
     started = time.perf_counter()
     model = fitted(task.method, part, held, task.trial, n_jobs)
     seconds = time.perf_counter() - started
@@ -62,19 +62,19 @@ def measure(task: Task, n_jobs: int | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def asked(test: Baskets, seed: int) -> NDArray[np.int64]:
-    """Return the positions of the test choices that are asked: without a refusal there is nothing to rank."""
+def ranked_choices(test: Baskets, seed: int) -> NDArray[np.int64]:
+    """Return the positions of the test choices with a refusal: without one there is nothing to rank."""
     return training.some((test.refused.sizes > 0) & (test.sizes > 0), MOST_ASKED, stream(seed, 92))
 
 
 @lru_cache(maxsize=8)
 def asked_ids(task: Task) -> NDArray[np.int64]:
     """Return the positions of the same choices in the data set."""
-    return training.test_ids(task)[asked(training.split(task, choices=True)[1], task.trial)]
+    return training.test_ids(task)[ranked_choices(training.split(task, choices=True)[1], task.trial)]
 
 
 def fitted(method: str, part: Baskets, held: Baskets, seed: int, n_jobs: int | None) -> Any:
-    """The model of a method, fitted."""
+    """Return the model of a method, fitted."""
     if method in OTHERS:
         return ByItem(method).fit(part)
     kernel, _, source = method.partition("-")
@@ -84,12 +84,12 @@ def fitted(method: str, part: Baskets, held: Baskets, seed: int, n_jobs: int | N
     model.fit(without_offers(part), validation=without_offers(held))
     choices = Validation(held.recode(model.items_).sets, np.ones(held.n_baskets), held.recode(model.items_).offered)
     kernel_ = calibrated(model.kernel_, "choices", choices, stream(seed))
-    model.take(replace(model.learned(), kernel=kernel_))
+    model._set_kernel(kernel_, model.items_)
     return model
 
 
 def estimator(kernel: str, source: str, seed: int, n_jobs: int | None) -> LearnedDPP:
-    """The model that learns from a source of negatives."""
+    """Return the model that learns from a source of negatives."""
     objective = {"real": "explicit", "generated": "explicit", "choice": "choice"}.get(source, source)
     how: dict[str, Any] = {"objective": objective, "n_jobs": n_jobs, "random_state": seed, **SETTINGS[kernel, source]}
     how["calibrate"] = "choices" if source == "real" else None
@@ -110,7 +110,7 @@ SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def without_offers(baskets: Baskets) -> Baskets:
-    """The baskets, as if nobody had noted what they were chosen from."""
+    """Return the baskets, as if nobody had noted what they were chosen from."""
     return Baskets(baskets.indptr, baskets.indices, baskets.items)
 
 
@@ -133,7 +133,8 @@ class ByItem:
 
     def fit(self, train: Baskets) -> ByItem:
         """Learn the weights by maximum likelihood."""
-        self.items_, counts = train.items, train.item_counts
+        self.items_ = train.items
+        counts = train.item_counts
         data = TrainingData(train.sets, np.ones(train.n_baskets), train.sets, np.ones(0), offered=train.offered)
         self.feature_ = np.log(counts + 1.0) if self.kind == "frequency" else logit(rates(data, train.n_items))
         X, codes, taken = self._entries(train)
@@ -148,19 +149,22 @@ class ByItem:
             return -float(value), -np.concatenate([X.T @ away, slope])
 
         w = minimize(loss, np.zeros(X.shape[1] + n_own), jac=True, method="L-BFGS-B", options={"maxiter": 300}).x
-        self.weights_, self.own_ = w[: X.shape[1]], w[X.shape[1] :]
+        self.weights_ = w[: X.shape[1]]
+        self.own_ = w[X.shape[1] :]
         return self
 
     def score_choices(self, baskets: Baskets) -> Array:
-        """log P(taken | offered)."""
+        """Return log P(taken | offered)."""
         X, codes, taken = self._entries(baskets)
         z = X @ self.weights_ + (self.own_[codes] if len(self.own_) else 0.0)
         return sums_over_sets(log_expit(np.where(taken, z, -z)), _offers(baskets))
 
     def _entries(self, baskets: Baskets) -> tuple[Array, NDArray[np.int32], NDArray[np.bool_]]:
-        """The features of every offered item, its code, and whether it was taken."""
-        offered, feature = _offers(baskets), self.feature_
-        owner, sizes = np.repeat(np.arange(offered.count), offered.sizes), np.repeat(offered.sizes, offered.sizes)
+        """Return the features of every offered item, its code, and whether it was taken."""
+        offered = _offers(baskets)
+        feature = self.feature_
+        owner = np.repeat(np.arange(offered.count), offered.sizes)
+        sizes = np.repeat(offered.sizes, offered.sizes)
         own = feature[offered.indices]
         columns = [np.ones(len(own)), own]
         if self.kind == "logistic":
@@ -181,13 +185,13 @@ def _offers(baskets: Baskets) -> Sets:
 
 
 def section(results: Results) -> Section:
-    """All ways side by side, and what each source of negatives gains."""
+    """Return all ways side by side, and what each source of negatives gains."""
     methods = [method for method in CHOICE_LABELS if any(task.method == method for task in results.by_task)]
     rows = {method: results.rows(("yoochoose",), method, kind="negatives") for method in methods}
     means = {method: {metric: mean(own, metric) for metric in METRICS} for method, own in rows.items()}
     gains = {f"{ours} over {theirs}": {metric: _gain(rows[ours], rows[theirs], metric) for metric in METRICS}
              for ours, theirs in _pairs() if ours in rows and theirs in rows}  # fmt: skip
-    told = words(
+    text = words(
         "benchmark/negatives.md", protocol=results.protocol, labels=CHOICE_LABELS, gains=gains,
         asked=len(next(iter(results.by_task.values()))["by_basket"]["mpr"]),
     )  # fmt: skip
@@ -199,9 +203,9 @@ def section(results: Results) -> Section:
     return Section(
         target="negatives",
         title="Real negatives: what was offered and refused",
-        setup=told["setup"][0],
+        setup=text["setup"][0],
         tables=(Table.of("What is taken of what is offered", head, cells),),
-        findings=told["findings"],
+        findings=text["findings"],
         data={
             "means": {method: {metric: value.value for metric, value in one.items() if value}
                       for method, one in means.items()},
@@ -211,15 +215,15 @@ def section(results: Results) -> Section:
 
 
 def _pairs() -> Iterator[tuple[str, str]]:
-    """The methods that are compared: real negatives over generated ones and none, and choices over all."""
+    """Yield the methods that are compared: real negatives over generated ones and none, and choices over all."""
     for kernel in KERNELS:
-        for source, rivals in (("real", SOURCES[1:]), ("choice", (*SOURCES, *OTHERS))):
-            for rival in rivals:
-                yield f"{kernel}-{source}", rival if rival in OTHERS else f"{kernel}-{rival}"
+        for source, others in (("real", SOURCES[1:]), ("choice", (*SOURCES, *OTHERS))):
+            for other in others:
+                yield f"{kernel}-{source}", other if other in OTHERS else f"{kernel}-{other}"
 
 
 def _gain(ours: pd.DataFrame, theirs: pd.DataFrame, metric: str) -> list[float]:
-    """What one method gains over another: the mean over trials, with the choices of all trials resampled."""
+    """Return the gain of one method over another, with the choices of all trials resampled."""
     both = ours.merge(theirs, on=["data", "trial"])
     differences = [
         np.subtract(a["by_basket"][metric], b["by_basket"][metric])

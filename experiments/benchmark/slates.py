@@ -13,12 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import eigsh
 
 from contradpp.data.baskets import Baskets
-from contradpp.dpp.greedy import Lists, Rules, Trade, Vectors, choose
+from contradpp.dpp.cooccurrence import co_occurrences
 from contradpp.metrics.slates import SlateReport, evaluate_slates
 from contradpp.models.conditional import ConditionalDPP
-from contradpp.models.likeness import company_vectors
+from contradpp.slates.greedy import DEFAULT_DIVERSITY, Lists, SlateObjective, Vectors, choose
+from contradpp.slates.rules import CategoryLimits
 from experiments.pages import Plot, Result, Results, Section, Table, gained, name_of, number, words
 from experiments.paper import training
 from experiments.paper.figures import panels_of
@@ -26,9 +29,12 @@ from experiments.protocol import Task
 
 Array = NDArray[np.float64]
 
-K, N_CANDIDATES, N_DIMENSIONS = 10, 100, 64
-VALIDATION = 0.1  # of the training baskets, for the settings of all ways but ours, which has its own
-N_QUESTIONS, N_LIKELIHOODS = 4000, 1000
+K = 10
+N_CANDIDATES = 100
+N_DIMENSIONS = 64
+VALIDATION = 0.1  # of the training baskets, for the settings of all ways but ours by default
+N_QUESTIONS = 4000
+N_LIKELIHOODS = 1000
 KEPT = 0.99  # of the recall
 REFERENCE = "co-occurrence"  # ways without anything that we learned
 LEAST = {"groceries": 4}  # items of a basket; 8 elsewhere
@@ -47,21 +53,22 @@ class Questions(NamedTuple):
     least: int
 
     def ask(self, way: Any, diversity: float | None = None) -> SlateReport:
-        """What the slates of a way are worth."""
+        """Return the metrics of the slates of a way."""
         return evaluate_slates(way, self.baskets, K, train=self.train, min_size=self.least, diversity=diversity)
 
 
 def measure(task: Task, n_jobs: int | None) -> Result:
-    """Every way on one data set: its chosen setting, its metrics, and what it gains over the most probable items."""
+    """Return the chosen setting, the metrics, and the gain over the most probable items, of every way."""
     train, test = training.split(task)
-    least, seed = LEAST.get(task.data, 8), task.trial
+    least = LEAST.get(task.data, 8)
+    seed = task.trial
     part, rest = train.split(VALIDATION, random_state=seed)
     model = ConditionalDPP(n_jobs=n_jobs, random_state=seed).fit(part)
     validation, final = (Questions(_some(baskets, least, seed), part, least) for baskets in (rest, test))
     goal = "categories_hit" if train.items.categories else "distance_baskets"
-    tops = [asked.ask(model, diversity=0) for asked in (validation, final)]
+    tops = [queries.ask(model, diversity=0) for queries in (validation, final)]
     found: Result = {"Top 10": _measured(tops[1], tops[1], None)}
-    found["ours, as learned"] = _measured(final.ask(model), tops[1], model.default_diversity)
+    found["ours, default"] = _measured(final.ask(model), tops[1], DEFAULT_DIVERSITY)
     curves: Result = {}
     for name, (make, settings) in _ways(model, part).items():
         tried = [(setting, validation.ask(make(setting))) for setting in settings]
@@ -73,12 +80,12 @@ def measure(task: Task, n_jobs: int | None) -> Result:
     curves["Top 10"] = [[tops[1].recall, tops[1].metrics[goal]]]
     return {
         "ways": found, "curves": curves, "goal": goal, "n_baskets": tops[1].n_baskets, "n_items": len(train.items),
-        "least": least, "settings": model.slate_settings_, "likelihood": _likelihood(model, rest, final, part),
+        "least": least, "likelihood": _likelihood(model, final),
     }  # fmt: skip
 
 
 def _some(baskets: Baskets, least: int, seed: int) -> Baskets:
-    """Those of enough items, at random, if they are too many."""
+    """Return the baskets of enough items, or a random part of them."""
     large = baskets.subset(baskets.sizes >= least)
     if large.n_baskets <= N_QUESTIONS:
         return large
@@ -90,14 +97,13 @@ def _measured(report: SlateReport, top: SlateReport, setting: float | None) -> R
     return {"metrics": {name: report.metrics[name] for name in SHOWN}, "gains": gains, "setting": setting}
 
 
-def _likelihood(model: ConditionalDPP, validation: Baskets, final: Questions, train: Baskets) -> Result:
-    """What likeness adds to the log-likelihood of hidden halves, learned for that on the validation baskets."""
-    model.learn_slates(validation, train=train, criterion="likelihood")
+def _likelihood(model: ConditionalDPP, final: Questions) -> Result:
+    """Return the gain by similarity in the log-likelihood of hidden halves."""
     few = final.baskets.subset(np.arange(min(N_LIKELIHOODS, final.baskets.n_baskets)))
     report = evaluate_slates(model, few, K, min_size=final.least, likelihood=True)
     low, high = report.interval("log_likelihood_gain")
     return {"gain": report.log_likelihood_gain, "low": low, "high": high, "log_likelihood": report.log_likelihood,
-            "settings": model.slate_settings_, "n_baskets": report.n_baskets}  # fmt: skip
+            "n_baskets": report.n_baskets}  # fmt: skip
 
 
 # -- The ways --------------------------------------------------------------------------------------------
@@ -107,13 +113,14 @@ Make = Callable[[float], Any]
 
 
 def _ways(model: ConditionalDPP, train: Baskets) -> dict[str, tuple[Make, tuple[float, ...]]]:
-    """By name, what makes slates at a setting, and the settings that are tried."""
+    """Return the function that makes slates, and the settings to try, by name."""
     pool = _Pool(model)
-    table = company_vectors(train.sets, train.n_items, N_DIMENSIONS)
-    vectors, diversify = Vectors.of_table(table), _pyversity()
+    table = _embedding(train)
+    vectors = Vectors.of_table(table)
+    diversify = _pyversity()
     ways: dict[str, tuple[Make, tuple[float, ...]]] = {
         "ours": (lambda setting: lambda baskets, k: model.slate(baskets, k, diversity=setting), OURS),
-        "MMR, our likeness": (pool.chosen("mmr", model.likeness_), SETTINGS),
+        "MMR, our similarity": (pool.chosen("mmr", model.similarity_), SETTINGS),
     }
     for method in ("mmr", "msd", "dpp"):
         ways[f"{method.upper()}, {REFERENCE}"] = pool.chosen(method, vectors), SETTINGS
@@ -127,41 +134,55 @@ class _Pool:
 
     def __init__(self, model: ConditionalDPP) -> None:
         self.model = model
-        self.kept: dict[bytes, tuple[NDArray[np.int64], Array]] = {}
+        self.cache: dict[bytes, tuple[NDArray[np.int64], Array]] = {}
 
     def candidates(self, baskets: Baskets) -> tuple[NDArray[np.int64], Array]:
-        """Codes and scores; every basket has as many."""
+        """Return codes and scores; every basket has as many."""
         key = baskets.indices.tobytes()
-        if key not in self.kept:
+        if key not in self.cache:
             most = len(baskets.items) - int(baskets.sizes.max())
             items, scores = self.model.recommend(baskets, min(N_CANDIDATES, most))
-            self.kept[key] = baskets.items.find(items.ravel()).reshape(items.shape), scores
-        return self.kept[key]
+            self.cache[key] = baskets.items.find(items.ravel()).reshape(items.shape), scores
+        return self.cache[key]
 
     def chosen(self, method: str, vectors: Vectors) -> Make:
-        """A method of `rerank`, on these vectors."""
+        """Return a method of `rerank`, on these vectors."""
 
         def way(baskets: Baskets, k: int, setting: float) -> list[list[Any]]:
             codes, scores = self.candidates(baskets)
             n, width = codes.shape
             lists = Lists.plain(np.arange(n + 1) * width, scores.ravel(), codes.ravel())
-            trade = Trade(k=k, diversity=setting, method=method, scale="log")
-            found = choose(vectors, lists, trade, Rules.of(None, codes.size, k))
+            objective = SlateObjective(k=k, diversity=setting, method=method, scale="log")
+            found = choose(vectors, lists, objective, CategoryLimits.none(codes.size))
             return _named(np.take_along_axis(codes, found.positions, axis=1), baskets)
 
         return lambda setting: lambda baskets, k: way(baskets, k, setting)
 
     def diversified(self, diversify: Any, method: str, table: Array) -> Make:
-        """A method of another package, list by list, with scores from 0 to 1."""
+        """Return a method of another package, list by list, with scores from 0 to 1."""
 
         def way(baskets: Baskets, k: int, setting: float) -> list[list[Any]]:
             rows = []
             for codes, scores in zip(*self.candidates(baskets), strict=True):
-                told = diversify(table[codes], scores / scores[0], k=k, strategy=method, diversity=setting)
-                rows.append(codes[np.asarray(told.indices)])
+                slate = diversify(table[codes], scores / scores[0], k=k, strategy=method, diversity=setting)
+                rows.append(codes[np.asarray(slate.indices)])
             return _named(np.array(rows), baskets)
 
         return lambda setting: lambda baskets, k: way(baskets, k, setting)
+
+
+def _embedding(train: Baskets) -> Array:
+    """Return the leading factors of the positive pointwise mutual information of items (M, 64)."""
+    together = co_occurrences(train.sets, np.ones(train.n_baskets), train.n_items).tocoo()
+    differ = together.row != together.col
+    row, column, counts = (values[differ] for values in (together.row, together.col, together.data))
+    sums = np.bincount(row, weights=counts, minlength=train.n_items)
+    information = np.log(counts * counts.sum() / (sums[row] * sums[column]))
+    positive = information > 0
+    entries = (information[positive], (row[positive], column[positive]))
+    matrix = csr_array(entries, shape=(train.n_items, train.n_items))
+    values, vectors = eigsh(matrix, k=N_DIMENSIONS, which="LA", v0=np.ones(train.n_items))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)), dtype=np.float64)
 
 
 def _named(codes: NDArray[np.int64], baskets: Baskets) -> list[list[Any]]:
@@ -169,7 +190,7 @@ def _named(codes: NDArray[np.int64], baskets: Baskets) -> list[list[Any]]:
 
 
 def _pyversity() -> Any:
-    """The other package's function, None where it is not installed."""
+    """Return the other package's function, None where it is not installed."""
     try:
         return importlib.import_module("pyversity").diversify
     except ImportError:
@@ -180,11 +201,12 @@ def _pyversity() -> Any:
 
 
 def section(results: Results) -> Section:
-    """Ways to choose ten suggestions: what they have of the hidden half, and how varied they are."""
+    """Return the section on ways to choose ten suggestions: recall of the hidden half, and variety."""
     found = {task.data: result for task, result in results.by_task.items()}
     tables: list[Table] = []
     for data, result in found.items():
-        ways, top = result["ways"], result["ways"]["Top 10"]
+        ways = result["ways"]
+        top = result["ways"]["Top 10"]
         shown = [name for name in SHOWN if top["metrics"][name] is not None]
         beside = [name for name in shown if name in top["gains"]]
         rows = [
@@ -196,25 +218,25 @@ def section(results: Results) -> Section:
         title = f"{result['n_baskets']:,} baskets of {result['least']} or more items, {result['n_items']:,} items"
         tables.append(Table.of(f"{data}: {title}", ("way", "diversity", *map(name_of, shown)), rows))
         tables.append(Table.of(f"{data}: difference from the top 10", ("way", *map(name_of, beside)), gains))
-    told = words("benchmark/slates.md", found=found, best={data: _best(result) for data, result in found.items()})
+    text = words("benchmark/slates.md", found=found, best={data: _best(result) for data, result in found.items()})
     plot = Plot(
         "pareto",
         "Relevance against variety on the test baskets, a line for every way over its settings.",
         lambda: pareto({data: (one["curves"], name_of(one["goal"])) for data, one in found.items()}),
     )
     title = "Slates: variety without loss"
-    return Section("slates", title, told["setup"][0], tuple(tables), told["findings"], (plot,), data=found)
+    return Section("slates", title, text["setup"][0], tuple(tables), text["findings"], (plot,), data=found)
 
 
 def _best(result: Result) -> tuple[str, float] | None:
-    """The reference with the most variety at 99 % of the recall, and how much that is."""
-    kept = {name: way for name, way in result["ways"].items() if way.get("kept") and REFERENCE in name}
-    values = {name: way["metrics"][result["goal"]] for name, way in kept.items()}
+    """Return the reference with the most variety at 99 % of the recall, and how much that is."""
+    feasible = {name: way for name, way in result["ways"].items() if way.get("kept") and REFERENCE in name}
+    values = {name: way["metrics"][result["goal"]] for name, way in feasible.items()}
     return max(values.items(), key=lambda entry: float(entry[1]), default=None)
 
 
 def pareto(found: Mapping[str, tuple[Mapping[str, Sequence[tuple[float, float]]], str]]) -> Figure:
-    """Recall against variety, a panel per data set and a line per way; upwards and to the right is better."""
+    """Draw recall against variety, a panel per data set and a line per way."""
     figure, (panels,) = panels_of(4.4 * len(found), 4.2, 1, len(found))
     names = dict.fromkeys(name for curves, _ in found.values() for name in curves)  # not all are everywhere
     places = {name: place for place, name in enumerate(sorted(names, key=lambda name: name != "ours"))}

@@ -18,7 +18,7 @@ import click
 import numpy as np
 
 from contradpp import datasets
-from contradpp.learn.params import Given, problem_of
+from contradpp.learn.params import FitData, problem_of
 from experiments.paper.schedules import FIXED_STEPS, TEST_SHARE, VALIDATION_SHARE, curve, params_of
 from experiments.paper.training import toy_results
 
@@ -32,26 +32,26 @@ Result = dict[str, Any]
 
 @cache
 def runs(method: str, alpha: float, ratio: float, n_runs: int) -> list[list[Result]]:
-    """The toy results of every run at every length of the fixed phase (n_runs, n_lengths)."""
+    """Return the toy results of every run at every length of the fixed phase (n_runs, n_lengths)."""
     found = []
     for seed in range(n_runs):
         train, _ = datasets.load("toy").split(TEST_SHARE, random_state=seed)
         part, validation = train.split(VALIDATION_SHARE, random_state=seed)
         params = params_of(method, RANK, seed, 1, alpha=alpha, negative_ratio=ratio)
-        problem = problem_of(Given(part, validation=validation), params, seed)
+        problem = problem_of(FitData(part, validation=validation), params, seed)
         found.append([toy_results(stop.model) for stop in curve(problem, params) if stop.phase == "small"])
     return found
 
 
 def score(results: list[list[Result]], place: int) -> float:
-    """The mean log-probability of the right next item; a run that diverged counts with its last length."""
+    """Return the mean log-probability of the right next item; a run that diverged counts with its last length."""
     return float(
         np.mean([np.log(np.maximum(run[min(place, len(run) - 1)]["probabilities"], 1e-300)) for run in results])
     )
 
 
 def tuned(method: str, candidates: list[tuple[float, float]], n_runs: int) -> Result:
-    """The best of the candidates (α, ratio) at the best length, and what every run gives there."""
+    """Return the best of the candidates (α, ratio) at the best length, and what every run gives there."""
     found = {
         (alpha, ratio, place): score(runs(method, alpha, ratio, n_runs), place)
         for alpha, ratio in candidates
@@ -72,7 +72,7 @@ def tuned(method: str, candidates: list[tuple[float, float]], n_runs: int) -> Re
 
 
 def summary(results: list[Result]) -> Result:
-    """Means and standard deviations over runs."""
+    """Return means and standard deviations over runs."""
     probabilities = np.array([one["probabilities"] for one in results])
     divergences = np.array([one["net_divergence"] for one in results])
     return {
@@ -87,7 +87,7 @@ def summary(results: list[Result]) -> Result:
 @click.option("--runs", "n_runs", default=10, show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("schedules"), show_default=True)
 def main(n_runs: int, output: Path) -> None:
-    """Tune α for LowRank and the ratio for each method, and write what each then predicts."""
+    """Tune α for LowRank and the ratio for each method, and write the predictions."""
     lowrank = tuned("mle", [(alpha, 0.5) for alpha in ALPHAS], n_runs)
     candidates = [(lowrank["alpha"], ratio) for ratio in RATIOS]
     found = [lowrank, *(tuned(method, candidates, n_runs) for method in METHODS[1:])]

@@ -29,7 +29,7 @@ FEWEST = 20  # baskets of a size that are worth a point
 
 
 def panels_of(width: float, height: float, rows: int = 1, columns: int = 1, **more: Any) -> tuple[Figure, Any]:
-    """A figure, and its panels as an array (rows, columns)."""
+    """Return a figure, and its panels as an array (rows, columns)."""
     figure = Figure(figsize=(width, height), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False, **more)
     for panel in panels.flat:
@@ -38,15 +38,16 @@ def panels_of(width: float, height: float, rows: int = 1, columns: int = 1, **mo
 
 
 def split_up(values: Sequence[Number | None]) -> tuple[list[float], list[float] | None]:
-    """Means, and error bars or None where a single trial leaves nothing to show."""
+    """Return means, and error bars or None for a single trial."""
     numbers = [value or Number(float("nan")) for value in values]
     bars = [number.std or 0.0 for number in numbers]
     return [number.value for number in numbers], bars if any(bars) else None
 
 
 def bars(panel: Any, groups: Sequence[str], series: Mapping[str, Sequence[Number | None]]) -> list[Any]:
-    """Bars side by side with error bars: a group on the axis, a color per series."""
-    width, drawn = 0.8 / len(series), []
+    """Draw bars side by side with error bars, a color per series."""
+    width = 0.8 / len(series)
+    drawn = []
     for place, (label, values) in enumerate(series.items()):
         x = np.arange(len(groups)) + (place - (len(series) - 1) / 2) * width
         y, error = split_up(values)
@@ -56,7 +57,7 @@ def bars(panel: Any, groups: Sequence[str], series: Mapping[str, Sequence[Number
 
 
 def toy(shown: Mapping[str, Mapping[str, Mapping[str, Any]]], pairs: Sequence[str]) -> Figure:
-    """Figure 1: probabilities and divergences, a row of panels per settings."""
+    """Draw figure 1: probabilities and divergences, a row of panels per settings."""
     figure, panels = panels_of(9.5, 6.0, 2, 2, width_ratios=(4, 3))
     for (left, right), (settings, entries) in zip(panels, shown.items(), strict=True):
         probabilities = {label: [*entry["probabilities"], entry["geometric_mean"]] for label, entry in entries.items()}
@@ -74,7 +75,7 @@ def toy(shown: Mapping[str, Mapping[str, Mapping[str, Any]]], pairs: Sequence[st
 
 
 def convergence(curves: Mapping[str, tuple[str, list[dict[str, list[float]]]]], settings: str) -> Figure:
-    """Validation score against seconds and rounds; a row of panels for each score that was watched."""
+    """Draw the validation scores against seconds and rounds, a row of panels for each score."""
     watched = {"mean log P(A)": tuple(LABELS)} if settings == "paper" else WATCHED
     rows = {score: {k: v for k, v in curves.items() if v[0] in methods} for score, methods in watched.items()}
     rows = {score: chosen for score, chosen in rows.items() if chosen}
@@ -97,7 +98,7 @@ def convergence(curves: Mapping[str, tuple[str, list[dict[str, list[float]]]]], 
 
 
 def by_size(series: Mapping[str, pd.DataFrame]) -> Figure:
-    """MPR by basket size, a line per method; under each size, how many baskets there were."""
+    """Draw MPR by basket size, a line per method, with the number of baskets."""
     figure, ((panel,),) = panels_of(6.5, 4.0)
     everything = max(series.values(), key=len)
     often = everything.index[everything.n >= FEWEST]
@@ -113,7 +114,7 @@ def by_size(series: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def runtimes(ratios: Mapping[str, Number]) -> Figure:
-    """Time to convergence relative to LowRank, published beside ours."""
+    """Draw the time to convergence relative to LowRank, published beside ours."""
     figure, ((panel,),) = panels_of(6.5, 3.8)
     theirs = {LABELS[method]: Number(value.value / RUNTIMES["mle"].value) for method, value in RUNTIMES.items()}
     series: dict[str, list[Number | None]] = {
@@ -128,7 +129,7 @@ def runtimes(ratios: Mapping[str, Number]) -> Figure:
 
 
 def ablation(found: Mapping[tuple[str, str], Sequence[Number | None]], levels: Sequence[float], symbol: str) -> Figure:
-    """A panel per metric, a line per method."""
+    """Return a panel per metric, a line per method."""
     metrics = list(dict.fromkeys(metric for _, metric in found))
     figure, (panels,) = panels_of(3.6 * len(metrics), 3.4, 1, len(metrics))
     x = np.arange(len(levels))
@@ -149,7 +150,7 @@ def ablation(found: Mapping[tuple[str, str], Sequence[Number | None]], levels: S
 
 
 def scale(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Figure:
-    """Pooled AUC against c / c(likelihood), a panel per data set."""
+    """Draw the pooled AUC against c / c(likelihood), a panel per data set."""
     figure, (panels,) = panels_of(4.2 * len(curves), 4.0, 1, len(curves), sharey=True)
     for panel, (data, models) in zip(panels, curves.items(), strict=True):
         for label, entry in models.items():

@@ -36,7 +36,7 @@ class PrintedTable:
         }
 
     def absolute(self, method: str, metric: str) -> float | None:
-        """What the method reached: LowRank's value plus the improvement, None if the paper does not say."""
+        """Return LowRank's value plus the improvement of the method, None if the paper does not say."""
         if method == "mle":
             return self.lowrank.get(metric)
         gain = self.improvement.get(method, {}).get(metric)
@@ -68,5 +68,5 @@ RUNTIMES = {"mle": Number(0.83, 0.54), "explicit": Number(2.69, 0.02), "dynamic"
 
 
 def printed_for(data: str) -> PrintedTable:
-    """The table whose numbers a data set is set beside: its own, or Amazon's for a registry."""
+    """Return the table whose numbers a data set is set beside: its own, or Amazon's for a registry."""
     return PRINTED.get(f"table-{data}", PRINTED["table-amazon"])

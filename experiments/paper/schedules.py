@@ -30,7 +30,7 @@ from contradpp._threads import blas_threads
 from contradpp.data.sets import take_sets
 from contradpp.errors import ConvergenceError
 from contradpp.learn.objectives import Batch, Validation, likelihood_monitor
-from contradpp.learn.params import Given, Params, Problem, problem_of
+from contradpp.learn.params import FitData, Params, Problem, params_from_flat, problem_of
 from contradpp.learn.state import State, first_state
 from contradpp.learn.training import Plan, Sharing, Supply, batches, make_plan, one_step
 from experiments.pages import fixed, replaced
@@ -82,7 +82,7 @@ def measure(run: Run, n_jobs: int) -> Result:
     part, validation = train.split(VALIDATION_SHARE, random_state=run.trial)
     parts = {"validation": some_of(validation), "test": some_of(test)}
     params = params_of(run.method, N_COMPONENTS[run.data], run.trial, n_jobs)
-    problem = problem_of(Given(part, validation=validation), params, run.trial)
+    problem = problem_of(FitData(part, validation=validation), params, run.trial)
     points = [
         {"phase": stop.phase, "steps": stop.steps, "seconds": stop.seconds, **metrics_of(stop.model, parts)}
         for stop in curve(problem, params)
@@ -91,13 +91,13 @@ def measure(run: Run, n_jobs: int) -> Result:
 
 
 def params_of(method: str, n_components: int, seed: int, n_jobs: int, **others: Any) -> Params:
-    """The parameters of training as in the paper."""
-    model = LowRankDPP(n_components, objective=method, settings="paper", random_state=seed, **others)
-    return Params.of("LowRankDPP", model.get_params(), n_jobs)
+    """Return the parameters of training as in the paper."""
+    flat = {"n_components": n_components, "objective": method, "settings": "paper", **others}
+    return Params.of(LowRankDPP(**params_from_flat(LowRankDPP, flat), random_state=seed, n_jobs=n_jobs))
 
 
 def metrics_of(model: LowRankDPP, parts: dict[str, Baskets]) -> Result:
-    """The metrics of a model on each part of the baskets."""
+    """Return the metrics of a model on each part of the baskets."""
     reports = {name: evaluate(model, baskets, KS, 0, n_jobs=1) for name, baskets in parts.items()}
     return {
         name: {**report.metrics, "mpr_paper": report.mpr_paper, "mpr_all": report.by_size.rows[-1].mpr_paper}
@@ -145,25 +145,25 @@ def curve(problem: Problem, params: Params) -> Iterator[Stop]:
 
 
 def some_of(baskets: Baskets) -> Baskets:
-    """The first baskets of a part, which is in random order."""
+    """Return the first baskets of a part, which is in random order."""
     return baskets.subset(np.arange(min(baskets.n_baskets, MOST_TESTED)))
 
 
 def plan_of(problem: Problem, params: Params, state: State) -> Plan:
-    """The plan of `settings="paper"`, its fixed phase as long as the longest schedule."""
+    """Return the plan of `settings="paper"`, its fixed phase as long as the longest schedule."""
     plan = make_plan(problem, params, state)
     return replace(plan, optimizer=replace(plan.optimizer, fixed_steps=max(FIXED_STEPS)))  # type: ignore[type-var]
 
 
 def monitored(problem: Problem) -> Validation:
-    """The validation baskets that the paper's stopping rule looks at."""
+    """Return the validation baskets that the paper's stopping rule looks at."""
     sets, weights, _ = problem.validation
     chosen = np.arange(max(round(sets.count * MONITORED_SHARE / VALIDATION_SHARE), 2))
     return Validation(take_sets(sets, chosen), weights[chosen])
 
 
 def endless_batches(state: State, problem: Problem, plan: Plan, first_round: int = 0) -> Iterator[Batch]:
-    """The batches of one round after the other, with negatives drawn from the present factors."""
+    """Yield the batches of one round after the other, with negatives drawn from the present factors."""
     supply = Supply(plan, state.n_items)
     for number in count(first_round):
         state.refresh()
@@ -171,8 +171,8 @@ def endless_batches(state: State, problem: Problem, plan: Plan, first_round: int
 
 
 def small_steps(fixed: int, state: State, problem: Problem, plan: Plan, monitor: Any) -> LowRankDPP:
-    """The paper's second phase after `fixed` steps: small ones without momentum until its rule ends them."""
-    state = state.at(state.V.copy())
+    """Return the paper's second phase after `fixed` steps: small ones without momentum until its rule ends them."""
+    state = state.with_factors(state.V.copy())
     plan = replace(plan, optimizer=replace(plan.optimizer, fixed_steps=fixed, velocity=None, t=fixed))  # type: ignore[type-var]
     source = endless_batches(state, problem, plan, first_round=OTHER_ROUNDS)
     last = monitor(state)
@@ -186,7 +186,7 @@ def small_steps(fixed: int, state: State, problem: Problem, plan: Plan, monitor:
 
 
 def model_of(state: State, problem: Problem) -> LowRankDPP:
-    """The model with the present factors."""
+    """Return the model with the present factors."""
     return LowRankDPP.from_factors(state.V.copy(), items=problem.items)
 
 
@@ -228,7 +228,7 @@ def run(data: tuple[str, ...], methods: tuple[str, ...], trials: int, n_jobs: in
 
 
 def runs_in(table: pd.DataFrame) -> set[Run]:
-    """The runs that a table has rows of."""
+    """Return the runs that a table has rows of."""
     return {Run(*key) for key in zip(table["data"], table.method, table.trial, strict=True)}
 
 
@@ -257,26 +257,26 @@ def collect(output: Path) -> None:
     if TABLE.exists():
         earlier = pd.read_csv(TABLE)
         again = runs_in(table) if rows else set()
-        kept = [Run(*key) not in again for key in zip(earlier["data"], earlier.method, earlier.trial, strict=True)]
-        table = pd.concat([earlier[kept], table]).sort_values(["trial", "data", "method"], kind="stable")
+        unchanged = [Run(*key) not in again for key in zip(earlier["data"], earlier.method, earlier.trial, strict=True)]
+        table = pd.concat([earlier[unchanged], table]).sort_values(["trial", "data", "method"], kind="stable")
     table.to_csv(TABLE, index=False)
     click.echo(f"{len(table)} rows in {TABLE}, {len(rows)} of them new")
 
 
 @main.command()
 def page() -> None:
-    """Write the tables and the figure of docs/reproduction.md."""
+    """Write the tables and the figure of the pages."""
     table = read_table()
     figure(table).savefig(ROOT / "docs" / "figures" / "schedules.png", dpi=110)
-    path = ROOT / "docs" / "reproduction.md"
-    path.write_text(replaced(path.read_text(encoding="utf-8"), "schedules", tables(table)), encoding="utf-8")
+    for path, content in pages(table).items():
+        path.write_text(replaced(path.read_text(encoding="utf-8"), "schedules", content), encoding="utf-8")
 
 
 # -- The page ----------------------------------------------------------------------------------------
 
 
 def read_table() -> pd.DataFrame:
-    """All measurements, the seven registries as one data set whose seeds are means over them."""
+    """Return all measurements, the seven registries as one data set whose seeds are means over them."""
     table = pd.read_csv(TABLE)
     table["schedule"] = np.where(table.phase == "rule", "rule", table.phase + " " + table.steps.astype(str))
     table["data"] = table["data"].str.partition("/")[0]
@@ -285,19 +285,22 @@ def read_table() -> pd.DataFrame:
 
 
 def chosen(table: pd.DataFrame) -> pd.DataFrame:
-    """The runs of the schedule that validation baskets choose, for every data set and method."""
+    """Return the runs of the schedule that validation baskets choose, for every data set and method."""
     scores = table.groupby(["data", "method", "schedule"]).validation_mpr.mean()
     best = scores.groupby(["data", "method"]).idxmax().tolist()
     return table.set_index(["data", "method", "schedule"]).loc[best].reset_index()
 
 
-def tables(table: pd.DataFrame) -> str:
-    """Both tables in Markdown: equal schedules, and the one that validation baskets choose for each method."""
-    return "\n\n".join([equal_table(table), chosen_table(table)])
+def pages(table: pd.DataFrame) -> dict[Path, str]:
+    """Return the table of each page: the chosen schedules in docs/, equal schedules beside the results."""
+    return {
+        ROOT / "docs" / "reproduction.md": chosen_table(table),
+        ROOT / "experiments" / "results" / "reproduction.md": equal_table(table),
+    }
 
 
 def equal_table(table: pd.DataFrame) -> str:
-    """MPR and AUC of every method after the same number of fixed steps."""
+    """Return MPR and AUC of every method after the same number of fixed steps."""
     fixed = table[table.phase == "fixed"]
     lines = ["| data | fixed steps | " + " | ".join(LABELS[method] for method in METHODS) + " |"]
     lines.append("|:--|--:|" + "--:|" * len(METHODS))
@@ -311,7 +314,7 @@ def equal_table(table: pd.DataFrame) -> str:
 
 
 def chosen_table(table: pd.DataFrame) -> str:
-    """The paper's table from the schedule that validation baskets choose, published numbers beside."""
+    """Return the paper's table from the schedule that validation baskets choose, published numbers beside."""
     best = chosen(table)
     head = ("data", "method", "schedule", "rounds", "seconds", "MPR, published", "ours", "gain, published", "ours",
             "AUC, published", "ours", "p@1", "p@5", "p@10", "p@20")  # fmt: skip
@@ -338,17 +341,17 @@ def chosen_table(table: pd.DataFrame) -> str:
 
 
 def part_of(table: pd.DataFrame, data: str, method: str) -> pd.DataFrame:
-    """The rows of a data set and a method, one for each seed."""
+    """Return the rows of a data set and a method, one for each seed."""
     return table[(table["data"] == data) & (table.method == method)].set_index("trial").sort_index()
 
 
 def spread(values: pd.Series, digits: int, *, sign: bool = False) -> str:
-    """A mean over seeds with its standard deviation."""
+    """Return a mean over seeds with its standard deviation."""
     return f"{fixed(values.mean(), digits, sign=sign)} ± {values.std():.{digits}f}"
 
 
 def figure(table: pd.DataFrame) -> Any:
-    """MPR and AUC against fixed steps, a line for each method, published values as dashed lines."""
+    """Draw MPR and AUC against fixed steps, a line for each method, published values as triangles."""
     from matplotlib.figure import Figure
 
     fixed = table[table.phase == "fixed"]

@@ -42,7 +42,7 @@ Rows = Mapping[str, pd.DataFrame]
 
 
 def paper_section(target: str, results: Results) -> Section:
-    """The section of a target of the paper."""
+    """Return the section of a target of the paper."""
     own = {"figure1": figure1, "table-runtimes": runtimes, "scale": scale}
     if target in own:
         return own[target](results)
@@ -53,8 +53,9 @@ def paper_section(target: str, results: Results) -> Section:
 
 
 def results_section(target: str, results: Results) -> Section:
-    """Improvements over LowRank and the values themselves, on UK, Belgian or Amazon."""
-    data, printed = protocol.data_of(target), PRINTED.get(target)
+    """Return improvements over LowRank and the values themselves, on UK, Belgian or Amazon."""
+    data = protocol.data_of(target)
+    printed = PRINTED.get(target)
     name = target.removeprefix("table-")
     rows = rows_of(results, data)
     tables = [values_table("Ranking", rows, RANKING), values_table("Sets", rows, LIKELIHOOD)]
@@ -62,28 +63,28 @@ def results_section(target: str, results: Results) -> Section:
         tables.insert(0, improvement_table(results, data, printed))
     if len(data) > 1:
         tables += [registry_table(results, data, metric) for metric in ("mpr_paper", "auc:discrimination")]
-    told = findings(results, data, name, printed)
+    text = findings(results, data, name, printed)
     main = {label: own for label, own in rows.items() if "start" not in label}
     of = f" ({data[-1]})" if len(data) > 1 else ""
     return Section(
         target=target,
         title=TITLES.get(target, f"Amazon registry: {name.removeprefix('amazon/')} (K = 30)"),
-        setup=" ".join(told["setup"]),
+        setup=" ".join(text["setup"]),
         tables=tuple(tables),
-        findings=told["findings"],
+        findings=text["findings"],
         plots=(
             Plot("convergence", f"Validation score while training on {name}{of}; the first trial is drawn strong.",
                  lambda: figures.convergence(histories(main, data[-1]), results.protocol.settings)),
             Plot("mpr-by-size", f"MPR by basket size on {name}; sizes of which there are fewer than {figures.FEWEST} "
                  "baskets are left out.", lambda: figures.by_size({k: by_size(own) for k, own in main.items()})),
         ),
-        claims=claims_of(told),
+        claims=claims_of(text),
         data={label: statistics(own) for label, own in rows.items()},
     )  # fmt: skip
 
 
 def rows_of(results: Results, data: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """The results of every method by label, then those of the paper's methods from the paper's start."""
+    """Return the results of every method by label, then those of the paper's methods from the paper's start."""
     settings = results.protocol.settings
     rows = {
         LABELS[method]: results.rows(data, method, "default" if method == "popularity" else settings)
@@ -95,7 +96,7 @@ def rows_of(results: Results, data: Sequence[str]) -> dict[str, pd.DataFrame]:
 
 
 def improvement_table(results: Results, data: Sequence[str], printed: PrintedTable) -> Table:
-    """The paper's own table, with ours beside it."""
+    """Return the paper's own table, with ours beside it."""
     base, *others = (results.rows(data, method, results.protocol.settings) for method in COMPARED)
     head = ["metric", "LowRank, published", "ours"]
     head += [name for method in COMPARED[1:] for name in (f"{LABELS[method]}, published", "ours")]
@@ -114,13 +115,13 @@ def improvement_table(results: Results, data: Sequence[str], printed: PrintedTab
 
 
 def values_table(title: str, rows: Rows, metrics: Sequence[str]) -> Table:
-    """A row per method with the values themselves."""
+    """Return a row per method with the values themselves."""
     body = [(label, *(number(mean(own, metric), metric) for metric in metrics)) for label, own in rows.items()]
     return Table.of(title, ("method", *map(name_of, metrics)), body)
 
 
 def registry_table(results: Results, data: Sequence[str], metric: str) -> Table:
-    """A row per registry, a column per method."""
+    """Return a row per registry, a column per method."""
     by_name = {name.removeprefix("amazon/"): rows_of(results, (name,)) for name in data}
     head = ("registry", *next(iter(by_name.values())))
     body = [(name, *(number(mean(own, metric), metric) for own in rows.values())) for name, rows in by_name.items()]
@@ -128,7 +129,7 @@ def registry_table(results: Results, data: Sequence[str], metric: str) -> Table:
 
 
 def statistics(rows: pd.DataFrame) -> dict[str, Any]:
-    """Every metric of a method, for JSON."""
+    """Return every metric of a method, for JSON."""
     found: dict[str, Any] = {"settings": rows.settings.iloc[0], "method": rows.method.iloc[0]}
     for metric in (*RANKING, *LIKELIHOOD):
         value = mean(rows, metric)
@@ -138,7 +139,7 @@ def statistics(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def findings(results: Results, data: Sequence[str], name: str, printed: PrintedTable | None) -> dict[str, list[str]]:
-    """The sentences about a table of results."""
+    """Return the sentences about a table of results."""
     settings = results.protocol.settings
 
     def rows(method: str) -> pd.DataFrame:
@@ -155,40 +156,27 @@ def findings(results: Results, data: Sequence[str], name: str, printed: PrintedT
         start=two_starts(results, data),
         mean=lambda method, metric: mean(rows(method), metric),
         gain=lambda method, metric: gain(rows(method), rows("mle"), metric),
-        trained=lambda method: how_training_ended(rows(method)),
     )  # fmt: skip
 
 
 def two_starts(results: Results, data: Sequence[str]) -> dict[str, Any] | None:
-    """LowRank from the popularity start and from the paper's, if both have been run."""
+    """Compare LowRank from the popularity start and from the paper's, if both have been run."""
     ours, theirs = (results.rows(data, "mle", start) for start in ("default", "paper"))
     if not len(ours) or not len(theirs):
         return None
     names = {"": "mpr_paper", "_log": "log_likelihood:likelihood"}
     found = {f"{who}{end}": mean(rows, metric)
              for who, rows in (("ours", ours), ("theirs", theirs)) for end, metric in names.items()}  # fmt: skip
-    cut = any(result["ended"] == "cut off" for result in theirs.result)
-    return {**found, "rounds": mean(theirs, "rounds"), "cut": cut, "gap": gain(ours, theirs, "mpr_paper")}
+    return {**found, "gap": gain(ours, theirs, "mpr_paper")}
 
 
-def how_training_ended(rows: pd.DataFrame) -> dict[str, Any]:
-    """The ways and the rounds in which training ended, and the mean rise of the validation score after the first."""
-    curves = [result["history"]["validation"] for result in rows.result if result["history"]["validation"]]
-    rises = [max(curve) - curve[0] for curve in curves]
-    return {
-        "ends": sorted({result["ended"] for result in rows.result}),
-        "rounds": [result["rounds"] for result in rows.result],
-        "rise": float(np.mean(rises)) if rises else None,
-    }
-
-
-def claims_of(told: dict[str, list[str]]) -> dict[str, str]:
-    """The claims of a template by their key."""
-    return dict(claim.split(": ", 1) for claim in told["claims"])
+def claims_of(text: dict[str, list[str]]) -> dict[str, str]:
+    """Return the claims of a template by their key."""
+    return dict(claim.split(": ", 1) for claim in text["claims"])
 
 
 def histories(rows: Rows, data: str) -> dict[str, tuple[str, list[dict[str, list[float]]]]]:
-    """By label, the method and the curves of its trials on a data set."""
+    """Return the method and the curves of its trials on a data set, by label."""
     found = {}
     for label, own in rows.items():
         part = own[own["data"] == data]
@@ -199,7 +187,7 @@ def histories(rows: Rows, data: str) -> dict[str, tuple[str, list[dict[str, list
 
 
 def by_size(rows: pd.DataFrame) -> pd.DataFrame:
-    """MPR by basket size (mpr_paper) and how many baskets it is of (n), over all results."""
+    """Return MPR by basket size (mpr_paper) and the number of baskets (n), over all results."""
     sizes = pd.DataFrame([row for result in rows.result for row in result["by_size"]])
     sizes = sizes[sizes.group != "all"].dropna()
     sizes["total"] = sizes.n * sizes.mpr_paper
@@ -213,7 +201,7 @@ def by_size(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def figure1(results: Results) -> Section:
-    """The paper's Figure 1 from both starts."""
+    """Return the paper's Figure 1 from both starts."""
     head = (*PAIR_NAMES, "geometric mean", "KL {1,2}", "KL {3,4}", "net KL")
     rows: list[tuple[str, ...]] = []
     shown: dict[str, dict[str, dict[str, Any]]] = {"default": {}, "paper": {}}
@@ -231,15 +219,15 @@ def figure1(results: Results) -> Section:
             rows.append((f"{LABELS[method]}, {settings}", *(number(value, "auc") for value in columns)))
     bounds = (f"≤ {MOST_PROBABILITY}", "", "", f"≥ {LEAST_DIVERGENCE:.4f}")
     rows.append(("bound for a symmetric kernel", "", "", "", "", *bounds))
-    told = words(
+    text = words(
         "paper/figure1.md", shown=shown, protocol=results.protocol, bound=LEAST_DIVERGENCE, deviation=deviation
     )
     return Section(
         target="figure1",
         title="Figure 1: the toy set",
-        setup=" ".join(told["setup"]),
+        setup=" ".join(text["setup"]),
         tables=(Table.of("Next-item probabilities and divergences", ("model, settings", *head), rows),),
-        findings=told["findings"],
+        findings=text["findings"],
         plots=(
             Plot("bars", "Probability of the right next item (left) and symmetric KL divergence (right), mean and "
                  "standard deviation over runs; the dashed lines are the bounds for symmetric kernels.",
@@ -251,12 +239,12 @@ def figure1(results: Results) -> Section:
 
 
 def deviation(runs: Any) -> float:
-    """The mean over pairs of the deviation of a probability over runs."""
+    """Return the mean over pairs of the deviation of a probability over runs."""
     return float(np.std(runs, axis=0).mean())
 
 
 def plain_numbers(value: Any) -> Any:
-    """Numbers as plain values for JSON, at any depth."""
+    """Convert numbers to plain values for JSON, at any depth."""
     if isinstance(value, Number):
         return {"mean": value.value, "std": value.std}
     if isinstance(value, dict):
@@ -268,7 +256,7 @@ def plain_numbers(value: Any) -> Any:
 
 
 def runtimes(results: Results) -> Section:
-    """Seconds to convergence, and their ratios to LowRank."""
+    """Return the section on seconds to convergence, and their ratios to LowRank."""
     timed = results.protocol.timed
     runs = {m: results.rows(("amazon/feeding",), m, results.protocol.settings, kind="runtime") for m in timed}
     base = runs["mle"].seconds.to_numpy()
@@ -281,14 +269,14 @@ def runtimes(results: Results) -> Section:
         cells = (number(theirs), number(statistic(own.seconds)), number(ratio), number(ratios[m]))
         rows.append((LABELS[m], *cells, number(statistic(own.rounds), "rounds")))
     head = ("method", "seconds, published", "ours", "ratio to LowRank, published", "ours", "rounds")
-    told = words("paper/runtimes.md", protocol=results.protocol,
+    text = words("paper/runtimes.md", protocol=results.protocol,
                  order=[ratios[m].value for m in COMPARED], pace=[pace[m] / pace["mle"] for m in COMPARED])  # fmt: skip
     return Section(
         target="table-runtimes",
         title="Runtime to convergence (feeding registry, K = 30)",
-        setup=" ".join(told["setup"]),
+        setup=" ".join(text["setup"]),
         tables=(Table.of("Time to convergence", head, rows),),
-        findings=told["findings"],
+        findings=text["findings"],
         plots=(
             Plot("bars", "Time to convergence as a ratio to LowRank, published and ours.",
                  lambda: figures.runtimes({LABELS[m]: ratio for m, ratio in ratios.items()})),
@@ -299,12 +287,13 @@ def runtimes(results: Results) -> Section:
 
 
 def ablation(target: str, results: Results) -> Section:
-    """MPR and AUC of Exp and Dyn against α or the ratio of negatives."""
+    """Return the section on MPR and AUC of Exp and Dyn against α or the ratio of negatives."""
     which, levels, symbol = {
         "ablation-alpha": ("alpha", protocol.ALPHAS, "α"),
         "ablation-ratio": ("ratio", protocol.RATIOS, "|A⁻|/|A⁺|"),
     }[target]
-    data, settings = results.protocol.ablation_data, results.protocol.settings
+    data = results.protocol.ablation_data
+    settings = results.protocol.settings
     found = {}
     for method in ABLATED:
         at = [results.rows(data, method, settings, **{which: level}) for level in levels]  # type: ignore[arg-type]
@@ -319,13 +308,13 @@ def ablation(target: str, results: Results) -> Section:
         LABELS[method]: [[value.value for value in found[method, metric] if value]
                          for metric in ("mpr_paper", "auc:discrimination")] for method in ABLATED
     }  # fmt: skip
-    told = words("paper/ablation.md", protocol=results.protocol, symbol=symbol, levels=levels, data=data, ranges=ranges)
+    text = words("paper/ablation.md", protocol=results.protocol, symbol=symbol, levels=levels, data=data, ranges=ranges)
     return Section(
         target=target,
         title=f"Ablation: {symbol}",
-        setup=" ".join(told["setup"]),
+        setup=" ".join(text["setup"]),
         tables=(Table(f"Exp and Dyn against {symbol}", frame),),
-        findings=told["findings"],
+        findings=text["findings"],
         plots=(
             Plot("lines", f"MPR and AUC against {symbol}; bars are standard deviations over trials.",
                  lambda: figures.ablation(found, levels, symbol)),
@@ -336,7 +325,7 @@ def ablation(target: str, results: Results) -> Section:
 
 
 def scale(results: Results) -> Section:
-    """The pooled AUC against the scale c of V → cV."""
+    """Return the pooled AUC against the scale c of V → cV."""
     settings = results.protocol.settings
     curves: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in SCALED}
     rows: list[tuple[str, ...]] = []
@@ -352,12 +341,12 @@ def scale(results: Results) -> Section:
     head = ("data: model", "AUC, as trained", "likelihood", "discrimination", "range over c",
             "c, likelihood", "c, discrimination")  # fmt: skip
     lowrank = {name: (models["LowRank"], printed_for(name)) for name, models in curves.items()}
-    told = words("paper/scale.md", protocol=results.protocol, lowrank=lowrank)
-    claims = claims_of(told)
+    text = words("paper/scale.md", protocol=results.protocol, lowrank=lowrank)
+    claims = claims_of(text)
     return Section(
         target="scale",
         title="The kernel's scale and the pooled AUC",
-        setup=" ".join(told["setup"]),
+        setup=" ".join(text["setup"]),
         tables=(Table.of("Pooled AUC at three scales of the same kernel", head, rows),),
         findings=tuple(claims.values()),
         plots=(
@@ -371,7 +360,7 @@ def scale(results: Results) -> Section:
 
 
 def scale_entry(scaled: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The curve of the AUC over scales, its range, and the values of every trial at the scales that were chosen."""
+    """Return the curve of the AUC over scales, its range, and the values of every trial at chosen scales."""
 
     def curve(name: str) -> Any:  # (points,)
         return np.mean([one["sweep"][name] for one in scaled], axis=0)

@@ -25,8 +25,9 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ConvergenceError
-from contradpp.learn.calibrate import auc, discrimination_scale, likelihood_scale, uniform_sets
+from contradpp.learn.calibration import auc, discrimination_scale, likelihood_scale, uniform_sets
 from contradpp.learn.callbacks import Callback, Record
+from contradpp.learn.params import params_from_flat
 from contradpp.metrics.report import Report, evaluate
 from contradpp.models.lowrank import LowRankDPP
 from experiments.protocol import TEST_SHARE, Task
@@ -53,7 +54,7 @@ def load(name: str) -> Baskets:
 
 
 def split(task: Task, *, choices: bool = False) -> tuple[Baskets, Baskets]:
-    """80 % of the baskets for training and the rest for the test, by the trial's seed.
+    """Split the baskets, 80 % for training and the rest for the test, by the trial's seed.
 
     What they were chosen from is left out, unless `choices` are what is asked about: all models learn from sets alone.
     """
@@ -78,7 +79,7 @@ def some(wanted: NDArray[np.bool_], most: int, rng: np.random.Generator) -> NDAr
 
 
 def set_aside(task: Task, train: Baskets) -> tuple[Baskets, Baskets]:
-    """What is trained on, and what decides when to stop and at which scale."""
+    """Split training baskets from the validation baskets of early stopping and scale."""
     count = min(max(round(VALIDATION[task.settings] * train.n_baskets), 2), MOST_VALIDATION)
     return train.split(count, random_state=task.trial)
 
@@ -87,7 +88,7 @@ def set_aside(task: Task, train: Baskets) -> tuple[Baskets, Baskets]:
 
 
 def fit_and_evaluate(task: Task, n_jobs: int | None) -> Result:
-    """All metrics of a method on the test part of a data set; the AUC at three scales of the same kernel."""
+    """Return all metrics of a method on the test part of a data set; the AUC at three scales of the same kernel."""
     train, test = split(task)
     if task.method == "popularity":
         started = time.perf_counter()
@@ -100,13 +101,13 @@ def fit_and_evaluate(task: Task, n_jobs: int | None) -> Result:
 
 
 def figure1(task: Task, n_jobs: int | None) -> Result:
-    """The pair probabilities and divergences of one run on the toy set."""
+    """Return the pair probabilities and divergences of one run on the toy set."""
     model, outcome = fit(task, *set_aside(task, split(task)[0]), n_jobs)
     return {**toy_results(model), **outcome}
 
 
 def runtime(task: Task, n_jobs: int | None) -> Result:
-    """Seconds to convergence on one thread, after everything has been compiled."""
+    """Measure seconds to convergence on one thread, after everything has been compiled."""
     del n_jobs  # the comparison is between methods, not between machines
     _warm_up(task.method, task.settings, task.data)
     return fit(task, *set_aside(task, split(task)[0]), 1)[1]
@@ -116,9 +117,10 @@ def runtime(task: Task, n_jobs: int | None) -> Result:
 
 
 def fit(task: Task, part: Baskets, validation: Baskets, n_jobs: int | None) -> tuple[LowRankDPP, Result]:
-    """A trained model, and how its training went."""
-    model = LowRankDPP(**task.estimator, n_jobs=n_jobs)
-    ended, limit = "converged", _Limit(task.plan.paper_rounds)
+    """Return a trained model, and how its training went."""
+    model = LowRankDPP(**params_from_flat(LowRankDPP, task.estimator), n_jobs=n_jobs)
+    ended = "converged"
+    limit = _Limit(task.plan.paper_rounds)
     started = time.perf_counter()
     try:
         model.fit(part, validation=validation, callbacks=[limit] if task.settings == "paper" else [])
@@ -139,7 +141,7 @@ def fit(task: Task, part: Baskets, validation: Baskets, n_jobs: int | None) -> t
 
 
 def thinned(history: list[Record]) -> dict[str, list[float]]:
-    """The curve of the validation score, at no more than `POINTS` rounds, the first and last among them."""
+    """Return the curve of the validation score, at no more than `POINTS` rounds, the first and last among them."""
     chosen = sorted(set(np.linspace(0, len(history) - 1, POINTS).round().astype(int).tolist())) if history else []
     return {name: [history[i][name] for i in chosen] for name in ("iteration", "seconds", "validation")}
 
@@ -171,7 +173,7 @@ class _Limit(Callback):
 
 
 def metrics_of(report: Report) -> Result:
-    """The metrics of an evaluation, those of larger baskets beside them."""
+    """Return the metrics of an evaluation, those of larger baskets beside them."""
     sizes = [{"group": row.group, "n": row.n, "mpr_paper": row.mpr_paper} for row in report.by_size.rows]
     larger = [row for row in report.by_size.rows if row.group not in ("1", "all")]
     n = sum(row.n for row in larger)
@@ -186,7 +188,7 @@ def metrics_of(report: Report) -> Result:
 
 
 def choose_scales(kernel: Kernel, validation: Sets, seed: int) -> dict[str, float]:
-    """The c of V → cV that each way of calibrating chooses on these sets."""
+    """Return the c of V → cV that each way of calibrating chooses on these sets."""
     sizes = validation.sizes.astype(np.float64)
     others = Sets(validation.indptr, uniform_sets(validation.sizes, kernel.n_items, stream(seed, 0)))
     return {
@@ -197,7 +199,7 @@ def choose_scales(kernel: Kernel, validation: Sets, seed: int) -> dict[str, floa
 
 
 def scaled_results(model: Any, validation: Baskets, test: Baskets, report: Report, seed: int) -> Result:
-    """Pooled AUC and log-likelihood on the test baskets at the scales of `choose_scales`, and AUC against scale.
+    """Return pooled AUC and log-likelihood of test baskets at the scales of `choose_scales`, and AUC against scale.
 
     A set's score moves by 2|A| log c, so that one evaluation gives the AUC at every scale. The names that end in
     `_pairs` are of baskets of two or more items, at the scales that are best for those.
@@ -208,7 +210,8 @@ def scaled_results(model: Any, validation: Baskets, test: Baskets, report: Repor
     larger = take_sets(held_out, np.flatnonzero(held_out.sizes >= PAIRS))
     scales_of_pairs = choose_scales(kernel, larger, seed) if larger.count else scales
     sizes = _known_sets(test, model).sizes.astype(np.float64)
-    score, random = report.samples["score"], report.samples["random_score"]
+    score = report.samples["score"]
+    random = report.samples["random_score"]
     pairs = sizes >= PAIRS
 
     def area(c: float, which: NDArray[np.bool_] | slice = slice(None)) -> float:
@@ -235,20 +238,20 @@ def scaled_results(model: Any, validation: Baskets, test: Baskets, report: Repor
 
 
 def _known_sets(baskets: Baskets, model: Any) -> Sets:
-    """The baskets in the model's codes, without items that it does not know and baskets that this leaves empty."""
+    """Return the baskets in the model's codes, without unknown items and the baskets they leave empty."""
     known = baskets.recode(model.items_, unknown="ignore")
     return take_sets(Sets(known.indptr, known.indices), np.flatnonzero(known.sizes > 0))
 
 
 def pair_probabilities(model: Any) -> Array:
-    """P(2|1), P(1|2), P(4|3), P(3|4) of a model of the toy set (4,)."""
+    """Return P(2|1), P(1|2), P(4|3), P(3|4) of a model of the toy set, (4,)."""
     items = {item: code for code, item in enumerate(model.items_)}
     predicted = model.predict_next([[given] for given, _ in TOY_PAIRS])
     return np.array([row[items[following]] for row, (_, following) in zip(predicted, TOY_PAIRS, strict=True)])
 
 
 def divergence(probability: Array) -> Array:
-    """Symmetric KL between the predicted and the empirical next item, over the support they share.
+    """Return the symmetric KL divergence of predicted and empirical next items, over their shared support.
 
     The data say that 2 follows 1 with certainty, so that only 2 is in both supports: with p = P(2|1),
     KL(data‖model) + KL(model‖data) = −log p + p log p = −(1 − p) log p. As a function of log p it lies above its
@@ -260,7 +263,7 @@ def divergence(probability: Array) -> Array:
 
 
 def toy_results(model: Any) -> Result:
-    """What Figure 1 shows of one run; a basket's divergence is the mean over which of its items is given."""
+    """Run figure 1 once; a basket's divergence is the mean over its given item."""
     probability = pair_probabilities(model)
     each = divergence(probability)
     baskets = [float(each[:2].mean()), float(each[2:].mean())]

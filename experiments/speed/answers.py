@@ -79,7 +79,8 @@ def sampling(samples: int) -> None:
     """
     V = random_factors(16_470, 76)
     model = cd.LowRankDPP.from_factors(V).set_params(n_jobs=1)
-    few, several = max(samples // 1000, 20), samples // 20
+    few = max(samples // 1000, 20)
+    several = samples // 20
     lines: dict[str, tuple[int, Work]] = {
         "ours, in one call": (samples, lambda: model.sample(samples, random_state=1)),
         "ours, one a call": (several, lambda: [model.sample(random_state=seed) for seed in range(several)]),

@@ -29,12 +29,12 @@ from contradpp.cli.output import Column, busy, check_writable, say, show_table
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp import compiled
+from contradpp.dpp.files import write_atomically
 from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.persist import write_atomically
 from contradpp.dpp.sampling import Sampler
 from contradpp.errors import DataError, ParameterError
-from contradpp.learn.objectives import Places, set_gradients
-from contradpp.learn.state import Partners, State, start_factors
+from contradpp.learn.objectives import EntryGradients, set_gradients
+from contradpp.learn.state import SkewPattern, State, start_factors
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
@@ -66,20 +66,20 @@ class SpeedFigure:
 
     @property
     def reached(self) -> bool:
-        """Whether the goal is met."""
+        """True if the goal is met."""
         return self.value <= self.goal if self.at_most else self.value >= self.goal
 
     def worse_by(self, before: float) -> float:
-        """How much worse than an earlier value, as a share of it; what is better is negative."""
+        """Return the relative loss against an earlier value; a gain is negative."""
         return self.value / before - 1 if self.at_most else before / self.value - 1
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values for JSON."""
         return {**asdict(self), "reached": self.reached}
 
 
 def measure(only: Sequence[str] = (), *, quick: bool = False) -> Iterator[SpeedFigure]:
-    """The figures of some groups, or of all, one after the other."""
+    """Yield the figures of some groups, or of all, one after the other."""
     for name in only:
         if name not in GROUPS:
             raise ParameterError(f"there is no group {name!r}; there are: {', '.join(GROUPS)}")
@@ -92,7 +92,7 @@ def measure(only: Sequence[str] = (), *, quick: bool = False) -> Iterator[SpeedF
 
 
 def _busy() -> tuple[float, float, float] | None:
-    """The clock, the seconds that all processors have worked, and those for us; None where the system does not say."""
+    """Return the clock, busy seconds of all processors, and ours; None if the system does not say."""
     try:
         ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
         tick = os.sysconf("SC_CLK_TCK")
@@ -109,13 +109,13 @@ def _others(before: tuple[float, ...] | None, now: tuple[float, ...] | None) -> 
 
 
 def machine() -> str:
-    """How many processors there are, and how busy they are."""
+    """Return the number of processors and their load."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     return f"{os.cpu_count()} processors, load {load:.2f}"
 
 
 def read_figures(path: Path) -> dict[str, float]:
-    """The values by name that an earlier run wrote as JSON."""
+    """Return the values by name that an earlier run wrote as JSON."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         figures = content["figures"] if isinstance(content, dict) else content
@@ -128,7 +128,7 @@ def read_figures(path: Path) -> dict[str, float]:
 
 
 def gradients(quick: bool) -> Iterator[SpeedFigure]:
-    """GFLOP/s of the gradient kernels over those of dgemm, each by a count of operations of its own."""
+    """Return GFLOP/s of the gradient kernels over those of dgemm, each by its own count of operations."""
     for name, K, goal in (("belgian", 76, 35.0), ("uk", 100, 45.0)):
         part = shop(name).subset(np.arange(min(shop(name).n_baskets, 20_000)))
         state = State(start_factors("popularity", part.item_counts, part.n_baskets, K, stream(0)))
@@ -136,7 +136,7 @@ def gradients(quick: bool) -> Iterator[SpeedFigure]:
         yield share_of_dgemm(f"gradient kernel, {name}", work, operations_of_sets(part.sizes, K), goal, quick)
     part = shop("uk").subset(shop("uk").sizes <= 100)
     kernel = NonsymmetricDPP(16, 30, max_iter=1, random_state=0).fit(part).kernel_
-    partners = Partners.of_matrix(kernel.skew.matrix(), part.n_items)
+    partners = SkewPattern.of_matrix(kernel.skew.matrix(), part.n_items)
     state = State(np.array(kernel.factors), np.log(kernel.diagonal), partners)
     work = [conditional_work(state, batch) for batch in batches_of(part)]
     of_partners = np.add.reduceat(np.diff(partners.indptr)[part.sets.indices], part.sets.indptr[:-1])
@@ -145,19 +145,19 @@ def gradients(quick: bool) -> Iterator[SpeedFigure]:
 
 
 def batches_of(part: Baskets) -> list[Sets]:
-    """The baskets, a thousand at a time."""
+    """Return the baskets, a thousand at a time."""
     n = part.n_baskets
     return [take_sets(part.sets, np.arange(first, min(first + 1000, n))) for first in range(0, n, 1000)]
 
 
 def operations_of_sets(sizes: NDArray[np.int64], K: int) -> float:
-    """Of log det L_A and its gradient: V_A V_Aᵀ, its factors, and L_A⁻¹ V_A."""
+    """Count the operations of log det L_A and its gradient: V_A V_Aᵀ, its factors, and L_A⁻¹ V_A."""
     k = sizes.astype(np.float64)
     return float((k * (k + 1) * K + 2 * k * k * K + k**3 / 3).sum())
 
 
 def operations_of_conditionals(sizes: NDArray[np.int64], partners: NDArray[np.int64], K: int) -> float:
-    """Of the conditional likelihood with D and S, if a set's items have so many partners.
+    """Count the operations of the conditional likelihood with D and S, by the neighbors in a set.
 
     Four products of rows, four with k × k matrices, the inverse and five products of such matrices, S_A S_Aᵀ and H S_A.
     """
@@ -166,14 +166,14 @@ def operations_of_conditionals(sizes: NDArray[np.int64], partners: NDArray[np.in
 
 
 def conditional_work(state: State, batch: Sets) -> Callable[[], None]:
-    """The kernel of `exact` on a batch; what it needs of the items is prepared."""
+    """Return the kernel of `exact` on a batch; what it needs of the items is prepared."""
     rows, slots = state.number_rows(batch)
     terms = state.terms(rows)
     terms = terms._replace(VC=terms.VC.copy(), VS=terms.VS.copy())  # the next batch takes their place
     g = np.full(len(batch.indices), 0.1)
 
     def work() -> None:
-        places = Places(state, batch)
+        places = EntryGradients(state, batch)
         after = (
             np.empty(len(g)), g, places.G, places.rows("F"), places.rows("B"), places.diagonal, places.pairs,
             np.empty(batch.count),
@@ -186,7 +186,7 @@ def conditional_work(state: State, batch: Sets) -> Callable[[], None]:
 def share_of_dgemm(
     name: str, work: Sequence[Callable[[], object]], operations: float, goal: float, quick: bool
 ) -> SpeedFigure:
-    """The rate of all the work, one thread, over that of dgemm on 1000 × 1000."""
+    """Return the rate of all the work, one thread, over that of dgemm on 1000 × 1000."""
     square = np.random.default_rng(0).standard_normal((1000, 1000))
 
     def all_of_it() -> None:
@@ -195,13 +195,14 @@ def share_of_dgemm(
 
     with blas_threads(1):
         product, ours = best_times([partial(np.matmul, square, square), all_of_it], 9 if quick else 21)
-    dgemm, speed = 2.0 / product, 1e-9 * operations / ours
+    dgemm = 2.0 / product
+    speed = 1e-9 * operations / ours
     detail = f"{speed:.1f} of {dgemm:.1f} GFLOP/s"
     return SpeedFigure(f"{name}: share of dgemm", 100 * speed / dgemm, goal, False, "%", detail)
 
 
 def epochs(quick: bool) -> Iterator[SpeedFigure]:
-    """A round of each objective over one of `mle`, batch 1000, one thread."""
+    """Yield a round of each objective over one of `mle`, batch 1000, one thread."""
     del quick
     goals = {"dynamic": 1.3, "explicit": 1.3, "exact": 1.7, "nce": 1.8}
     base, *others = best_rounds(
@@ -213,7 +214,7 @@ def epochs(quick: bool) -> Iterator[SpeedFigure]:
 
 
 def diagonal(quick: bool) -> Iterator[SpeedFigure]:
-    """A round of `exact` with D, V(16) and S(30) over one without D, whose V is as wide as the largest basket."""
+    """Yield a round of `exact` with D, V(16) and S(30) over one without D, whose V is as wide as the largest basket."""
     for name, K in (("uk", 100), ("belgian", 76)):
         baskets = shop(name).subset(shop(name).sizes <= K)  # what both can learn from
         models = (NonsymmetricDPP(16, 30, n_jobs=1), NonsymmetricDPP(K, 30, diagonal=False, n_jobs=1))
@@ -223,7 +224,7 @@ def diagonal(quick: bool) -> Iterator[SpeedFigure]:
 
 
 def threads(quick: bool) -> Iterator[SpeedFigure]:
-    """Two threads over one, and beside it what two threads of BLAS gain here: cores may share their units."""
+    """Yield two threads over one, and beside it what two threads of BLAS gain here: cores may share their units."""
     del quick
     square = np.random.default_rng(0).standard_normal((1500, 1500))
     times = []
@@ -237,7 +238,7 @@ def threads(quick: bool) -> Iterator[SpeedFigure]:
 
 
 def catalogue(quick: bool) -> Iterator[SpeedFigure]:
-    """Time per basket with a million items over ten thousand, the same baskets otherwise."""
+    """Return the time per basket with a million items over that with ten thousand."""
     del quick
     shops = [made_up(20_000, 10_000, 9.3, catalogue=M) for M in (10_000, 1_000_000)]
     for objective, goal in (("dynamic", 1.4), ("mle", 3.0), ("exact", 3.0)):
@@ -246,7 +247,7 @@ def catalogue(quick: bool) -> Iterator[SpeedFigure]:
 
 
 def next_item(quick: bool) -> Iterator[SpeedFigure]:
-    """P(next | basket of ten) over the bare product V (M×K) times (K×10)."""
+    """Return the time of P(next | basket of ten) over that of the product V (M×K) times (K×10)."""
     items = shop("belgian").items
     V = random_factors(len(items), 76)
     model = LowRankDPP.from_factors(V, items=items).set_params(n_jobs=1)
@@ -259,8 +260,9 @@ def next_item(quick: bool) -> Iterator[SpeedFigure]:
 
 
 def recommend(quick: bool) -> Iterator[SpeedFigure]:
-    """The best ten for many baskets in one call over the same matrix product."""
-    baskets, n = shop("belgian"), 2_000 if quick else 10_000
+    """Yield the best ten for many baskets in one call over the same matrix product."""
+    baskets = shop("belgian")
+    n = 2_000 if quick else 10_000
     V = random_factors(baskets.n_items, 76)
     model = LowRankDPP.from_factors(V, items=baskets.items).set_params(n_jobs=1)
     queries = baskets.subset(np.flatnonzero((baskets.sizes >= 1) & (baskets.sizes < 70))[:n])
@@ -277,7 +279,7 @@ def recommend(quick: bool) -> Iterator[SpeedFigure]:
 
 
 def sample(quick: bool) -> Iterator[SpeedFigure]:
-    """One sample after preparation, a million items over ten thousand, K = 64."""
+    """Yield one sample after preparation, a million items over ten thousand, K = 64."""
     times = []
     for M in (10_000, 1_000_000):
         sampler = Sampler(Kernel(random_factors(M, 64)))
@@ -287,10 +289,12 @@ def sample(quick: bool) -> Iterator[SpeedFigure]:
 
 
 def rerank_lists(quick: bool) -> Iterator[SpeedFigure]:
-    """A list of 1,000 candidates against the published fast greedy algorithm, and many lists of 200 a second."""
+    """Yield a list of 1,000 candidates against the published fast greedy algorithm, and many lists of 200 a second."""
     rng = np.random.default_rng(0)
-    scores, vectors = rng.random(1000), rng.standard_normal((1000, 256)).astype(np.float32)
-    items, rounds = np.arange(1000), 20 if quick else 60
+    scores = rng.random(1000)
+    vectors = rng.standard_normal((1000, 256)).astype(np.float32)
+    items = np.arange(1000)
+    rounds = 20 if quick else 60
     with blas_threads(1):
         theirs, ours = best_times(
             [lambda: fast_greedy(scores, vectors, 20), lambda: rerank(items, scores, 20, vectors=vectors, n_jobs=1)],
@@ -306,17 +310,19 @@ def rerank_lists(quick: bool) -> Iterator[SpeedFigure]:
 
 
 def fast_greedy(scores: Array, vectors: NDArray[np.float32], k: int, diversity: float = 0.5) -> list[int]:
-    """The published algorithm (Chen, Zhang and Zhou 2018) on L = diag(q) Φ diag(q), q² = rank^−τ, in plain NumPy."""
+    """Run the algorithm of Chen, Zhang and Zhou (2018) on L = diag(q) Φ diag(q), q² = rank^−τ, in NumPy."""
     order = np.argsort(-scores, kind="stable")
     q = np.arange(1, len(scores) + 1, dtype=vectors.dtype) ** (-(1 - diversity) / diversity / 2)
     unit = vectors[order]
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     L = q[:, None] * (unit @ unit.T) * q
     L[np.diag_indices_from(L)] = (1 + 1e-3) * q * q  # the ridge of `rerank`
-    left, found = np.diag(L).copy(), np.zeros((k, len(scores)), dtype=L.dtype)
+    left = np.diag(L).copy()
+    found = np.zeros((k, len(scores)), dtype=L.dtype)
     chosen = [int(np.argmax(left))]
     while len(chosen) < k:
-        t, last = len(chosen) - 1, chosen[-1]
+        t = len(chosen) - 1
+        last = chosen[-1]
         row = (L[last] - found[:t, last] @ found[:t]) / np.sqrt(left[last])
         found[t] = row
         left -= row * row
@@ -326,7 +332,7 @@ def fast_greedy(scores: Array, vectors: NDArray[np.float32], k: int, diversity: 
 
 
 def conditional(quick: bool) -> Iterator[SpeedFigure]:
-    """The conditional DPP on Belgian: one basket of ten over its kernel alone, many baskets, two threads over one."""
+    """Yield times of the conditional DPP on Belgian: over its kernel alone, many baskets, two threads over one."""
     baskets = shop("belgian").subset(np.arange(10_000 if quick else 20_000))
     kernel = NonsymmetricDPP(max_iter=2, random_state=0)
     by_one, model = (ConditionalDPP(kernel, n_jobs=jobs, random_state=0) for jobs in (1, 2))
@@ -334,7 +340,7 @@ def conditional(quick: bool) -> Iterator[SpeedFigure]:
     detail = f"{one:.1f} / {two:.1f} s"
     yield SpeedFigure("two threads over one, fit of the conditional DPP", one / two, 1.8, False, detail=detail)
     ten = [baskets.items[code] for code in range(10)]
-    alone, both = best_times([lambda: model.estimator_.recommend(ten), lambda: model.recommend(ten)], 40)
+    alone, both = best_times([lambda: model.kernel_.recommend(ten), lambda: model.recommend(ten)], 40)
     detail = f"{1e3 * both:.2f} / {1e3 * alone:.2f} ms"
     yield SpeedFigure("conditional DPP, one basket of 10, over its kernel", both / alone, 6.0, True, detail=detail)
     many = baskets.subset(np.arange(2_000 if quick else 10_000))
@@ -346,7 +352,7 @@ _MEMORY = """
 import contradpp as cd
 from experiments.speed import timing
 from contradpp.dpp.compiled import draws, gradients, kernels, steps
-few = timing.made_up(6_000, 100, 3.0, catalogue=6_000)  # too many parameters to polish
+few = timing.made_up(6_000, 100, 3.0, catalogue=6_000)  # too many parameters to refine
 cd.LowRankDPP(4, max_iter=1, oversize="drop", dtype={dtype!r}).fit(few, validation=0.1)
 data = {data}
 def status(name):
@@ -361,13 +367,14 @@ print(status("VmHWM") - before)
 
 
 def memory(quick: bool) -> Iterator[SpeedFigure]:
-    """Peak memory of `fit` beyond what was there before it, in a process of its own; Linux only."""
+    """Return the additional peak memory of `fit` in a process of its own; Linux only."""
     del quick
     if not sys.platform.startswith("linux"):
         return
     used = in_new_process(_MEMORY.format(data="timing.shop('belgian')", K=76, dtype="float64"))
     yield SpeedFigure("peak memory of fit, belgian", used, 250.0, True, " MB")
-    large, size = "timing.made_up(20_000, 10_000, 9.3, catalogue=1_000_000)", 1_000_000 * 64 * 8 / 2**20
+    large = "timing.made_up(20_000, 10_000, 9.3, catalogue=1_000_000)"
+    size = 1_000_000 * 64 * 8 / 2**20
     whole, half = (in_new_process(_MEMORY.format(data=large, K=64, dtype=of)) for of in ("float64", "float32"))
     yield SpeedFigure("peak memory of fit, M = 10⁶, K = 64, over V", whole / size, 6.0, True)
     yield SpeedFigure("the same with dtype='float32'", half / size, 3.0, True)
@@ -387,7 +394,7 @@ print(time.perf_counter() - started)
 
 
 def start(quick: bool) -> Iterator[SpeedFigure]:
-    """Seconds for the first fit, recommendation and sample of a new process, compile cache warm and cold."""
+    """Return seconds of the first fit, recommendation and sample of a process, compile cache warm and cold."""
     del quick
     in_new_process(_FIRST)
     warm = min(in_new_process(_FIRST) for _ in range(3))

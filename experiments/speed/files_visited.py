@@ -1,4 +1,4 @@
-"""How many of our files a call walks through, and how often it changes file.
+"""A count of the files of the package that a call walks through, and of its changes of file.
 
 A reader who follows a call walks the same way. Python functions of the package only, in every thread; compiled
 kernels, the standard library and other packages are passed over. A change of file is a call from a function of one
@@ -53,7 +53,7 @@ class Trace:
             self.changes.add((str(here), caller.f_code.co_qualname, there, frame.f_code.co_qualname))
 
     def file_of(self, frame: FrameType) -> str | None:
-        """The file of a frame below the package, None if it is not one of ours."""
+        """Return the file of a frame below the package, None if it is not one of ours."""
         name = frame.f_code.co_filename
         if name not in self._ours:
             path = Path(name)
@@ -62,7 +62,7 @@ class Trace:
 
 
 def traced(work: Work) -> Trace:
-    """The trace of a piece of work, in all threads that it starts."""
+    """Return the trace of a piece of work, in all threads that it starts."""
     trace = Trace()
     _threads._pool.cache_clear()  # threads that run already are not traced
     threading.setprofile(trace)
@@ -86,11 +86,11 @@ def quietly(work: Work) -> Trace:
 def in_python(make: Callable[[], Any], train: cd.Baskets, test: cd.Baskets) -> dict[str, Work]:
     """Return the calls of a model."""
     model = make().fit(train)
-    asked = list(train[0])[:2]
+    basket = list(train[0])[:2]
     return {
         "fit": lambda: make().fit(train),
-        "recommend": lambda: model.recommend(asked),
-        "slate": lambda: model.slate(asked, N=5),
+        "recommend": lambda: model.recommend(basket),
+        "slate": lambda: model.slate(basket, N=5),
         "evaluate": lambda: cd.evaluate(model, test),
     }
 
@@ -102,11 +102,12 @@ def on_command_line(train: cd.Baskets, test: cd.Baskets, folder: Path) -> dict[s
     for name, baskets in {"train": train, "test": test}.items():
         lines = ["order,product", *(f"{n},{item}" for n, basket in enumerate(baskets) for item in basket)]
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    model, asked = str(folder / "model.safetensors"), str(next(iter(train[0])))
+    model = str(folder / "model.safetensors")
+    basket = str(next(iter(train[0])))
     words = {
         "fit": ["fit", str(folder / "train.csv"), "-o", model, "--max-iter", "2"],
-        "recommend": ["recommend", model, asked],
-        "slate": ["slate", model, asked, "-n", "5"],
+        "recommend": ["recommend", model, basket],
+        "slate": ["slate", model, basket, "-n", "5"],
         "evaluate": ["evaluate", model, str(folder / "test.csv")],
     }
     return {name: partial(run, called, debug=True) for name, called in words.items()}

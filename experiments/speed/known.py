@@ -16,7 +16,7 @@ import contradpp as cd
 from contradpp.data.sets import EMPTY, distinct_sets
 from contradpp.learn.objectives import Contrastive
 from contradpp.learn.optimizers import FullBatch, climb
-from contradpp.learn.state import NO_PARTNERS, Partners, State, kernel_of
+from contradpp.learn.state import NO_SKEW, SkewPattern, State, kernel_of
 from contradpp.learn.training import assemble
 from contradpp.metrics.intervals import mean_interval
 from experiments.benchmark.models import AMAZON
@@ -40,7 +40,9 @@ class Known:
     def truth(self) -> Any:
         """The model that baskets are drawn from."""
         rng = np.random.default_rng(self.seed)
-        V, d, S = rng.normal(size=(self.M, self.K)) * self.scale, None, None
+        V = rng.normal(size=(self.M, self.K)) * self.scale
+        d = None
+        S = None
         if self.diagonal:
             d = self.diagonal * np.exp(0.5 * rng.normal(size=self.M))
             S = np.triu(self.skew * rng.normal(size=(self.M, self.M)) * (rng.random((self.M, self.M)) < 4 / self.M), 1)
@@ -87,7 +89,8 @@ def known_kernels(seeds: int, baskets: int, only: str, figure: Path | None) -> N
     for known in KERNELS:
         if only in known.name:
             data, held_out = (known.truth.sample(baskets, random_state=seed) for seed in (0, 1))
-            truth, best = known.truth.score(held_out), best_known(known, data).score(held_out)
+            truth = known.truth.score(held_out)
+            best = best_known(known, data).score(held_out)
             began = time.perf_counter()
             gaps = [best - known.learner(seed).fit(data).score(held_out) for seed in range(seeds)]
             took = (time.perf_counter() - began) / seeds
@@ -98,13 +101,13 @@ def known_kernels(seeds: int, baskets: int, only: str, figure: Path | None) -> N
 def best_known(known: Known, data: cd.Baskets) -> Any:
     """Return the model where a long climb from the truth ends."""
     kernel = known.truth.kernel_
-    partners = Partners.of_matrix(kernel.skew.matrix(), known.M) if kernel.skew.n_entries else NO_PARTNERS
+    partners = SkewPattern.of_matrix(kernel.skew.matrix(), known.M) if kernel.skew.n_entries else NO_SKEW
     state = State(kernel.factors.copy(), np.log(kernel.diagonal) if kernel.has_diagonal else np.empty(0), partners)
     sets, weights = distinct_sets(data.sets, np.ones(data.n_baskets))
     batch = assemble(sets, weights * sets.count / data.n_baskets, EMPTY, np.empty(0))
     climb(FullBatch(state, Contrastive(1.0), batch, np.zeros(known.M), 10_000), 3000)
     found = kernel_of(state.V, state.log_d, state.pairs, partners)
-    S = found.skew.matrix() if partners is not NO_PARTNERS else None
+    S = found.skew.matrix() if partners is not NO_SKEW else None
     return cd.NonsymmetricDPP.from_factors(state.V, S=S, diagonal=found.diagonal if kernel.has_diagonal else None)
 
 
@@ -130,7 +133,8 @@ def draw(path: Path, n_seeds: int) -> None:
 
 # -- Published nonsymmetric DPPs -----------------------------------------------------------------------
 
-N_TEST, N_VALIDATION = 2000, 300
+N_TEST = 2000
+N_VALIDATION = 300
 METRICS = {"mpr_paper": 2, "auc": 3, "log_likelihood": 2}
 EARLIER = ("low rank", "nonsymmetric, 2019", "scalable, 2021")
 PUBLISHED = {

@@ -20,11 +20,12 @@ from contradpp._random import stream
 from contradpp._threads import blas_threads
 from contradpp.data.sets import EMPTY, concatenate, take_sets
 from contradpp.learn import objectives, optimizers, state, training
-from contradpp.learn.negatives import Dynamic, Negatives
+from contradpp.learn.negatives import DynamicSource, Negatives
 from contradpp.learn.objectives import Batch, Contrastive
-from contradpp.learn.optimizers import Adam
+from contradpp.learn.optimizers import RowwiseAdam
 from contradpp.learn.state import State, popularity, start_factors
-from contradpp.models import conditional
+from contradpp.models import combination, conditional
+from contradpp.slates.similarity import Similarity
 from experiments.speed.timing import Work, best_rounds, best_times, head, in_new_process, row, seconds, shop
 
 BATCH = 1000
@@ -71,24 +72,26 @@ def microseconds(objective: str, *, M: int = 10_000, K: int = 64, size: int = 10
     sold = rng.random((10 * BATCH, min(M, 10_000))).argpartition(size, axis=1)[:, :size]
     indptr = np.arange(len(sold) + 1) * size
     baskets = cd.Baskets.from_csr(indptr, sold.ravel(), items=range(M))
-    model = cd.LowRankDPP(K, objective=objective, batch_size=BATCH, n_jobs=1)
+    model = cd.LowRankDPP(K, objective=objective, optimizer=cd.optimizers.Adam(batch_size=BATCH), n_jobs=1)
     return 1e6 * best_rounds([(baskets, model)])[0] / len(sold)
 
 
 # -- The parts of a fit --------------------------------------------------------------------------------
 
-SETS, GATHER, STEP = "gradient of sets", "gathering of rows", "optimiser"
+SETS = "gradient of sets"
+GATHER = "gathering of rows"
+STEP = "optimizer"
 LEARNING = [
-    (State, "over_sets", SETS), (objectives.Places, "gather", GATHER), (Adam, "step", STEP),
-    (training.Supply, "next", "drawing of negatives"), (training, "with_normalizer", "normaliser"),
+    (State, "over_sets", SETS), (objectives.EntryGradients, "gather", GATHER), (RowwiseAdam, "step", STEP),
+    (training.Supply, "next", "drawing of negatives"), (training, "with_normalizer", "normalizer"),
     (training, "check", "validation"), (training, "assemble", "batches"),
     (training, "one_step", "rest of the gradient"),
 ]  # fmt: skip
 EXPERTS = [
-    (state, "find_partners", "partners"), (state, "co_occurrences", "counting of pairs"),
-    (conditional, "fit_voices", "experts"), (conditional, "ask_questions", "training examples of the experts"),
-    (conditional, "learn_weights", "weights of the experts"),
-    (conditional.ConditionalDPP, "_learn_likeness", "similarity of slates"),
+    (state, "find_skew_pattern", "pattern of S"), (state, "co_occurrences", "counting of pairs"),
+    (conditional, "fit_experts", "experts"), (combination, "make_examples", "training examples of the experts"),
+    (combination, "maximize_likelihood", "weights of the experts"),
+    (Similarity, "of", "similarity of slates"),
 ]  # fmt: skip
 
 
@@ -104,7 +107,8 @@ def profiles(data: str, threads: int) -> None:
     """
     baskets = cd.datasets.load(data, progress=False)
     square = np.random.default_rng(0).standard_normal((1000, 1000))
-    long, other = np.ones(2**24), np.ones(2**24)
+    long = np.ones(2**24)
+    other = np.ones(2**24)
     with blas_threads(1):
         product, copying = best_times([lambda: square @ square, lambda: np.copyto(other, long)], 5)
     roof = 2e9 / product, 2 * long.nbytes / copying
@@ -171,18 +175,23 @@ class Clock:
 
     def _count(self, part: str, args: Any) -> None:
         if part == SETS:
-            own, sets = args[0], args[2]
-            k, K = sets.sizes.astype(np.float64), own.V.shape[1]
+            own = args[0]
+            sets = args[2]
+            k = sets.sizes.astype(np.float64)
+            K = own.V.shape[1]
             self.operations[part] += int((k * (k + 1) * K + 2 * k**2 * K + k**3 / 3).sum())
             self.bytes[part] += int(2 * 8 * K * k.sum())
         elif part == GATHER:
-            entries, K = len(args[0].sets.indices), args[0].state.V.shape[1]
+            entries = len(args[0].sets.indices)
+            K = args[0].state.V.shape[1]
             self.operations[part] += 2 * entries * K
             self.bytes[part] += 3 * 8 * entries * K
         elif part == STEP:
-            own, gradient = args[1], args[2]
+            own = args[1]
+            gradient = args[2]
             everything = gradient.right is not None and args[0].dense
-            rows, K = own.n_items if everything else len(gradient.rows), own.V.shape[1]
+            rows = own.n_items if everything else len(gradient.rows)
+            K = own.V.shape[1]
             self.operations[part] += 20 * rows * K
             self.bytes[part] += 6 * 8 * rows * K
 
@@ -268,8 +277,12 @@ def write_problem(path: Path, n_batches: int, K: int = 76) -> tuple[int, Work]:
     baskets = shop("belgian")
     baskets = baskets.subset(baskets.sizes <= K)
     V = start_factors("popularity", baskets.item_counts, baskets.n_baskets, K, stream(0))
-    learned, source = State(V.copy()), Dynamic(popularity(baskets.item_counts, baskets.n_baskets))
-    everything, y, batch_of, batches = EMPTY, [], [], []
+    learned = State(V.copy())
+    source = DynamicSource(popularity(baskets.item_counts, baskets.n_baskets))
+    everything = EMPTY
+    y = []
+    batch_of = []
+    batches = []
     order = stream(1).permutation(baskets.n_baskets)
     for number in range(n_batches):
         positives = take_sets(baskets.sets, order[BATCH * number : BATCH * (number + 1)])
@@ -281,7 +294,8 @@ def write_problem(path: Path, n_batches: int, K: int = 76) -> tuple[int, Work]:
         y += [*weights, *-negatives.weights]
         batch_of += [number] * (positives.count + drawn.count)
     np.savez(path, V=V, indptr=everything.indptr, indices=everything.indices, y=y, batch_of=batch_of)
-    objective, optimizer = Contrastive(1.0), optimizers.Adam(np.zeros(len(V)), K)
+    objective = Contrastive(1.0)
+    optimizer = optimizers.RowwiseAdam(np.zeros(len(V)), K)
 
     def steps() -> None:
         with blas_threads(1):

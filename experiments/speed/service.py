@@ -24,7 +24,11 @@ import numpy as np
 import contradpp as cd
 from experiments.speed.timing import head, row, seconds
 
-ITEMS, COMPONENTS, BASKET, SUGGESTIONS = 16_470, 76, 10, 10  # the Belgian data's size
+# the Belgian data's size
+ITEMS = 16_470
+COMPONENTS = 76
+BASKET = 10
+SUGGESTIONS = 10
 
 # -- Load ----------------------------------------------------------------------------------------------
 
@@ -40,7 +44,9 @@ ITEMS, COMPONENTS, BASKET, SUGGESTIONS = 16_470, 76, 10, 10  # the Belgian data'
 @click.option("--model", "file", type=click.Path(exists=True, path_type=Path), help="Ask a model of yours everything.")
 @click.option("--idle", default=500, show_default=True, help="With --model: connections that say nothing.")
 @click.option("--half-open", default=300, show_default=True, help="With --model: connections with half a head.")
-def load(file: Path | None, dtype: str, workers: int, threads: int, clients: int, duration: float, **told: int) -> None:
+def load(
+    file: Path | None, dtype: str, workers: int, threads: int, clients: int, duration: float, **options: int
+) -> None:
     """Measure the service: its time beside the in-process call, many clients for a minute, memory over many requests.
 
     With --model, every kind of request to that model, beside idle and half-open connections: does the process stay
@@ -49,19 +55,20 @@ def load(file: Path | None, dtype: str, workers: int, threads: int, clients: int
     if file is not None:
         model = cd.load(file)
         with serving(model, workers=workers, threads=threads) as (port, pid):
-            pressure(everything(model, port), port, pid, clients, duration, **told)
+            del options["calls"]
+            pressure(everything(model, port), port, pid, clients, duration, **options)
         return
     rng = np.random.default_rng(0)
     model = cd.LowRankDPP.from_factors((0.05 * rng.normal(size=(ITEMS, COMPONENTS))).astype(dtype))
     baskets = [rng.choice(ITEMS, BASKET, replace=False).tolist() for _ in range(500)]
     with serving(model, workers=workers, threads=threads) as (port, pid):
         asks = [request(port, basket) for basket in baskets]
-        one_at_a_time(model, baskets, asks, port, told["calls"], threads)
+        one_at_a_time(model, baskets, asks, port, options["calls"], threads)
         head("run", *COLUMNS)
         answers = asyncio.run(many_clients(asks, port, clients, until=time.perf_counter() + duration))
         tell(f"{clients} clients for {duration:g} s", answers, pid)
-        early = max(told["count"] // 10, 1)
-        for name, n in (("the first tenth", early), ("the others", told["count"] - early)):
+        early = max(options["count"] // 10, 1)
+        for name, n in (("the first tenth", early), ("the others", options["count"] - early)):
             tell(name, asyncio.run(many_clients(asks, port, 8, count=n)), pid)
 
 
@@ -92,11 +99,9 @@ def one_at_a_time(
 
 
 def pressure(
-    asks: list[bytes], port: int, pid: int, clients: int, duration: float, count: int, idle: int, half_open: int,
-    calls: int,
-) -> None:  # fmt: skip
-    """Ask everything with and without idle and half-open connections, and whether the process is alive meanwhile."""
-    del calls
+    asks: list[bytes], port: int, pid: int, clients: int, duration: float, *, count: int, idle: int, half_open: int
+) -> None:
+    """Send all requests with and without idle and half-open connections, and check that the process answers."""
     alone = pulse(port, lambda: time.sleep(5))[1]
 
     def with_crowd() -> list[Answer]:
@@ -223,7 +228,8 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, questi
     started = time.perf_counter()
     writer.write(question)
     answered = await reader.readuntil(b"\r\n\r\n")
-    length, timing = LENGTH.search(answered), TIMING.search(answered)
+    length = LENGTH.search(answered)
+    timing = TIMING.search(answered)
     await reader.readexactly(int(length[1]) if length else 0)
     took = 1000 * (time.perf_counter() - started)
     return Answer(took, float(timing[1]) if timing else 0.0, int(answered[9:12]))

@@ -60,9 +60,11 @@ def kills(n: int, seed: int) -> bool:
         for _ in range(2):  # the first may compile kernels
             took = seconds(lambda: subprocess.run([*fit, "-o", str(whole)], check=True, **quiet))
         head("killed after", "checkpoint", "bytes")
-        equal, killed = 0, 0
+        equal = 0
+        killed = 0
         while killed < n:
-            out, checkpoint = Path(folder) / "resumed.safetensors", Path(folder) / "checkpoint"
+            out = Path(folder) / "resumed.safetensors"
+            checkpoint = Path(folder) / "checkpoint"
             out.unlink(missing_ok=True)
             checkpoint.unlink(missing_ok=True)
             words = [*fit, "-o", str(out), "--checkpoint", str(checkpoint), "--resume", "--checkpoint-every", "3"]
