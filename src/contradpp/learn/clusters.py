@@ -9,6 +9,7 @@ every cluster towards popularity p̂; without them, clusters learn the training 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ WORTH = 0.01  # nats a basket: for less, no clusters are added
 CLUSTERS = (10, 30, 100)  # of 300, normalizers would take longer than the kernel
 SMOOTHING = (5.0, 20.0, 50.0, 200.0, 1000.0)
 LEAST = 1e-9  # of a probability
+PARTS = (1.0, 0.7, 0.4)  # of the tilts of independent items, where there is a kernel
 MATCHES = 2  # rounds that match the marginals
 DAMPING = 0.8
 MOST_MOVED = 2.0  # of a log odds at once
@@ -230,37 +232,45 @@ def fit_mixture(
     sets: Sets,
     weights: Array,
     smoothing: float,
+    score: Callable[[Mixture], float],
 ) -> Mixture:
     """Return the mixture of a learned kernel whose clusters have the marginals of the data.
 
-    The kernel was learned with the tilts of the clusters in place, which change little. Each round
-    sets the responsibilities, and moves the log odds of P(i ∈ Y | c) towards those of the weighted
-    baskets with `smoothing` pseudo-baskets. At the end only the weights π are fitted.
+    Where the kernel explains what goes together, the tilts of independent items say it a second
+    time. They start from the part of themselves that has the best `score`. Each round sets the
+    responsibilities, and moves the log odds of P(i ∈ Y | c) towards those of the weighted baskets
+    with `smoothing` pseudo-baskets. At the end only the weights π are fitted.
     """
-    n_items = kernel.n_items
+    members = membership(sets, kernel.n_items)
     tilts = clusters.log_odds - logit(popularity)
-    members = membership(sets, n_items)
-    joint = clusters.log_joint(members)
-    mixture = Mixture(kernel, tilts, clusters.log_weights)
+    starts = (_quick_mixture(kernel, part * tilts, clusters.log_weights) for part in PARTS)
+    mixture = max(starts, key=score)
     for _ in range(MATCHES):
-        responsibilities = weights[:, None] * softmax(joint, axis=1)
+        responsibilities = weights[:, None] * softmax(mixture.log_joint(sets), axis=1)
         totals = responsibilities.sum(axis=0)
         wanted = (members.T @ responsibilities).T + smoothing * popularity
         wanted = logit(np.clip(wanted / (totals + smoothing)[:, None], LEAST, 1 - LEAST))
+        tilts = mixture.tilts.copy()
         found = mixture.map_components(lambda component: inclusion(component, ROUGH))
         for c, (marginals, error) in enumerate(found):
             known = marginals > CLEAR * error  # rare items are noise in an estimate
             move = wanted[c] - logit(np.clip(marginals, LEAST, 1 - LEAST))
             tilts[c] += np.where(known, np.clip(DAMPING * move, -MOST_MOVED, MOST_MOVED), 0.0)
-        # A file holds float32: the round trip gives the same answers after loading.
-        tilts = tilts.astype(np.float32).astype(np.float64)
-        log_weights = np.log(totals + LEAST)
-        mixture = Mixture(kernel, tilts, log_weights)
-        quick = mixture.map_components(lambda component: log_normalizer(component, ROUGH).value)
-        mixture = Mixture(kernel, tilts, log_weights, np.array(quick))
-        joint = mixture.log_joint(sets)
-    mixture = Mixture(kernel, tilts, log_weights)  # with better normalizers
+        mixture = _quick_mixture(kernel, tilts, np.log(totals + LEAST))
+    mixture = Mixture(kernel, mixture.tilts, mixture.log_weights)  # with better normalizers
     return fit_weights(mixture, mixture.log_joint(sets), weights)
+
+
+def _quick_mixture(kernel: Kernel, tilts: Array, log_weights: Array) -> Mixture:
+    """Return a mixture with rough normalizers."""
+    mixture = Mixture(kernel, rounded(tilts), log_weights)
+    quick = mixture.map_components(lambda component: log_normalizer(component, ROUGH).value)
+    return Mixture(kernel, mixture.tilts, log_weights, np.array(quick))
+
+
+def rounded(tilts: Array) -> Array:
+    """Return tilts as a file holds them: the round trip gives the same answers after loading."""
+    return tilts.astype(np.float32).astype(np.float64)
 
 
 def fit_weights(mixture: Mixture, joint: Array, weights: Array, prior: float = 0.0) -> Mixture:
@@ -297,4 +307,4 @@ def independent_mixture(clusters: Clusters, popularity: Array, n_jobs: int) -> M
     odds = popularity / (1.0 - popularity)
     kernel = Kernel(np.zeros((len(odds), 0)), diagonal=odds, n_jobs=n_jobs)
     tilts = clusters.log_odds - np.log(odds)
-    return Mixture(kernel, tilts.astype(np.float32).astype(np.float64), clusters.log_weights)
+    return Mixture(kernel, rounded(tilts), clusters.log_weights)

@@ -33,6 +33,7 @@ from contradpp.learn.clusters import (
     fit_mixture,
     fit_weights,
     independent_mixture,
+    rounded,
     without_empty,
 )
 from contradpp.learn.objectives import IMPOSSIBLE, Assignment
@@ -292,7 +293,7 @@ class MixtureDPP(DPPRecommender):
         tilts = np.hstack([mixture.tilts, np.asarray((mix @ mixture.tilts.T).T)])
         kernel = self.kernel_model_
         kernel._append_items(new, counts)
-        found = Mixture(kernel.kernel_, _rounded(tilts), mixture.log_weights)
+        found = Mixture(kernel.kernel_, rounded(tilts), mixture.log_weights)
         self._set_fitted(kernel, found, self.smoothing_)
         self._set_similarity(similarity)
 
@@ -575,21 +576,22 @@ class _Start:
         held = np.flatnonzero(problem.validation.weights > 0)
         validation = take_sets(problem.validation.sets, held)
         shares = problem.validation.weights[held]
-        independent = independent_mixture(self.clusters, self.popularity, kernel.n_jobs)
-        candidates = [independent]
+
+        def score(mixture: Mixture) -> float:
+            logs = mixture.log_probability(validation)
+            return float(shares @ np.maximum(logs, IMPOSSIBLE))
+
+        best = independent = independent_mixture(self.clusters, self.popularity, kernel.n_jobs)
         if len(self.clusters.log_weights) == 1:
-            candidates.append(Mixture(kernel, np.zeros((1, kernel.n_items)), np.zeros(1)))
+            learned = Mixture(kernel, np.zeros((1, kernel.n_items)), np.zeros(1))
         else:
             # Not the validation sets: a `ConditionalDPP` fits its weights to them.
             sets = take_sets(data.positives, liked)
             own = data.weights[liked]
             args = (self.clusters, self.popularity, sets, own, self.smoothing)
-            candidates.append(fit_mixture(kernel, *args))
-        scores = [
-            float(shares @ np.maximum(one.log_probability(validation), IMPOSSIBLE))
-            for one in candidates
-        ]
-        best = candidates[int(np.argmax(scores))] if len(held) else candidates[-1]
+            learned = fit_mixture(kernel, *args, score)
+        if not len(held) or score(learned) > score(independent):
+            best = learned
         if best is independent:
             self.kernel._set_kernel(best.kernel, self.kernel.items_)
             best = Mixture(self.kernel.kernel_, best.tilts, best.log_weights)
@@ -611,8 +613,3 @@ def _widened(mixture: Mixture, n_items: int) -> Mixture:
         return mixture
     tilts = np.pad(mixture.tilts, ((0, 0), (0, more)))
     return Mixture(mixture.kernel, tilts, mixture.log_weights, mixture.log_normalizers)
-
-
-def _rounded(tilts: Array) -> Array:
-    """Return tilts as a file holds them: the round trip gives the same answers after loading."""
-    return tilts.astype(np.float32).astype(np.float64)
