@@ -101,7 +101,7 @@ def test_validation_chooses_the_number(kinds, least, most):
         train = Sets(both.indptr[:2001], both.indices[:end])
         held_out = Sets(both.indptr[2000:] - end, both.indices[end:])
     found, smoothing = choose_clusters(
-        train, np.ones(train.count), held_out, np.ones(held_out.count), M, "auto", "auto", 0
+        (train, np.ones(train.count)), (held_out, np.ones(held_out.count)), M, "auto", "auto", 0
     )
     assert least <= len(found.log_weights) <= most
     assert smoothing in module.SMOOTHING
@@ -170,12 +170,30 @@ def test_the_clusters_of_a_mixture_get_the_marginals_of_their_baskets():
     found = fit_clusters(X, np.ones(sets.count), 2, 5.0, 0)
     rng = np.random.default_rng(0)
     kernel = Kernel(0.3 * rng.normal(size=(M, 2)), diagonal=p / (1 - p))
-    mixture = fit_mixture(kernel, found, p, sets, np.ones(sets.count), 5.0)
+    ones = np.ones(sets.count)
+    mixture = fit_mixture(kernel, found, p, sets, ones, 5.0, lambda one: one.log_probability(sets).mean())
     r = mixture.responsibilities(sets)
     wanted = ((X.T @ r).T + 5.0 * p) / (r.sum(axis=0) + 5.0)[:, None]
     given = np.stack([mixture.component(c).marginals() for c in range(2)])
     np.testing.assert_allclose(given, wanted, atol=0.02)
     np.testing.assert_allclose(mixture.expected_size, sets.sizes.mean(), rtol=0.02)
+
+
+@pytest.mark.parametrize("part", module.PARTS)
+def test_tilts_start_from_their_best_part(part, monkeypatch):
+    monkeypatch.setattr(module, "MATCHES", 0)
+    sets = planted(200)
+    X = membership(sets, M)
+    p = np.asarray(X.mean(axis=0)).ravel()
+    clusters = fit_clusters(X, np.ones(sets.count), 2, 5.0, 0)
+    tilts = clusters.log_odds - np.log(p / (1 - p))
+    kernel = Kernel(np.zeros((M, 0)), diagonal=p / (1 - p))
+
+    def score(mixture):
+        return -np.abs(mixture.tilts - part * tilts).max()
+
+    mixture = fit_mixture(kernel, clusters, p, sets, np.ones(sets.count), 5.0, score)
+    np.testing.assert_allclose(mixture.tilts, part * tilts, rtol=1e-6)
 
 
 def test_a_batch_has_sets_of_one_cluster():

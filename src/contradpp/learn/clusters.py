@@ -19,7 +19,7 @@ from scipy.special import logit, logsumexp, softmax
 from contradpp._random import CLUSTER_START, stream
 from contradpp._threads import blas_threads, run_blocks
 from contradpp._types import Array, Ints
-from contradpp.data.sets import Sets
+from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.mixture import Mixture
 from contradpp.dpp.normalizer import ROUGH, inclusion, log_normalizer
@@ -69,6 +69,12 @@ def membership(sets: Sets, n_items: int) -> csr_array:
     """Return the matrix of sets × items that is 1 where an item is in a set."""
     ones = np.ones(len(sets.indices))
     return csr_array((ones, sets.indices, sets.indptr), shape=(sets.count, n_items))
+
+
+def counted(sets: Sets, weights: Array) -> tuple[Sets, Array]:
+    """Return the sets whose weight is above zero, and their weights."""
+    rows = np.flatnonzero(weights > 0)
+    return take_sets(sets, rows), weights[rows]
 
 
 def fit_clusters(
@@ -154,10 +160,8 @@ def _expect(
 
 
 def choose_clusters(
-    sets: Sets,
-    weights: Array,
-    validation: Sets,
-    validation_weights: Array,
+    train: tuple[Sets, Array],
+    validation: tuple[Sets, Array],
     n_items: int,
     n_clusters: int | str,
     smoothing: float | str,
@@ -169,16 +173,21 @@ def choose_clusters(
 
     It is the smallest number within one standard error of the best (Breiman's rule).
 
+    Parameters
+    ----------
+    train, validation : Sets and their weights above zero
+    n_items : int
+    n_clusters, smoothing : number or "auto"
+    seed : int
+
     Returns
     -------
     clusters : Clusters
     smoothing : float
     """
-    liked = weights > 0
-    members = membership(sets, n_items)[np.flatnonzero(liked)]
-    weights = weights[liked]
-    shares = np.maximum(validation_weights, 0.0)
-    shares = shares / max(shares.sum(), 1e-300)
+    members, weights = membership(train[0], n_items), train[1]
+    held_out = membership(validation[0], n_items)
+    shares = validation[1] / max(validation[1].sum(), 1e-300)
     tried: dict[tuple[int, float], Array] = {}
 
     def logs(C: int, s: float) -> Array:
@@ -186,7 +195,7 @@ def choose_clusters(
             found = fit_clusters(
                 members, weights, C, s, seed, max_rounds=MOST_ROUNDS_TO_CHOOSE, n_jobs=n_jobs
             )
-            tried[C, s] = found.log_probability(validation)
+            tried[C, s] = found.log_probability(held_out)
         return tried[C, s]
 
     def score(C: int, s: float) -> float:

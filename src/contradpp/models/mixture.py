@@ -29,6 +29,7 @@ from contradpp.learn.checkpoints import Checkpointing
 from contradpp.learn.clusters import (
     Clusters,
     choose_clusters,
+    counted,
     draw_clusters,
     fit_mixture,
     fit_weights,
@@ -40,7 +41,7 @@ from contradpp.learn.objectives import IMPOSSIBLE, Assignment
 from contradpp.learn.params import FitData, Parameter, Problem
 from contradpp.learn.state import popularity
 from contradpp.models.base import DPPRecommender, can_extend, restore_model
-from contradpp.models.cold_start import FeatureModel, NewItems, check_new_ids, new_items
+from contradpp.models.cold_start import NewItems, check_new_ids, new_items
 from contradpp.models.learned import Engine, LearnedDPP, fit_on, new_estimator
 from contradpp.models.nonsymmetric import NonsymmetricDPP, complements
 
@@ -58,6 +59,18 @@ _STORED = {
     "rates": Stored(("M",), low=0.0, high=1.0),
 }
 LIFT_PRIOR = 0.001  # a probability added to both sides of a lift, so that luck does not rank first
+
+
+def _of_kernel_model(name: str, doc: str) -> Any:
+    """Return a property that is the attribute of the kernel model."""
+
+    def get(model: MixtureDPP) -> Any:
+        return getattr(model.kernel_model_, name)
+
+    def change(model: MixtureDPP, value: Any) -> None:
+        setattr(model.kernel_model_, name, value)
+
+    return property(get, change, doc=doc)
 
 
 class MixtureDPP(DPPRecommender):
@@ -117,7 +130,7 @@ class MixtureDPP(DPPRecommender):
 
     smoothing_: float
     _kernel_model: LearnedDPP | None = None
-    _mixture: Mixture | None = None
+    _mixture: Mixture
     _n_jobs: int | None = None
 
     def __init__(
@@ -241,24 +254,27 @@ class MixtureDPP(DPPRecommender):
         kernel = deepcopy(self.kernel_model_)
         kernel.n_jobs = self.n_jobs
         before = kernel.n_baskets_
-        seen: list[Problem] = []
+        seen: Problem
 
         def prepare(problem: Problem) -> Problem:
-            seen.append(problem)
+            nonlocal mixture, seen
+            seen = problem
+            new = ((0, 0), (0, len(problem.items) - mixture.n_items))  # unknown to the kernel
+            mixture = Mixture(
+                mixture.kernel,
+                np.pad(mixture.tilts, new),
+                mixture.log_weights,
+                mixture.log_normalizers,
+            )
             if mixture.n_clusters == 1:
                 return problem
-            widened = _widened(mixture, len(problem.items))
-            return _assigned(problem, widened.tilts, widened.log_joint)
+            return _assigned(problem, mixture.tilts, mixture.log_joint)
 
         kernel._update(FitData(baskets, sample_weight, negatives), callbacks, n_iter, prepare)
-        found = Mixture(
-            kernel.kernel_, _widened(mixture, len(kernel.items_)).tilts, mixture.log_weights
-        )
-        data = seen[0].data
-        liked = np.flatnonzero(data.weights > 0)
-        if len(liked) and found.n_clusters > 1:
-            joint = found.log_joint(take_sets(data.positives, liked))
-            found = fit_weights(found, joint, data.weights[liked], before)
+        found = Mixture(kernel.kernel_, mixture.tilts, mixture.log_weights)
+        sets, weights = counted(seen.data.positives, seen.data.weights)
+        if sets.count and found.n_clusters > 1:
+            found = fit_weights(found, found.log_joint(sets), weights, before)
         similarity = self._similarity
         self._set_fitted(kernel, found, self.smoothing_)
         self._set_similarity(similarity)
@@ -321,8 +337,7 @@ class MixtureDPP(DPPRecommender):
 
     @property
     def dpp(self) -> Mixture:
-        if self._mixture is None:
-            raise NotFittedError("this MixtureDPP has no parameters yet: call fit first")
+        _ = self.kernel_model_  # raises NotFittedError before fit
         return self._mixture
 
     @property
@@ -345,49 +360,14 @@ class MixtureDPP(DPPRecommender):
         """u, the log of how much heavier an item is in a cluster than in L (C, M)."""
         return self.dpp.tilts
 
-    @property
-    def item_factors_(self) -> NDArray[np.floating]:
-        """The factors of L, a row per item (M, K)."""
-        return self.kernel_.factors
-
-    @property
-    def feature_model_(self) -> FeatureModel | None:
-        """The features of items that `add_items` compares."""
-        return self.kernel_model_.feature_model_
-
-    @feature_model_.setter
-    def feature_model_(self, value: FeatureModel | None) -> None:
-        self.kernel_model_.feature_model_ = value
-
-    @property
-    def explained_(self) -> dict[str, float] | None:
-        """The share of the variance of log popularity that features explain ("popularity")."""
-        return self.kernel_model_.explained_
-
-    @property
-    def history_(self) -> list[dict[str, Any]]:
-        """The training history of the kernel, an entry per round."""
-        return self.kernel_model_.history_
-
-    @property
-    def n_iter_(self) -> int:
-        """The number of training rounds of the kernel."""
-        return self.kernel_model_.n_iter_
-
-    @property
-    def item_counts_(self) -> Array | None:
-        """The number of training baskets with each item (M,)."""
-        return self.kernel_model_.item_counts_
-
-    @property
-    def n_baskets_(self) -> float:
-        """The number of training baskets."""
-        return self.kernel_model_.n_baskets_
-
-    @property
-    def n_updates_(self) -> int:
-        """Calls of `partial_fit` since `fit`."""
-        return self.kernel_model_.n_updates_
+    item_factors_ = _of_kernel_model("item_factors_", "The factors of L, a row per item (M, K).")
+    feature_model_ = _of_kernel_model("feature_model_", "The item features of `add_items`.")
+    explained_ = _of_kernel_model("explained_", "What features explain; see the kernel's model.")
+    history_ = _of_kernel_model("history_", "The training history, an entry per round.")
+    n_iter_ = _of_kernel_model("n_iter_", "The number of training rounds.")
+    item_counts_ = _of_kernel_model("item_counts_", "The training baskets with each item (M,).")
+    n_baskets_ = _of_kernel_model("n_baskets_", "The number of training baskets.")
+    n_updates_ = _of_kernel_model("n_updates_", "Calls of `partial_fit` since `fit`.")
 
     # -- Clusters ----------------------------------------------------------------------------------
 
@@ -433,16 +413,11 @@ class MixtureDPP(DPPRecommender):
             raise ParameterError(f"cluster must be an integer, got {cluster!r}")
         if not 0 <= cluster < C:
             raise ParameterError(f"cluster must lie in 0..{C - 1}, got {cluster}")
-        rates = self._cluster_rates
+        odds = self.kernel_.squared_norms * np.exp(self.tilts_)
+        rates = odds / (1.0 + odds)  # about P(i ∈ Y | c), without the interactions of items
         lift = (rates[cluster] + LIFT_PRIOR) / (self.weights_ @ rates + LIFT_PRIOR)
         best = top_n(lift[None], min(int(N), len(lift)))[0]
         return as_ids(best, self.items_), lift[best]
-
-    @property
-    def _cluster_rates(self) -> Array:
-        """About P(i ∈ Y | c), without the interactions of items (C, M)."""
-        odds = self.kernel_.squared_norms * np.exp(self.tilts_)
-        return np.asarray(odds / (1.0 + odds))
 
     # -- Sets --------------------------------------------------------------------------------------
 
@@ -527,25 +502,25 @@ class MixtureDPP(DPPRecommender):
 class _Start:
     """The clusters of a fit: chosen before the kernel is learned, adapted to it afterwards."""
 
+    problem: Problem
+    popularity: Array  # p̂, the share of training baskets with each item
+    clusters: Clusters | None = None
+    smoothing = 0.0
+
     def __init__(self, model: MixtureDPP, kernel: LearnedDPP) -> None:
         self.model = model
         self.kernel = kernel
-        self.problem: Problem
-        self.clusters: Clusters | None = None
-        self.smoothing = 0.0
 
     def prepare(self, problem: Problem) -> Problem:
         """Choose the clusters, and assign every basket to one."""
         self.problem = problem
+        self.popularity = popularity(problem.counts, problem.n_baskets)
         model = self.model
         if model.n_clusters == 1:
             return problem
-        data = problem.data
         self.clusters, self.smoothing = choose_clusters(
-            data.positives,
-            data.weights,
-            problem.validation.sets,
-            problem.validation.weights,
+            counted(problem.data.positives, problem.data.weights),
+            counted(problem.validation.sets, problem.validation.weights),
             len(problem.items),
             model.n_clusters,
             model.smoothing,
@@ -557,45 +532,31 @@ class _Start:
         tilts = self.clusters.log_odds - logit(self.popularity)
         return _assigned(problem, tilts, self.clusters.log_joint)
 
-    @property
-    def popularity(self) -> Array:
-        """p̂, the share of training baskets with each item."""
-        return popularity(self.problem.counts, self.problem.n_baskets)
-
     def finish(self) -> tuple[Mixture, float]:
         """Return the mixture of the learned kernel, and the smoothing.
 
         It has no V and S if validation baskets are more likely without them.
         """
         kernel = self.kernel.kernel_
+        mixture = Mixture(kernel, np.zeros((1, kernel.n_items)), np.zeros(1))
         if self.clusters is None:
-            return Mixture(kernel, np.zeros((1, kernel.n_items)), np.zeros(1)), self.smoothing
+            return mixture, self.smoothing
         problem = self.problem
-        data = problem.data
-        liked = np.flatnonzero(data.weights > 0)
-        held = np.flatnonzero(problem.validation.weights > 0)
-        validation = take_sets(problem.validation.sets, held)
-        shares = problem.validation.weights[held]
+        validation, shares = counted(problem.validation.sets, problem.validation.weights)
+        # Not the validation sets: a `ConditionalDPP` fits its weights to them.
+        sets, weights = counted(problem.data.positives, problem.data.weights)
 
         def score(mixture: Mixture) -> float:
-            logs = mixture.log_probability(validation)
-            return float(shares @ np.maximum(logs, IMPOSSIBLE))
+            return float(shares @ np.maximum(mixture.log_probability(validation), IMPOSSIBLE))
 
-        best = independent = independent_mixture(self.clusters, self.popularity, kernel.n_jobs)
-        if len(self.clusters.log_weights) == 1:
-            learned = Mixture(kernel, np.zeros((1, kernel.n_items)), np.zeros(1))
-        else:
-            # Not the validation sets: a `ConditionalDPP` fits its weights to them.
-            sets = take_sets(data.positives, liked)
-            own = data.weights[liked]
-            args = (self.clusters, self.popularity, sets, own, self.smoothing)
-            learned = fit_mixture(kernel, *args, score)
-        if not len(held) or score(learned) > score(independent):
-            best = learned
-        if best is independent:
-            self.kernel._set_kernel(best.kernel, self.kernel.items_)
-            best = Mixture(self.kernel.kernel_, best.tilts, best.log_weights)
-        return without_empty(best, max(float(data.weights[liked].sum()), 1.0)), self.smoothing
+        if len(self.clusters.log_weights) > 1:
+            args = (self.clusters, self.popularity, sets, weights, self.smoothing)
+            mixture = fit_mixture(kernel, *args, score)
+        independent = independent_mixture(self.clusters, self.popularity, kernel.n_jobs)
+        if len(shares) and score(independent) >= score(mixture):
+            self.kernel._set_kernel(independent.kernel, self.kernel.items_)
+            mixture = Mixture(self.kernel.kernel_, independent.tilts, independent.log_weights)
+        return without_empty(mixture, max(float(weights.sum()), 1.0)), self.smoothing
 
 
 def _assigned(problem: Problem, tilts: Array, log_joint: Callable[[Sets], Array]) -> Problem:
@@ -604,12 +565,3 @@ def _assigned(problem: Problem, tilts: Array, log_joint: Callable[[Sets], Array]
     sets = (problem.data.positives, problem.validation.sets)
     drawn = [draw_clusters(log_joint(part), seed) for part, seed in zip(sets, seeds, strict=True)]
     return replace(problem, clusters=Assignment(tilts, *drawn))
-
-
-def _widened(mixture: Mixture, n_items: int) -> Mixture:
-    """Return a mixture over more items, with tilts of zero; its kernel does not know them."""
-    more = n_items - mixture.n_items
-    if not more:
-        return mixture
-    tilts = np.pad(mixture.tilts, ((0, 0), (0, more)))
-    return Mixture(mixture.kernel, tilts, mixture.log_weights, mixture.log_normalizers)
