@@ -22,6 +22,7 @@ SPEED = {
         "the number of clusters of a mixture, and sizes of samples; draws figures",
     ),
     "cluster": ("experiments.speed.large", "training on several workers, beside threads of one process"),
+    "completions": ("experiments.speed.clusters", "baskets filled up by `complete` and by `recommend`"),
     "cost": ("experiments.speed.learning", "a training step against catalogue, rank and basket size; draws a figure"),
     "evaluation": ("experiments.speed.answers", "a whole evaluation over the matrix product it needs"),
     "files_visited": ("experiments.speed.files_visited", "the files of the package that a call walks through"),

@@ -1,4 +1,7 @@
-"""The number of clusters of a mixture, and the sizes of its samples: the figures of docs/guides/kinds-of-baskets.md."""
+"""Mixtures: the number of clusters and the sizes of samples, a mixture beside a single kernel, and completed baskets.
+
+`clusters` draws the figures of docs/guides/kinds-of-baskets.md.
+"""
 
 from __future__ import annotations
 
@@ -96,15 +99,45 @@ def sizes(train: Baskets, test: Baskets, seed: int) -> dict[str, Any]:
 
 
 @click.command()
+@click.option("--data", default="instacart,uk,groceries", show_default=True, help="Between commas.")
+@click.option("--baskets", default=6000, show_default=True, help="Of every data set, drawn at random.")
+@click.option("--queries", default=300, show_default=True, help="The most test baskets.")
+@click.option("--seed", default=0, show_default=True)
+def completions(data: str, baskets: int, queries: int, seed: int) -> None:
+    """Add five items to three of a test basket of eight or more, by `complete` and by `recommend`."""
+    for name in data.split(","):
+        train, test = drawn(name, baskets).split(test_size=0.2, random_state=seed)
+        test = test.subset(np.flatnonzero(test.sizes >= 8)[:queries])
+        sellers = {train.items[code] for code in np.argsort(-train.item_counts)[:6].tolist()}
+        model = cd.ConditionalDPP(random_state=seed, verbose=0).fit(train)
+        rng = np.random.default_rng(seed)
+        asked = [rng.permutation(np.array(list(basket), dtype=object)).tolist() for basket in test]
+        click.echo(f"{name}, {len(asked)} baskets: recall of the other items, share of the six best sellers")
+        for label, one in (("ConditionalDPP", model), ("MixtureDPP", model.kernel_)):
+            added = {
+                "complete": [one.complete(basket[:3], 8)[3:] for basket in asked],
+                "recommend": [list(one.recommend(basket[:3], N=5)[0]) for basket in asked],
+            }
+            for way, items in added.items():
+                pairs = zip(items, asked, strict=True)
+                recall = np.mean([len({*new} & {*basket[3:]}) / len(basket[3:]) for new, basket in pairs])
+                share = np.mean([len({*new} & sellers) / 5 for new in items])
+                click.echo(f"{label}.{way}: {recall:.4f}, {share:.0%}")
+
+
+def drawn(name: str, most: int | None) -> Baskets:
+    """Return baskets of a data set, so many at random."""
+    data = cd.datasets.load(name)
+    return data if most is None else data.subset(np.random.default_rng(0).permutation(data.n_baskets)[:most])
+
+
+@click.command()
 @click.argument("name")
 @click.option("--baskets", type=int, help="Of the data set, drawn at random; default: all.")
 @click.option("--seed", default=0, show_default=True)
 def kernels(name: str, baskets: int | None, seed: int) -> None:
     """Compare a ConditionalDPP that has a MixtureDPP with one that has a NonsymmetricDPP, and both kernel models."""
-    data = cd.datasets.load(name)
-    if baskets is not None:
-        data = data.subset(np.random.default_rng(0).permutation(data.n_baskets)[:baskets])
-    train, test = data.split(test_size=0.2, random_state=seed)
+    train, test = drawn(name, baskets).split(test_size=0.2, random_state=seed)
     test = test.subset(np.arange(min(test.n_baskets, MOST_TESTED)))
     models: dict[str, Any] = {}
     for word, kernel in (("mixture", cd.MixtureDPP()), ("nonsymmetric", cd.NonsymmetricDPP())):
