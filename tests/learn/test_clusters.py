@@ -9,13 +9,13 @@ from scipy.special import logsumexp
 import contradpp as cd
 from contradpp.data.sets import Sets, pointers
 from contradpp.dpp.kernel import Kernel
+from contradpp.dpp.mixture import membership
 from contradpp.learn import clusters as module
 from contradpp.learn.clusters import (
     choose_clusters,
     draw_clusters,
     fit_clusters,
     fit_mixture,
-    membership,
 )
 from contradpp.learn.objectives import (
     Assignment,

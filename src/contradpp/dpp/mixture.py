@@ -164,6 +164,11 @@ class Mixture:
         return np.asarray(np.exp(self.tilts))
 
     @cached_property
+    def _largest_factors(self) -> Array:
+        """The largest of exp(u_c) of every cluster (C,)."""
+        return np.asarray(self._factors.max(axis=1))
+
+    @cached_property
     def _by_item(self) -> Array:
         """U transposed (M, C)."""
         return np.ascontiguousarray(self.tilts.T)
@@ -182,9 +187,10 @@ class Mixture:
 
         With `each`, of every set without each of its entries.
         """
-        shape = (sets.count, self.n_items)
-        members = csr_array((np.ones(len(sets.indices)), sets.indices, sets.indptr), shape=shape)
-        joint: Array = np.asarray(members @ self._by_item + self.offsets)
+        if sets.count == 1:  # a sparse product takes much longer to set up
+            joint: Array = self._by_item[sets.indices].sum(axis=0)[None] + self.offsets
+        else:
+            joint = np.asarray(membership(sets, self.n_items) @ self._by_item + self.offsets)
         if each:
             joint = joint[sets.owners] - self._by_item[sets.indices]
         return joint
@@ -196,7 +202,7 @@ class Mixture:
     def _multiply(self, joint: Array, out: Array, scores: Array | None = None) -> None:
         """Multiply scores (n, M), those in `out` unless others are given, by Σ_c r_c exp(u_c)."""
         responsibilities = softmax(joint, axis=1)
-        share = (responsibilities * self._factors.max(axis=1)).max(axis=0)
+        share = (responsibilities * self._largest_factors).max(axis=0)
         used = np.flatnonzero(share > NEGLIGIBLE * share.max())
         factors = responsibilities[:, used] @ self._factors[used]
         np.multiply(out if scores is None else scores, factors, out=out)
@@ -359,3 +365,9 @@ class Mixture:
         if not np.isfinite(logs).any():
             raise ParameterError(f"sets of {size} items have probability zero")
         return logs
+
+
+def membership(sets: Sets, n_items: int) -> csr_array:
+    """Return the matrix of sets × items that is 1 where an item is in a set."""
+    ones = np.ones(len(sets.indices))
+    return csr_array((ones, sets.indices, sets.indptr), shape=(sets.count, n_items))

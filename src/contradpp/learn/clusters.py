@@ -21,7 +21,7 @@ from contradpp._threads import blas_threads, run_blocks
 from contradpp._types import Array, Ints
 from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.mixture import Mixture
+from contradpp.dpp.mixture import Mixture, membership
 from contradpp.dpp.normalizer import ROUGH, inclusion, log_normalizer
 
 MOST_ROUNDS = 60
@@ -63,12 +63,6 @@ class Clusters(NamedTuple):
     def log_probability(self, sets: Sets | csr_array) -> Array:
         """Return log P(A) of every basket (n,)."""
         return np.asarray(logsumexp(self.log_joint(sets), axis=1))
-
-
-def membership(sets: Sets, n_items: int) -> csr_array:
-    """Return the matrix of sets × items that is 1 where an item is in a set."""
-    ones = np.ones(len(sets.indices))
-    return csr_array((ones, sets.indices, sets.indptr), shape=(sets.count, n_items))
 
 
 def counted(sets: Sets, weights: Array) -> tuple[Sets, Array]:
