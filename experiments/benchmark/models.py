@@ -29,6 +29,7 @@ from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.mixture import MixtureDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
+from experiments.benchmark import rivals
 
 OURS = "conditional"
 WITHOUT_KERNEL = "conditional-no-kernel"
@@ -106,8 +107,8 @@ class Model:
 
     @property
     def ours(self) -> bool:
-        """True for a DPP, false for a baseline."""
-        return "DPP" in self.label
+        """True for a DPP of contradpp, false for a baseline."""
+        return "DPP" in self.label and self.package == "contradpp"
 
 
 class OneThread(Implicit):
@@ -219,6 +220,40 @@ def _baskets(settings: Settings) -> list[Any]:
     return [BasketKNN(n, power, random_state=settings.seed, n_jobs=settings.n_jobs) for n, power in tried]
 
 
+def _rivals(name: str, *tried: tuple[Any, ...], seeded: bool = False) -> Callable[[Settings], list[Any]]:
+    """Return the models of a class of `rivals.py`, a model for each tuple of arguments."""
+
+    def models(settings: Settings) -> list[Any]:
+        kind = getattr(rivals, name)
+        return [kind(*one, **({"random_state": settings.seed} if seeded else {})) for one in tried]
+
+    return models
+
+
+def _networks(name: str, *tried: dict[str, Any]) -> Callable[[Settings], list[Any]]:
+    """Return the models of a class of `networks.py`, which imports PyTorch."""
+
+    def models(settings: Settings) -> list[Any]:
+        from experiments.benchmark import networks
+
+        own = {"n_jobs": settings.n_jobs, "random_state": settings.seed}
+        return [getattr(networks, name)(**one, **own) for one in tried]
+
+    return models
+
+
+def _sparse_ease(settings: Settings) -> list[Any]:
+    M = settings.train.n_items
+    densities = (0.2, 0.05) if M <= 5000 else (200.0 / M,)
+    return [rivals.SparseEASE(r, d, exact=M <= 5000) for r in (50.0, 200.0, 500.0) for d in densities]
+
+
+def _ndpp(settings: Settings) -> list[Any]:
+    from experiments.benchmark.networks import PublishedNDPP
+
+    return [PublishedNDPP(min(MOST_RANK, int(settings.train.sizes.max())), **settings.own)]
+
+
 OBJECTIVES = ("mle", "explicit", "dynamic", "nce", "product", "exact")
 MODELS: dict[str, Model] = {
     "popularity": Model("Popularity", lambda _: [Popularity()]),
@@ -237,6 +272,28 @@ MODELS: dict[str, Model] = {
     "bpr": Model("implicit BPR", _bpr, "implicit"),
     "lmf": Model("implicit LMF", _lmf, "implicit"),
     "item2vec": Model("item2vec (gensim)", _item2vec, "gensim", tuned_on=10_000),
+    "sparse-ease": Model("SANSA (sparse EASE)", _sparse_ease, "sansa"),
+    "slim": Model("SLIM, elastic net", _rivals("SLIM", (0.5, 20.0), (2.0, 20.0), (2.0, 100.0))),
+    "rp3beta": Model("RP3β", _rivals("RP3Beta", (1.0, 0.3), (1.0, 0.6), (0.7, 0.3), (0.7, 0.6), (1.0, 0.9))),
+    "gfcf": Model("GF-CF", _rivals("GFCF", (64, 0.3), (256, 0.3), (64, 1.0), (256, 1.0), seeded=True)),
+    "multvae": Model(
+        "Mult-VAE", _networks("MultVAE", {"beta": 0.2}, {"beta": 0.05}, {"beta": 1.0}), "torch", tuned_on=10_000
+    ),
+    "set-transformer": Model(
+        "masked-set transformer",
+        _networks("SetTransformer", {}, {"dropout": 0.4}, {"layers": 1}),
+        "torch",
+        tuned_on=10_000,
+    ),
+    "flid": Model("FLID", _networks("FLID", {}, {"n_components": 30}), "torch", tuned_on=10_000),
+    "ndpp": Model("NDPP, as published", _ndpp, "torch"),
+    "boosted": Model("boosted trees (LightGBM) over our experts", lambda s: [rivals.BoostedTrees(**s.own)], "lightgbm"),
+    "boosted-own": Model(
+        "boosted trees from ConditionalDPP's logit on",
+        lambda s: [rivals.BoostedTrees(own_logit=True, **s.own)],
+        "lightgbm",
+        variant=True,
+    ),
     **{f"lowrank-{name}": Model(f"LowRankDPP, {name}", _lowrank(name)) for name in OBJECTIVES},
     "nonsymmetric": Model("NonsymmetricDPP", lambda settings: [NonsymmetricDPP(**settings.own)]),
     "mixture": Model("MixtureDPP", _mixture()),
