@@ -275,7 +275,7 @@ MODELS: dict[str, Model] = {
     "sparse-ease": Model("SANSA (sparse EASE)", _sparse_ease, "sansa"),
     "slim": Model("SLIM, elastic net", _rivals("SLIM", (0.5, 20.0), (2.0, 20.0), (2.0, 100.0))),
     "rp3beta": Model("RP3β", _rivals("RP3Beta", (1.0, 0.3), (1.0, 0.6), (0.7, 0.3), (0.7, 0.6), (1.0, 0.9))),
-    "gfcf": Model("GF-CF", _rivals("GFCF", (64, 0.3), (256, 0.3), (64, 1.0), (256, 1.0), seeded=True)),
+    "gfcf": Model("GF-CF", _rivals("GFCF", (16, 0.3), (64, 0.3), (256, 0.3), (256, 1.0), seeded=True)),
     "multvae": Model(
         "Mult-VAE", _networks("MultVAE", {"beta": 0.2}, {"beta": 0.05}, {"beta": 1.0}), "torch", tuned_on=10_000
     ),

@@ -30,6 +30,7 @@ from contradpp.models.nonsymmetric import NonsymmetricDPP
 
 BUDGET = 300 * 1.2e10  # multiplications and additions in five minutes of a core
 FEWEST, MOST = 6, 60  # rounds over the training baskets
+FEWEST_STEPS = 200  # without a gain, before learning stops
 HELD_OUT = 0.05
 MOST_HELD = 2000
 LARGEST = 100  # items of a basket that are learned from
@@ -63,6 +64,7 @@ def learn(
 ) -> int:
     """Minimize the loss of batches of 0..n−1; keep the parameters of the best validation value; return its round."""
     optimizer = torch.optim.Adam(parameters, learning_rate)
+    patience = max(patience, FEWEST_STEPS * batch // n)  # rounds over few baskets are short
     best, best_round, kept = -np.inf, 0, [one.detach().clone() for one in parameters]
     for number in range(n_rounds):
         order = stream(seed, 1, number).permutation(n)
@@ -264,12 +266,12 @@ class SetTransformer(Network):
             self.size, self.heads, 4 * self.size, self.dropout, "gelu", batch_first=True, norm_first=True
         )
         parts = nn.ModuleDict({
-            "items": nn.Embedding(M + 2, self.size, padding_idx=M),
+            "embedding": nn.Embedding(M + 2, self.size, padding_idx=M),
             "layers": nn.TransformerEncoder(layer, self.layers, nn.LayerNorm(self.size), enable_nested_tensor=False),
             "bias": nn.Embedding(M, 1),
         })  # fmt: skip
         with torch.no_grad():
-            parts["items"].weight.mul_(0.1)
+            parts["embedding"].weight.mul_(0.1)
             parts["bias"].weight.copy_(torch.from_numpy(np.log(train.item_counts + 1.0)[:, None]))
         return parts
 
@@ -280,8 +282,8 @@ class SetTransformer(Network):
         codes, real = padded(sets, LARGEST, M)
         codes = torch.cat([torch.full((sets.count, 1), M + 1), codes], dim=1)
         hidden = torch.cat([torch.zeros(sets.count, 1, dtype=torch.bool), ~real], dim=1)
-        out = parts["layers"](parts["items"](codes), src_key_padding_mask=hidden)[:, 0]
-        return out @ parts["items"].weight[:M].T + parts["bias"].weight[:, 0]
+        out = parts["layers"](parts["embedding"](codes), src_key_padding_mask=hidden)[:, 0]
+        return out @ parts["embedding"].weight[:M].T + parts["bias"].weight[:, 0]
 
     def loss(self, sets: Sets) -> Any:
         """Return −log P of the hidden items, the mean over the items of a basket."""

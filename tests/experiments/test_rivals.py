@@ -264,9 +264,10 @@ def test_the_published_ndpp_has_its_likelihood(networks, checkerboard):
     every = np.linalg.slogdet(np.eye(5) + L)[1]
     expected = [np.linalg.slogdet(L[np.ix_(A, A)] + 1e-5 * np.eye(len(A)))[1] - every for A in ([0, 3], [1, 2, 4])]
     np.testing.assert_allclose(found, expected, atol=1e-9)
-    model = networks.PublishedNDPP(4, (0.01,), n_jobs=1).fit(checkerboard)
-    p = model.predict_next([[0], [1]])
-    assert p[0, 2::2].sum() > 0.8  # it attracts what meets
-    assert p[1, 3::2].sum() > 0.8
-    alone = cd.baselines.Popularity().fit(checkerboard)
-    assert model.score_samples(checkerboard).mean() > alone.score_samples(checkerboard).mean()
+    pairs = cd.Baskets.from_lists([[0, 1], [2, 3], [0, 1, 4], [2, 3, 4], [4]] * 60, items=range(5))
+    model = networks.PublishedNDPP(4, (0.01,), 0.05, n_jobs=1).fit(pairs)
+    p = model.predict_next([[0], [3]])
+    assert p[0, 1] > 0.8  # it attracts what meets
+    assert p[1, 2] > 0.8
+    alone = cd.baselines.Popularity().fit(pairs)
+    assert model.score_samples(pairs).mean() > alone.score_samples(pairs).mean()
