@@ -244,8 +244,8 @@ def _networks(name: str, *tried: dict[str, Any]) -> Callable[[Settings], list[An
 
 def _sparse_ease(settings: Settings) -> list[Any]:
     M = settings.train.n_items
-    densities = (0.2, 0.05) if M <= 5000 else (200.0 / M,)
-    return [rivals.SparseEASE(r, d, exact=M <= 5000) for r in (50.0, 200.0, 500.0) for d in densities]
+    small = M <= 5000
+    return [rivals.SparseEASE(ridge, 0.2 if small else 200.0 / M, exact=small) for ridge in (50.0, 200.0, 500.0)]
 
 
 def _ndpp(settings: Settings) -> list[Any]:
@@ -281,7 +281,7 @@ MODELS: dict[str, Model] = {
     ),
     "set-transformer": Model(
         "masked-set transformer",
-        _networks("SetTransformer", {}, {"dropout": 0.4}, {"layers": 1}),
+        _networks("SetTransformer", {}, {"dropout": 0.4}),
         "torch",
         tuned_on=10_000,
     ),

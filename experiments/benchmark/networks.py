@@ -34,6 +34,7 @@ FEWEST_STEPS = 200  # without a gain, before learning stops
 HELD_OUT = 0.05
 MOST_HELD = 2000
 LARGEST = 100  # items of a basket that are learned from
+SHOWN = 30  # items of a basket that a transformer is shown
 
 # -- Training --------------------------------------------------------------------------------------------
 
@@ -219,7 +220,8 @@ class MultVAE(Network):
         rates = nn.functional.dropout(rates, self.dropout, parts.training)
         indices, starts = (torch.from_numpy(one.astype(np.int64)) for one in (sets.indices, sets.indptr[:-1]))
         hidden = torch.tanh(parts["first"](indices, starts, per_sample_weights=rates))
-        return parts["code"](hidden).chunk(2, dim=1)
+        mean, log_variance = parts["code"](hidden).chunk(2, dim=1)
+        return mean, log_variance
 
     def _decoded(self, z: Any) -> Any:
         return self.parts_["last"](torch.tanh(self.parts_["back"](z)))
@@ -256,7 +258,7 @@ class SetTransformer(Network):
 
     def operations(self, train: Baskets) -> float:
         """Count the softmax over all items, and the layers for each item of a basket."""
-        width = 1.0 + float(train.sizes.mean())
+        width = 1.0 + min(SHOWN, float(np.percentile(train.sizes, 99)))
         return 6.0 * self.size * train.n_items + 6.0 * width * self.layers * 12 * self.size**2
 
     def build(self, train: Baskets) -> Any:
@@ -289,7 +291,7 @@ class SetTransformer(Network):
         """Return −log P of the hidden items, the mean over the items of a basket."""
         rng = stream(self.random_state, 3, self.step_)
         owners = sets.owners
-        n_shown = (rng.random(sets.count) * sets.sizes).astype(np.int64)
+        n_shown = np.minimum((rng.random(sets.count) * sets.sizes).astype(np.int64), SHOWN)
         order = np.lexsort((rng.random(len(owners)), owners))
         place = np.arange(len(owners)) - sets.indptr[owners]
         shown = place < n_shown[owners]
@@ -326,11 +328,11 @@ class FLID(Baseline):
         noise = Popularity().fit_statistics(statistics)
         p = noise.probabilities_
         train, held = everything.clip(LARGEST).split(HELD_OUT, random_state=self.random_state)
-        held = held[:MOST_HELD].sets
+        held_sets = held[:MOST_HELD].sets
         n_rounds = rounds("FLID", train.n_baskets * (1 + self.noise) * 600.0 * self.n_components * train.sizes.mean())
         n_noise = self.noise * train.n_baskets
         drawn = independent_sets(p, n_noise, stream(self.random_state, 4))
-        against = independent_sets(p, self.noise * held.count, stream(self.random_state, 5))
+        against = independent_sets(p, self.noise * held_sets.count, stream(self.random_state, 5))
         logs = noise.log_probability(train.sets), noise.log_probability(drawn)
         log_ratio = float(np.log(self.noise))
         with Threads(self.n_jobs, self.random_state):
@@ -354,7 +356,9 @@ class FLID(Baseline):
 
             def validation() -> float:
                 with torch.no_grad():
-                    return float(objective(held, noise.log_probability(held), against, noise.log_probability(against)))
+                    return float(
+                        objective(held_sets, noise.log_probability(held_sets), against, noise.log_probability(against))
+                    )
 
             self.n_iter_ = learn(
                 [u, w, log_z], loss, validation, train.n_baskets, n_rounds=n_rounds, learning_rate=self.learning_rate,
@@ -386,7 +390,8 @@ class FLID(Baseline):
 
     def log_probability(self, sets: Sets) -> Array:
         """Return log P(A)."""
-        return self._log_weight(sets) - self.log_z_
+        logs: Array = self._log_weight(sets) - self.log_z_
+        return logs
 
     def write_scores(self, sets: Sets, out: Array) -> None:
         """Write log P(A ∪ j) − log P(A)."""
@@ -436,7 +441,7 @@ class PublishedNDPP(NonsymmetricDPP):
         """Learn from baskets of at most `n_components` items; of larger ones, the first items."""
         del y
         everything = as_baskets(baskets)
-        K, M, seed = self.n_components, everything.n_items, int(self.random_state)  # type: ignore[call-overload]
+        K, M, seed = self.n_components, everything.n_items, int(self.random_state)  # type: ignore[arg-type]
         whole = everything.subset(np.flatnonzero(everything.sizes > 0)).clip(K)
         train, held = whole.split(HELD_OUT, random_state=seed)
         held = held[:MOST_HELD]

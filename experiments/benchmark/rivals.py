@@ -6,8 +6,9 @@ Each is a page of SciPy, or a package. Networks are in `networks.py`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,7 +227,12 @@ class BoostedTrees(Baseline):
     random_state: int = 0
     n_jobs: int | None = None
 
-    TRIED = (("lambdarank", 7), ("lambdarank", 31), ("rank_xendcg", 7), ("rank_xendcg", 31))  # objective, leaves
+    TRIED: ClassVar = (
+        ("lambdarank", 7),
+        ("lambdarank", 31),
+        ("rank_xendcg", 7),
+        ("rank_xendcg", 31),
+    )  # objective, leaves
 
     def _fit(self, statistics: BasketStatistics) -> None:
         try:
@@ -247,7 +253,7 @@ class BoostedTrees(Baseline):
             start = logits.ravel() if self.own_logit else None
             data = {"label": labels.ravel(), "group": np.full(len(labels), labels.shape[1]), "init_score": start}
             parts.append(lightgbm.Dataset(X, **data, free_raw_data=False))
-        self.trees_, self.chosen_, best = None, "", -1.0
+        best = -1.0
         for objective, leaves in self.TRIED:
             settings = {
                 "objective": objective, "num_leaves": leaves, "learning_rate": 0.05, "min_data_in_leaf": 50,
@@ -258,7 +264,8 @@ class BoostedTrees(Baseline):
             trees = lightgbm.train(settings, parts[0], 400, [parts[1]], callbacks=[stop])
             value = trees.best_score["valid_0"]["ndcg@10"]
             if value > best:
-                self.trees_, best = trees, value
+                best = value
+                self.trees_: Any = trees
                 self.chosen_ = f"{objective}, {leaves} leaves, {trees.best_iteration} trees"
 
     def _examples(self, combination: Combination, baskets: Baskets) -> tuple[Features, Ints, Array]:
@@ -290,7 +297,8 @@ class BoostedTrees(Baseline):
 
     def write_scores(self, sets: Sets, out: Array) -> None:
         """Write the trees' scores of the candidates, and below them the others by the first stage."""
-        for first, part in zip(*blocks_and_starts(sets, out.shape[1]), strict=True):
+        done = 0
+        for part in blocks(sets, out.shape[1]):
             logits = next_logits(self.model_, part)
             top = best_outside(logits, part, min(self.n_candidates, out.shape[1]))
             X = self._features(self.model_._combination, part, top, logits)
@@ -298,11 +306,11 @@ class BoostedTrees(Baseline):
             if self.own_logit:
                 scores += np.take_along_axis(logits, top, axis=1)
             last = logits - np.take_along_axis(logits, top, axis=1).min(axis=1, keepdims=True)
-            rows = slice(first, first + part.count)
-            out[rows] = scores.min(axis=1, keepdims=True) - 1.0 + np.minimum(last, 0.0)
-            np.put_along_axis(out[rows], top, scores, axis=1)
-            empty = part.sizes == 0
-            out[rows][empty] = logits[empty]
+            rows = out[done : done + part.count]
+            rows[:] = scores.min(axis=1, keepdims=True) - 1.0 + np.minimum(last, 0.0)
+            np.put_along_axis(rows, top, scores, axis=1)
+            rows[part.sizes == 0] = logits[part.sizes == 0]
+            done += part.count
 
     def to_probabilities(self, scores: Array, sets: Sets) -> Array:
         """Take scores for logits."""
@@ -316,16 +324,11 @@ def best_outside(logits: Array, sets: Sets, n: int) -> Ints:
     return np.argpartition(-outside, min(n, outside.shape[1] - 1), axis=1)[:, :n]
 
 
-def blocks_and_starts(sets: Sets, n_items: int) -> tuple[list[int], list[Sets]]:
-    """Return the sets in blocks whose scores fit in memory several times, and where each begins."""
+def blocks(sets: Sets, n_items: int) -> Iterator[Sets]:
+    """Yield the sets in blocks whose scores fit in memory several times."""
     step = max(2**20 // n_items, 1)
-    starts = list(range(0, sets.count, step))
-    return starts, [take_sets(sets, np.arange(first, min(first + step, sets.count))) for first in starts]
-
-
-def blocks(sets: Sets, n_items: int) -> list[Sets]:
-    """Return the sets in blocks."""
-    return blocks_and_starts(sets, n_items)[1]
+    for first in range(0, sets.count, step):
+        yield take_sets(sets, np.arange(first, min(first + step, sets.count)))
 
 
 # -- Customers -------------------------------------------------------------------------------------------
