@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -227,12 +228,7 @@ class BoostedTrees(Baseline):
     random_state: int = 0
     n_jobs: int | None = None
 
-    TRIED: ClassVar = (
-        ("lambdarank", 7),
-        ("lambdarank", 31),
-        ("rank_xendcg", 7),
-        ("rank_xendcg", 31),
-    )  # objective, leaves
+    TRIED: ClassVar = tuple(product(("lambdarank", "rank_xendcg"), (7, 31)))  # objectives and numbers of leaves
 
     def _fit(self, statistics: BasketStatistics) -> None:
         try:
@@ -249,10 +245,9 @@ class BoostedTrees(Baseline):
         cut = queries.n_baskets * 4 // 5
         parts = []
         for baskets in (queries[:cut], queries[cut:]):
-            X, labels, logits = self._examples(combination, baskets)
-            start = logits.ravel() if self.own_logit else None
-            data = {"label": labels.ravel(), "group": np.full(len(labels), labels.shape[1]), "init_score": start}
-            parts.append(lightgbm.Dataset(X, **data, free_raw_data=False))
+            X, labels, groups, logits = self._examples(combination, baskets)
+            start = logits if self.own_logit else None
+            parts.append(lightgbm.Dataset(X, labels, group=groups, init_score=start, free_raw_data=False))
         best = -1.0
         for objective, leaves in self.TRIED:
             settings = {
@@ -268,19 +263,23 @@ class BoostedTrees(Baseline):
                 self.trees_: Any = trees
                 self.chosen_ = f"{objective}, {leaves} leaves, {trees.best_iteration} trees"
 
-    def _examples(self, combination: Combination, baskets: Baskets) -> tuple[Features, Ints, Array]:
-        """Return features, labels and logits of the candidates of every held-out item that is among them."""
+    def _examples(self, combination: Combination, baskets: Baskets) -> tuple[Features, Ints, Ints, Array]:
+        """Return the candidates of every held-out item that is among its own: features, labels, numbers and logits."""
         n = min(self.n_candidates, baskets.n_items)
         found = []
         for part in blocks(without_each(baskets.sets), baskets.n_items):
             logits = np.empty((part.count, baskets.n_items))
             combination.write_logits(part, logits)
             top = best_outside(logits, part, n)
-            found.append((self._features(combination, part, top, logits), top, np.take_along_axis(logits, top, 1)))
-        X, top, logits = (np.concatenate(one) for one in zip(*found, strict=True))
+            X = self._features(combination, part, top, logits).reshape(*top.shape, -1)
+            inside = np.zeros(logits.shape, dtype=bool)
+            inside[part.owners, part.indices] = True
+            found.append((X, top, np.take_along_axis(logits, top, 1), ~np.take_along_axis(inside, top, 1)))
+        X, top, logits, outside = (np.concatenate(one) for one in zip(*found, strict=True))
         labels = (top == baskets.sets.indices[:, None]).astype(np.int64)
-        asked = np.flatnonzero(labels.any(axis=1) & np.isfinite(logits).all(axis=1))
-        return X.reshape(len(top), n, -1)[asked].reshape(len(asked) * n, -1), labels[asked], logits[asked]
+        outside &= labels.any(axis=1, keepdims=True)
+        groups = outside.sum(axis=1)
+        return X[outside], labels[outside], groups[groups > 0], logits[outside]
 
     def _features(self, combination: Combination, sets: Sets, top: Ints, logits: Array) -> Features:
         """Return the features of candidates `top` (n_sets, n), a row each."""
