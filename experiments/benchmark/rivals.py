@@ -30,6 +30,7 @@ from contradpp.models.combination import Combination, choose_baskets
 from contradpp.models.conditional import ConditionalDPP, next_logits
 
 Features = NDArray[np.float32]
+MOST_TREES = 300
 MISSING = "this row needs the package {!r}: pip install {}"
 
 # -- Linear models of items ------------------------------------------------------------------------------
@@ -218,8 +219,8 @@ class BoostedTrees(Baseline):
     """Two stages: the first candidates of a ConditionalDPP, ranked anew by gradient-boosted trees (LightGBM).
 
     The trees see the features of the experts as ConditionalDPP does, and log|A| and sparsity(A). They learn from the
-    same held-out tenth as its weights, its last fifth choosing the settings and the number of trees. With `own_logit`
-    they see its logit, too, and start from it: what trees can add to it.
+    same held-out tenth as its weights; cross-validation in it chooses the settings and the number of trees. With
+    `own_logit` they see its logit, too, and start from it: what trees can add to it.
     """
 
     n_candidates: int = 200
@@ -242,12 +243,8 @@ class BoostedTrees(Baseline):
         if queries.n_baskets < 10:
             raise ParameterError(f"boosted trees learn from 10 held-out baskets and more, got {queries.n_baskets}")
         combination = self.model_.__dict__.pop("unseen_")
-        cut = queries.n_baskets * 4 // 5
-        parts = []
-        for baskets in (queries[:cut], queries[cut:]):
-            X, labels, groups, logits = self._examples(combination, baskets)
-            start = logits if self.own_logit else None
-            parts.append(lightgbm.Dataset(X, labels, group=groups, init_score=start, free_raw_data=False))
+        X, labels, groups, logits = self._examples(combination, queries)
+        data = lightgbm.Dataset(X, labels, group=groups, init_score=logits if self.own_logit else None)
         best = -1.0
         for objective, leaves in self.TRIED:
             settings = {
@@ -256,12 +253,12 @@ class BoostedTrees(Baseline):
                 "force_row_wise": True, "num_threads": self.n_jobs or 0, "lambdarank_truncation_level": 20,
             }  # fmt: skip
             stop = lightgbm.early_stopping(30, verbose=False)
-            trees = lightgbm.train(settings, parts[0], 400, [parts[1]], callbacks=[stop])
-            value = trees.best_score["valid_0"]["ndcg@10"]
-            if value > best:
-                best = value
-                self.trees_: Any = trees
-                self.chosen_ = f"{objective}, {leaves} leaves, {trees.best_iteration} trees"
+            found = lightgbm.cv(settings, data, MOST_TREES, nfold=3, seed=self.random_state, callbacks=[stop])
+            values = found["valid ndcg@10-mean"]
+            if max(values) > best:
+                best, n_trees, chosen = max(values), int(np.argmax(values)) + 1, settings
+        self.trees_ = lightgbm.train(chosen, data, n_trees)
+        self.chosen_ = f"{chosen['objective']}, {chosen['num_leaves']} leaves, {n_trees} trees"
 
     def _examples(self, combination: Combination, baskets: Baskets) -> tuple[Features, Ints, Ints, Array]:
         """Return the candidates of every held-out item that is among its own: features, labels, numbers and logits."""
