@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from contradpp._random import stream
 from contradpp._types import Array, Ints
 from contradpp.data.baskets import Baskets
 from contradpp.data.orders import Histories, SetsWithHistory
@@ -263,11 +264,12 @@ class BoostedTrees(Baseline):
     def _examples(self, combination: Combination, baskets: Baskets) -> tuple[Features, Ints, Ints, Array]:
         """Return the candidates of every held-out item that is among its own: features, labels, numbers and logits."""
         n = min(self.n_candidates, baskets.n_items)
+        rng = stream(self.random_state, 7)  # LightGBM ranks ties by their place
         found = []
         for part in blocks(without_each(baskets.sets), baskets.n_items):
             logits = np.empty((part.count, baskets.n_items))
             combination.write_logits(part, logits)
-            top = best_outside(logits, part, n)
+            top = rng.permuted(best_outside(logits, part, n), axis=1)
             X = self._features(combination, part, top, logits).reshape(*top.shape, -1)
             inside = np.zeros(logits.shape, dtype=bool)
             inside[part.owners, part.indices] = True
