@@ -67,7 +67,7 @@ def learn(
     patience = max(patience, FEWEST_STEPS * batch // n)  # rounds over few baskets are short
     best, best_round, kept = -np.inf, 0, [one.detach().clone() for one in parameters]
     for number in range(n_rounds):
-        order = stream(seed, 1, number).permutation(n)
+        order = stream(seed, 101, number).permutation(n)
         for first in range(0, n, batch):
             optimizer.zero_grad()
             loss(order[first : first + batch]).backward()
@@ -128,7 +128,7 @@ class Network(Baseline):
         n_rounds = rounds(type(self).__name__, train.n_baskets * self.operations(train))
         rest, held = train.split(HELD_OUT, random_state=self.random_state)
         held = held[:MOST_HELD]
-        out = stream(self.random_state, 2).integers(0, held.sizes) + held.indptr[:-1]  # an item of each is left out
+        out = stream(self.random_state, 102).integers(0, held.sizes) + held.indptr[:-1]  # an item of each is left out
         keep = np.ones(len(held.indices), dtype=bool)
         keep[out] = False
         asked = Sets(held.indptr - np.arange(held.n_baskets + 1), held.indices[keep])
@@ -288,7 +288,7 @@ class SetTransformer(Network):
 
     def loss(self, sets: Sets) -> Any:
         """Return −log P of the hidden items, the mean over the items of a basket."""
-        rng = stream(self.random_state, 3, self.step_)
+        rng = stream(self.random_state, 103, self.step_)
         owners = sets.owners
         n_shown = np.minimum((rng.random(sets.count) * sets.sizes).astype(np.int64), SHOWN)
         order = np.lexsort((rng.random(len(owners)), owners))
@@ -330,8 +330,8 @@ class FLID(Baseline):
         held_sets = held[:MOST_HELD].sets
         n_rounds = rounds("FLID", train.n_baskets * (1 + self.noise) * 600.0 * self.n_components * train.sizes.mean())
         n_noise = self.noise * train.n_baskets
-        drawn = independent_sets(p, n_noise, stream(self.random_state, 4))
-        against = independent_sets(p, self.noise * held_sets.count, stream(self.random_state, 5))
+        drawn = independent_sets(p, n_noise, stream(self.random_state, 104))
+        against = independent_sets(p, self.noise * held_sets.count, stream(self.random_state, 105))
         logs = noise.log_probability(train.sets), noise.log_probability(drawn)
         log_ratio = float(np.log(self.noise))
         with Threads(self.n_jobs, self.random_state):
@@ -364,12 +364,12 @@ class FLID(Baseline):
                 seed=self.random_state, project=lambda: w.data.clamp_(min=0.0),
             )  # fmt: skip
         self.u_, self.w_ = u.detach().numpy().astype(np.float64), w.detach().numpy().astype(np.float64)
-        samples = independent_sets(p, self.n_samples, stream(self.random_state, 6))
+        samples = independent_sets(p, self.n_samples, stream(self.random_state, 106))
         weights = self._log_weight(samples) - noise.log_probability(samples)
         self.log_z_ = float(logsumexp(weights)) - np.log(self.n_samples)
         shares = np.exp(weights - logsumexp(weights))
         self.effective_samples_ = 1.0 / float(np.square(shares).sum())
-        of_sizes = np.bincount(samples.sizes, shares) + 1e-12
+        of_sizes = np.bincount(samples.sizes, shares, len(p) + 1) + 1e-12  # larger sets than any sample are possible
         self.log_size_distribution = np.log(of_sizes / of_sizes.sum())
 
     @staticmethod

@@ -264,7 +264,7 @@ class BoostedTrees(Baseline):
     def _examples(self, combination: Combination, baskets: Baskets) -> tuple[Features, Ints, Ints, Array]:
         """Return the candidates of every held-out item that is among its own: features, labels, numbers and logits."""
         n = min(self.n_candidates, baskets.n_items)
-        rng = stream(self.random_state, 7)  # LightGBM ranks ties by their place
+        rng = stream(self.random_state, 107)  # LightGBM ranks ties by their place
         found = []
         for part in blocks(without_each(baskets.sets), baskets.n_items):
             logits = np.empty((part.count, baskets.n_items))
