@@ -317,7 +317,7 @@ class FLID(Baseline):
 
     n_components: int = 10
     noise: int = 5
-    learning_rate: float = 0.01
+    learning_rate: float = 0.002
     n_samples: int = 50_000
     random_state: int = 0
     n_jobs: int | None = None
