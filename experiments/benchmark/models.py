@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -29,7 +31,7 @@ from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.mixture import MixtureDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
-from experiments.benchmark import rivals
+from experiments.benchmark.rivals import SparseEASE
 
 OURS = "conditional"
 WITHOUT_KERNEL = "conditional-no-kernel"
@@ -220,38 +222,26 @@ def _baskets(settings: Settings) -> list[Any]:
     return [BasketKNN(n, power, random_state=settings.seed, n_jobs=settings.n_jobs) for n, power in tried]
 
 
-def _rivals(name: str, *tried: tuple[Any, ...], seeded: bool = False) -> Callable[[Settings], list[Any]]:
-    """Return the models of a class of `rivals.py`, a model for each tuple of arguments."""
+def _published(name: str, module: str = "rivals", **how: Any) -> Callable[[Settings], list[Any]]:
+    """Return a function that makes the models of a class of `rivals.py` or `networks.py`, which is imported then."""
 
-    def models(settings: Settings) -> list[Any]:
-        kind = getattr(rivals, name)
-        return [kind(*one, **({"random_state": settings.seed} if seeded else {})) for one in tried]
+    def tried(settings: Settings) -> list[Any]:
+        kind = getattr(import_module(f"experiments.benchmark.{module}"), name)
+        own = {key: value for key, value in settings.own.items() if key in signature(kind).parameters}
+        return [kind(**one, **how, **own) for one in getattr(kind, "TRIED", [dict[str, Any]()])]
 
-    return models
-
-
-def _networks(name: str, *tried: dict[str, Any]) -> Callable[[Settings], list[Any]]:
-    """Return the models of a class of `networks.py`, which imports PyTorch."""
-
-    def models(settings: Settings) -> list[Any]:
-        from experiments.benchmark import networks
-
-        own = {"n_jobs": settings.n_jobs, "random_state": settings.seed}
-        return [getattr(networks, name)(**one, **own) for one in tried]
-
-    return models
+    return tried
 
 
 def _sparse_ease(settings: Settings) -> list[Any]:
     M = settings.train.n_items
     small = M <= 5000
-    return [rivals.SparseEASE(ridge, 0.2 if small else 200.0 / M, exact=small) for ridge in (50.0, 200.0, 500.0)]
+    return [SparseEASE(ridge, 0.2 if small else 200.0 / M, exact=small) for ridge in (50.0, 200.0, 500.0)]
 
 
 def _ndpp(settings: Settings) -> list[Any]:
-    from experiments.benchmark.networks import PublishedNDPP
-
-    return [PublishedNDPP(min(MOST_RANK, int(settings.train.sizes.max())), **settings.own)]
+    rank = min(MOST_RANK, int(settings.train.sizes.max()))
+    return _published("PublishedNDPP", "networks", n_components=rank)(settings)
 
 
 OBJECTIVES = ("mle", "explicit", "dynamic", "nce", "product", "exact")
@@ -273,26 +263,16 @@ MODELS: dict[str, Model] = {
     "lmf": Model("implicit LMF", _lmf, "implicit"),
     "item2vec": Model("item2vec (gensim)", _item2vec, "gensim", tuned_on=10_000),
     "sparse-ease": Model("SANSA (sparse EASE)", _sparse_ease, "sansa"),
-    "slim": Model("SLIM, elastic net", _rivals("SLIM", (0.5, 20.0), (2.0, 20.0), (2.0, 100.0))),
-    "rp3beta": Model("RP3β", _rivals("RP3Beta", (1.0, 0.3), (1.0, 0.6), (0.7, 0.3), (0.7, 0.6), (1.0, 0.9))),
-    "gfcf": Model("GF-CF", _rivals("GFCF", (16, 0.3), (64, 0.3), (256, 0.3), (256, 1.0), seeded=True)),
-    "multvae": Model(
-        "Mult-VAE", _networks("MultVAE", {"beta": 0.2}, {"beta": 0.05}, {"beta": 1.0}), "torch", tuned_on=10_000
-    ),
-    "set-transformer": Model(
-        "masked-set transformer",
-        _networks("SetTransformer", {}, {"dropout": 0.4}),
-        "torch",
-        tuned_on=10_000,
-    ),
-    "flid": Model("FLID", _networks("FLID", {}, {"n_components": 30}), "torch", tuned_on=10_000),
+    "slim": Model("SLIM, elastic net", _published("SLIM")),
+    "rp3beta": Model("RP3β", _published("RP3Beta")),
+    "gfcf": Model("GF-CF", _published("GFCF")),
+    "multvae": Model("Mult-VAE", _published("MultVAE", "networks"), "torch", tuned_on=10_000),
+    "set-transformer": Model("masked-set transformer", _published("SetTransformer", "networks"), "torch", 10_000),
+    "flid": Model("FLID", _published("FLID", "networks"), "torch", tuned_on=10_000),
     "ndpp": Model("NDPP, as published", _ndpp, "torch"),
-    "boosted": Model("boosted trees (LightGBM) over our experts", lambda s: [rivals.BoostedTrees(**s.own)], "lightgbm"),
+    "boosted": Model("boosted trees over our experts", _published("BoostedTrees"), "lightgbm"),
     "boosted-own": Model(
-        "boosted trees from ConditionalDPP's logit on",
-        lambda s: [rivals.BoostedTrees(own_logit=True, **s.own)],
-        "lightgbm",
-        variant=True,
+        "boosted trees from ConditionalDPP on", _published("BoostedTrees", own_logit=True), "lightgbm", variant=True
     ),
     **{f"lowrank-{name}": Model(f"LowRankDPP, {name}", _lowrank(name)) for name in OBJECTIVES},
     "nonsymmetric": Model("NonsymmetricDPP", lambda settings: [NonsymmetricDPP(**settings.own)]),

@@ -6,9 +6,11 @@ counts operations, so that the result does not depend on the machine, and refuse
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,8 +30,8 @@ from contradpp.experts.statistics import BasketStatistics
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 
 BUDGET = 300 * 1.2e10  # multiplications and additions in five minutes of a core
-FEWEST, MOST = 6, 60  # rounds over the training baskets
-FEWEST_STEPS = 200  # without a gain, before learning stops
+FEWEST, MOST = 6, 100  # rounds over the training baskets
+FEWEST_STEPS = 500  # without a gain, before learning stops
 HELD_OUT = 0.05
 MOST_HELD = 2000
 LARGEST = 100  # items of a basket that are learned from
@@ -43,8 +45,7 @@ def rounds(name: str, operations: float) -> int:
     n = int(BUDGET // max(operations, 1.0))
     if n < FEWEST:
         raise ParameterError(
-            f"{name} has a budget of five minutes: {n} rounds over these baskets, with as many items, fit into it, "
-            f"and it needs {FEWEST}"
+            f"{name} has a budget of five minutes: {n} rounds over these baskets fit into it, and it needs {FEWEST}"
         )
     return min(n, MOST)
 
@@ -58,13 +59,12 @@ def learn(
     n_rounds: int,
     batch: int = 256,
     learning_rate: float = 1e-3,
-    patience: int = 4,
     seed: int = 0,
     project: Callable[[], Any] = lambda: None,
 ) -> int:
     """Minimize the loss of batches of 0..n−1; keep the parameters of the best validation value; return its round."""
     optimizer = torch.optim.Adam(parameters, learning_rate)
-    patience = max(patience, FEWEST_STEPS * batch // n)  # rounds over few baskets are short
+    patience = max(4, FEWEST_STEPS * batch // n)  # rounds over few baskets are short
     best, best_round, kept = -np.inf, 0, [one.detach().clone() for one in parameters]
     for number in range(n_rounds):
         order = stream(seed, 101, number).permutation(n)
@@ -84,20 +84,15 @@ def learn(
     return best_round + 1
 
 
-class Threads:
-    """A context in which PyTorch has so many threads and a seed of its own."""
-
-    def __init__(self, n_jobs: int | None, seed: int) -> None:
-        self.n_jobs, self.seed = resolve_n_jobs(n_jobs), seed
-
-    def __enter__(self) -> None:
-        self._before = torch.get_num_threads(), torch.get_rng_state()
-        torch.set_num_threads(self.n_jobs)
-        torch.manual_seed(self.seed)
-
-    def __exit__(self, *_: object) -> None:
-        torch.set_num_threads(self._before[0])
-        torch.set_rng_state(self._before[1])
+@contextmanager
+def torch_of(n_jobs: int | None, seed: int) -> Iterator[None]:
+    """Give PyTorch so many threads, and a seed of its own."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(resolve_n_jobs(n_jobs))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+    torch.set_num_threads(before)
 
 
 def padded(sets: Sets, width: int | None = None, padding: int = 0) -> tuple[Any, Any]:
@@ -132,7 +127,7 @@ class Network(Baseline):
         keep = np.ones(len(held.indices), dtype=bool)
         keep[out] = False
         asked = Sets(held.indptr - np.arange(held.n_baskets + 1), held.indices[keep])
-        with Threads(self.n_jobs, self.random_state):
+        with torch_of(self.n_jobs, self.random_state):
             self.parts_ = self.build(rest)
             self.step_ = 0
 
@@ -152,24 +147,23 @@ class Network(Baseline):
                 learning_rate=self.learning_rate, seed=self.random_state,
             )  # fmt: skip
 
+    @abstractmethod
     def operations(self, train: Baskets) -> float:
         """Return the operations of learning from a basket."""
-        raise NotImplementedError
 
+    @abstractmethod
     def build(self, train: Baskets) -> Any:
         """Return the parameters, an `nn.ModuleDict`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(self, sets: Sets) -> Any:
         """Return the loss of a batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def logits(self, sets: Sets) -> Any:
         """Return logits (n_sets, M)."""
-        raise NotImplementedError
 
     def write_scores(self, sets: Sets, out: Array) -> None:
-        """Write logits."""
         self.parts_.eval()
         with torch.no_grad():
             for first in range(0, sets.count, 512):
@@ -177,7 +171,6 @@ class Network(Baseline):
                 out[first : first + part.count] = self.logits(part).numpy()
 
     def to_probabilities(self, scores: Array, sets: Sets) -> Array:
-        """Take scores for logits."""
         return softmax_outside(scores, sets)
 
 
@@ -188,6 +181,7 @@ class MultVAE(Network):
     One hidden layer on either side, dropout of half of the input, and β annealed to `beta` over ten rounds.
     """
 
+    TRIED: ClassVar = ({"beta": 0.2}, {"beta": 0.05}, {"beta": 1.0})
     hidden: int = 200
     latent: int = 64
     beta: float = 0.2
@@ -196,11 +190,9 @@ class MultVAE(Network):
     n_jobs: int | None = None
 
     def operations(self, train: Baskets) -> float:
-        """Count the last layer, forward and backward; the first is sparse."""
         return 6.0 * self.hidden * (train.n_items + 4 * self.latent)
 
     def build(self, train: Baskets) -> Any:
-        """Return the layers; the first is a sum of embeddings."""
         self._annealed = 10.0 * -(-train.n_baskets // self.batch)
         parts = nn.ModuleDict({
             "first": nn.EmbeddingBag(train.n_items, self.hidden, mode="sum"),
@@ -226,11 +218,9 @@ class MultVAE(Network):
         return self.parts_["last"](torch.tanh(self.parts_["back"](z)))
 
     def logits(self, sets: Sets) -> Any:
-        """Decode the mean of the code."""
         return self._decoded(self._codes(sets)[0])
 
     def loss(self, sets: Sets) -> Any:
-        """Return the negative evidence lower bound of the whole baskets, with β."""
         mean, log_variance = self._codes(sets)
         z = mean + torch.randn_like(mean) * torch.exp(0.5 * log_variance)
         log_p = torch.log_softmax(self._decoded(z), dim=1)
@@ -248,6 +238,7 @@ class SetTransformer(Network):
     over the items that are not shown, with the embeddings of the input. All items look at each other.
     """
 
+    TRIED: ClassVar = ({"dropout": 0.2}, {"dropout": 0.4})
     size: int = 64
     layers: int = 2
     heads: int = 2
@@ -256,12 +247,10 @@ class SetTransformer(Network):
     n_jobs: int | None = None
 
     def operations(self, train: Baskets) -> float:
-        """Count the softmax over all items, and the layers for each item of a basket."""
         width = 1.0 + min(SHOWN, float(np.percentile(train.sizes, 99)))
         return 6.0 * self.size * train.n_items + 6.0 * width * self.layers * 12 * self.size**2
 
     def build(self, train: Baskets) -> Any:
-        """Return embeddings of items, padding and query, the layers, and the biases of items."""
         M = train.n_items
         layer = nn.TransformerEncoderLayer(
             self.size, self.heads, 4 * self.size, self.dropout, "gelu", batch_first=True, norm_first=True
@@ -277,7 +266,6 @@ class SetTransformer(Network):
         return parts
 
     def logits(self, sets: Sets) -> Any:
-        """Return the products of the query's output and the embeddings."""
         parts = self.parts_
         M = len(parts["bias"].weight)
         codes, real = padded(sets, LARGEST, M)
@@ -287,7 +275,6 @@ class SetTransformer(Network):
         return out @ parts["embedding"].weight[:M].T + parts["bias"].weight[:, 0]
 
     def loss(self, sets: Sets) -> Any:
-        """Return −log P of the hidden items, the mean over the items of a basket."""
         rng = stream(self.random_state, 103, self.step_)
         owners = sets.owners
         n_shown = np.minimum((rng.random(sets.count) * sets.sizes).astype(np.int64), SHOWN)
@@ -315,6 +302,7 @@ class FLID(Baseline):
     estimated by importance sampling from the same independent items.
     """
 
+    TRIED: ClassVar = ({"n_components": 10}, {"n_components": 30})
     n_components: int = 10
     noise: int = 5
     learning_rate: float = 0.002
@@ -329,35 +317,29 @@ class FLID(Baseline):
         train, held = everything.clip(LARGEST).split(HELD_OUT, random_state=self.random_state)
         held_sets = held[:MOST_HELD].sets
         n_rounds = rounds("FLID", train.n_baskets * (1 + self.noise) * 600.0 * self.n_components * train.sizes.mean())
-        n_noise = self.noise * train.n_baskets
-        drawn = independent_sets(p, n_noise, stream(self.random_state, 104))
+        drawn = independent_sets(p, self.noise * train.n_baskets, stream(self.random_state, 104))
         against = independent_sets(p, self.noise * held_sets.count, stream(self.random_state, 105))
-        logs = noise.log_probability(train.sets), noise.log_probability(drawn)
-        log_ratio = float(np.log(self.noise))
-        with Threads(self.n_jobs, self.random_state):
+        with torch_of(self.n_jobs, self.random_state):
             u = torch.from_numpy(np.log(p / (1.0 - np.minimum(p, 1.0 - 1e-9)))).float().requires_grad_()
             w = (0.1 * torch.rand(len(p), self.n_components)).requires_grad_()
+            log_ratio = float(np.log(self.noise))
             log_z = torch.tensor(-float(np.log1p(-np.minimum(p, 1.0 - 1e-9)).sum()), requires_grad=True)
 
-            def margins(sets: Sets, log_noise: Array) -> Any:
-                """Return log P − log(noise P_noise) of sets."""
-                return self._log_f(u, w, sets) - log_z - torch.from_numpy(log_noise).float() - log_ratio
-
-            def objective(real: Sets, of_real: Array, false: Sets, of_false: Array) -> Any:
+            def objective(real: Sets, false: Sets) -> Any:
+                margins = [  # log P − log(noise P_noise)
+                    self._log_f(u, w, sets) - log_z - torch.from_numpy(noise.log_probability(sets) + log_ratio).float()
+                    for sets in (real, false)
+                ]
                 sigmoid = nn.functional.logsigmoid
-                return sigmoid(margins(real, of_real)).mean() + self.noise * sigmoid(-margins(false, of_false)).mean()
+                return sigmoid(margins[0]).mean() + self.noise * sigmoid(-margins[1]).mean()
 
             def loss(which: Ints) -> Any:
                 others = (which[:, None] * self.noise + np.arange(self.noise)).ravel()
-                return -objective(
-                    take_sets(train.sets, which), logs[0][which], take_sets(drawn, others), logs[1][others]
-                )
+                return -objective(take_sets(train.sets, which), take_sets(drawn, others))
 
             def validation() -> float:
                 with torch.no_grad():
-                    return float(
-                        objective(held_sets, noise.log_probability(held_sets), against, noise.log_probability(against))
-                    )
+                    return float(objective(held_sets, against))
 
             self.n_iter_ = learn(
                 [u, w, log_z], loss, validation, train.n_baskets, n_rounds=n_rounds, learning_rate=self.learning_rate,
@@ -388,12 +370,9 @@ class FLID(Baseline):
         return out
 
     def log_probability(self, sets: Sets) -> Array:
-        """Return log P(A)."""
-        logs: Array = self._log_weight(sets) - self.log_z_
-        return logs
+        return np.asarray(self._log_weight(sets) - self.log_z_)
 
     def write_scores(self, sets: Sets, out: Array) -> None:
-        """Write log P(A ∪ j) − log P(A)."""
         out[:] = self.u_ - self.w_.sum(axis=1)
         for w in self.w_.T:
             most = np.zeros(sets.count)
@@ -401,7 +380,6 @@ class FLID(Baseline):
             out += np.maximum(w - most[:, None], 0.0)
 
     def to_probabilities(self, scores: Array, sets: Sets) -> Array:
-        """Take scores for logits."""
         return softmax_outside(scores, sets)
 
 
@@ -450,7 +428,7 @@ class PublishedNDPP(NonsymmetricDPP):
         n_rounds = rounds("the published NDPP", len(alphas) * operations)
         rarity = torch.from_numpy(1.0 / np.maximum(train.item_counts, 1)).double()
         best = -np.inf
-        with Threads(self.n_jobs, seed):
+        with torch_of(self.n_jobs, seed):
             for alpha in alphas:
                 V, B = (torch.rand(M, K, dtype=torch.double, requires_grad=True) for _ in range(2))
                 D = torch.randn(K, K, dtype=torch.double, requires_grad=True)

@@ -21,7 +21,6 @@ from contradpp.data.baskets import Baskets
 from contradpp.data.orders import Histories, SetsWithHistory
 from contradpp.data.sets import Sets, take_sets, without_each
 from contradpp.dpp.cooccurrence import co_occurrences
-from contradpp.errors import MissingExtraError, ParameterError
 from contradpp.experts.base import Baseline, softmax_outside, tie_break
 from contradpp.experts.customers import HistoryBaseline
 from contradpp.experts.item_knn import ItemKNN
@@ -31,8 +30,6 @@ from contradpp.models.combination import Combination, choose_baskets
 from contradpp.models.conditional import ConditionalDPP, next_logits
 
 Features = NDArray[np.float32]
-MOST_TREES = 300
-MISSING = "this row needs the package {!r}: pip install {}"
 
 # -- Linear models of items ------------------------------------------------------------------------------
 
@@ -51,30 +48,23 @@ class SparseEASE(Baseline):
 
     def _fit(self, statistics: BasketStatistics) -> None:
         level = logging.getLogger().level
-        try:
-            import sansa
-        except ImportError as error:
-            raise MissingExtraError(MISSING.format("sansa", "sansa")) from error
+        import sansa
+
         logging.getLogger().setLevel(level)  # the package sets it
         logging.getLogger("sansa").setLevel(logging.ERROR)
         factorizer = sansa.CHOLMODGramianFactorizerConfig if self.exact else sansa.ICFGramianFactorizerConfig
+        inverter = sansa.UMRUnitLowerTriangleInverterConfig(scans=1, finetune_steps=15)
         train = statistics.train
-        config = sansa.SANSAConfig(
-            l2=self.regularization,
-            weight_matrix_density=max(self.density, 2.0 / train.n_items),
-            gramian_factorizer_config=factorizer(),
-            lower_triangle_inverter_config=sansa.UMRUnitLowerTriangleInverterConfig(scans=1, finetune_steps=15),
-        )
+        density = max(self.density, 2.0 / train.n_items)
+        config = sansa.SANSAConfig(self.regularization, density, factorizer(), inverter)
         X = sparse.csr_matrix(train.to_csr().astype(np.float32))
         self.left_, self.right_ = sansa.SANSA(config).fit(X).weights
         self.bias_ = tie_break(train, np.ones(1))
 
     def write_scores(self, sets: Sets, out: Array) -> None:
-        """Write x Wᵀ W_r, the product of two sparse matrices."""
         out[:] = ((indicator(sets, len(self.known_items)) @ self.left_) @ self.right_).toarray()
 
     def write_scores_without_each(self, sets: Sets, out: Array) -> None:
-        """Subtract the row of each item from the scores of its set."""
         sums = np.empty((sets.count, out.shape[1]))
         self.write_scores(sets, sums)
         own, row = np.unique(sets.indices, return_inverse=True)
@@ -90,6 +80,7 @@ class SLIM(Baseline):
     the largest cosine, all items in small catalogs. Coordinate descent runs on many columns at once.
     """
 
+    TRIED: ClassVar = tuple({"l1": l1, "l2": l2} for l1, l2 in ((0.5, 20.0), (2.0, 20.0), (2.0, 100.0)))
     l1: float = 1.0
     l2: float = 50.0
     n_neighbors: int = 200
@@ -149,6 +140,9 @@ class RP3Beta(Baseline):
     row are kept. The first step is the same for all items of a basket.
     """
 
+    TRIED: ClassVar = tuple(
+        {"alpha": a, "beta": b} for a, b in ((1, 0.3), (1, 0.6), (0.7, 0.3), (0.7, 0.6), (0.5, 0.6))
+    )
     alpha: float = 1.0
     beta: float = 0.6
     neighbors: int | None = 500
@@ -170,6 +164,9 @@ class GFCF(Baseline):
     of R̃, x the basket.
     """
 
+    TRIED: ClassVar = tuple(
+        {"n_components": n, "alpha": a} for n, a in ((16, 0.1), (16, 0.3), (64, 0.3), (256, 0.3), (256, 1.0))
+    )
     n_components: int = 256
     alpha: float = 0.3
     random_state: int = 0
@@ -190,12 +187,10 @@ class GFCF(Baseline):
         self.bias_ = tie_break(train, self.linear_.values)
 
     def write_scores(self, sets: Sets, out: Array) -> None:
-        """Write the sum of both filters."""
         write_sums(self.linear_, sets, out)
         out += (indicator(sets, out.shape[1]) @ self.given_) @ self.following_
 
     def write_scores_without_each(self, sets: Sets, out: Array) -> None:
-        """Write the same given every set without each of its entries."""
         write_sums_without_each(self.linear_, sets, out)
         out += (
             (indicator(sets, out.shape[1]) @ self.given_)[sets.owners] - self.given_[sets.indices]
@@ -230,31 +225,27 @@ class BoostedTrees(Baseline):
     random_state: int = 0
     n_jobs: int | None = None
 
-    TRIED: ClassVar = tuple(product(("lambdarank", "rank_xendcg"), (7, 31)))  # objectives and numbers of leaves
+    TREES: ClassVar = tuple(product(("lambdarank", "rank_xendcg"), (7, 31)))  # objectives and numbers of leaves
 
     def _fit(self, statistics: BasketStatistics) -> None:
-        try:
-            import lightgbm
-        except ImportError as error:
-            raise MissingExtraError(MISSING.format("lightgbm", "'.[experiments]'")) from error
+        import lightgbm
+
         train = statistics.train
         self.model_ = FirstStage(n_jobs=self.n_jobs, random_state=self.random_state, verbose=0).fit(train)
         held = self.model_._split(without_excess(train), None)[1]
         queries = choose_baskets(held, self.n_queries, self.random_state)
-        if queries.n_baskets < 10:
-            raise ParameterError(f"boosted trees learn from 10 held-out baskets and more, got {queries.n_baskets}")
         combination = self.model_.__dict__.pop("unseen_")
         X, labels, groups, logits = self._examples(combination, queries)
         data = lightgbm.Dataset(X, labels, group=groups, init_score=logits if self.own_logit else None)
         best = -1.0
-        for objective, leaves in self.TRIED:
+        for objective, leaves in self.TREES:
             settings = {
                 "objective": objective, "num_leaves": leaves, "learning_rate": 0.05, "min_data_in_leaf": 50,
                 "metric": "ndcg", "eval_at": [10], "verbosity": -1, "seed": self.random_state, "deterministic": True,
                 "force_row_wise": True, "num_threads": self.n_jobs or 0, "lambdarank_truncation_level": 20,
             }  # fmt: skip
             stop = lightgbm.early_stopping(30, verbose=False)
-            found = lightgbm.cv(settings, data, MOST_TREES, nfold=3, seed=self.random_state, callbacks=[stop])
+            found = lightgbm.cv(settings, data, 300, nfold=3, seed=self.random_state, callbacks=[stop])
             values = found["valid ndcg@10-mean"]
             if max(values) > best:
                 best, n_trees, chosen = max(values), int(np.argmax(values)) + 1, settings
@@ -294,7 +285,6 @@ class BoostedTrees(Baseline):
         return np.stack(columns, axis=1).astype(np.float32)
 
     def write_scores(self, sets: Sets, out: Array) -> None:
-        """Write the trees' scores of the candidates, and below them the others by the first stage."""
         done = 0
         for part in blocks(sets, out.shape[1]):
             logits = next_logits(self.model_, part)
@@ -311,7 +301,6 @@ class BoostedTrees(Baseline):
             done += part.count
 
     def to_probabilities(self, scores: Array, sets: Sets) -> Array:
-        """Take scores for logits."""
         return softmax_outside(scores, sets)
 
 
@@ -334,7 +323,7 @@ def blocks(sets: Sets, n_items: int) -> Iterator[Sets]:
 
 @dataclass(eq=False, repr=False)
 class PerNIR(HistoryBaseline):
-    """PerNIR: a customer's own baskets and those of neighbors, given the items of the present basket.
+    """PerNIR (Ariannezhad et al., WSDM 2023): a customer's and neighbors' baskets, by the items of the present one.
 
     A customer u with baskets b, latest first at place 1, 2, ..., scores
 
@@ -343,11 +332,6 @@ class PerNIR(HistoryBaseline):
     The score is `own` s_u + (1 − `own`) times the mean of cos(u, v) s_v over those of the `n_neighbors` most similar
     customers v who bought i. In the paper, items of a basket also weigh by their distance in the order of purchase;
     baskets here are sets.
-
-    References
-    ----------
-    Ariannezhad, Li, Schelter and de Rijke: A Personalized Neighborhood-based Model for Within-basket Recommendation in
-    Grocery Shopping. WSDM 2023.
     """
 
     n_neighbors: int = 100
@@ -368,15 +352,12 @@ class PerNIR(HistoryBaseline):
         self._weights = 1.0 / (last - np.arange(len(order)))
 
     def history_scores(self, history: Sets) -> Array:  # noqa: ARG002
-        """Return zeros: the scores are not a sum of one of the basket and one of the history."""
         return np.zeros(len(self.known_items))
 
     def write_scores(self, sets: Sets, out: Array) -> None:
-        """Write scores given sets and their histories, zeros without."""
         self._write(sets, getattr(sets, "histories", None), out)
 
     def write_scores_without_each(self, sets: Sets, out: Array) -> None:
-        """Write the same given every set without each of its entries."""
         histories = sets.histories.take(sets.owners) if isinstance(sets, SetsWithHistory) else None
         self._write(without_each(Sets(*sets)), histories, out)
 
