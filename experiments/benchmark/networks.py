@@ -73,8 +73,7 @@ def learn(
             loss(order[first : first + batch]).backward()
             optimizer.step()
             project()
-        value = validation()
-        if value > best:
+        if (value := validation()) > best:
             best, best_round, kept = value, number, [one.detach().clone() for one in parameters]
         if number - best_round >= patience:
             break
@@ -118,8 +117,7 @@ class Network(Baseline):
     learning_rate: float = 1e-3
 
     def _fit(self, statistics: BasketStatistics) -> None:
-        train = statistics.train
-        train = train.subset(np.flatnonzero(train.sizes >= 2)).clip(LARGEST)
+        train = statistics.train.subset(np.flatnonzero(statistics.train.sizes >= 2)).clip(LARGEST)
         n_rounds = rounds(type(self).__name__, train.n_baskets * self.operations(train))
         rest, held = train.split(HELD_OUT, random_state=self.random_state)
         held = held[:MOST_HELD]
@@ -311,10 +309,9 @@ class FLID(Baseline):
     n_jobs: int | None = None
 
     def _fit(self, statistics: BasketStatistics) -> None:
-        everything = statistics.train
         noise = Popularity().fit_statistics(statistics)
         p = noise.probabilities_
-        train, held = everything.clip(LARGEST).split(HELD_OUT, random_state=self.random_state)
+        train, held = statistics.train.clip(LARGEST).split(HELD_OUT, random_state=self.random_state)
         held_sets = held[:MOST_HELD].sets
         n_rounds = rounds("FLID", train.n_baskets * (1 + self.noise) * 600.0 * self.n_components * train.sizes.mean())
         drawn = independent_sets(p, self.noise * train.n_baskets, stream(self.random_state, 104))
@@ -413,9 +410,8 @@ class PublishedNDPP(NonsymmetricDPP):
         self.alphas = alphas
         self.learning_rate = learning_rate
 
-    def fit(self, baskets: Any, y: Any = None, **_: Any) -> PublishedNDPP:  # type: ignore[override]
+    def fit(self, baskets: Any, *_: Any, **__: Any) -> PublishedNDPP:
         """Learn from baskets of at most `n_components` items; of larger ones, the first items."""
-        del y
         everything = as_baskets(baskets)
         K, M, seed = self.n_components, everything.n_items, int(self.random_state)  # type: ignore[arg-type]
         train, held = everything.clip(K).split(HELD_OUT, random_state=seed)
@@ -423,8 +419,7 @@ class PublishedNDPP(NonsymmetricDPP):
         sizes = train.sizes.astype(np.float64)
         per_basket = 8.0 * K * np.square(sizes).mean() + 2.0 * K**2 * sizes.mean()
         operations = 2.0 * (train.n_baskets / batch * 24.0 * M * K**2 + 3.0 * train.n_baskets * per_basket)
-        fits = len(self.alphas) * FEWEST * operations <= BUDGET
-        alphas = self.alphas if fits else self.alphas[:1]
+        alphas = self.alphas if len(self.alphas) * FEWEST * operations <= BUDGET else self.alphas[:1]
         n_rounds = rounds("the published NDPP", len(alphas) * operations)
         rarity = torch.from_numpy(1.0 / np.maximum(train.item_counts, 1)).double()
         best = -np.inf
