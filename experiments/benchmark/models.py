@@ -235,8 +235,8 @@ def _published(name: str, module: str = "rivals", **how: Any) -> Callable[[Setti
 
 def _sparse_ease(settings: Settings) -> list[Any]:
     M = settings.train.n_items
-    small = M <= 5000
-    return [SparseEASE(ridge, 0.2 if small else 200.0 / M, exact=small) for ridge in (50.0, 200.0, 500.0)]
+    density = min(max(0.2 if M <= 5000 else 0.0, 200.0 / M), 1.0)
+    return [SparseEASE(ridge, density, exact=M <= 5000) for ridge in (50.0, 200.0, 500.0)]
 
 
 def _ndpp(settings: Settings) -> list[Any]:
