@@ -320,6 +320,8 @@ def log_sizes(evaluation: Evaluation) -> Array:
         probabilities = np.minimum(model.probabilities_, 1 - 1e-12)
         found = Kernel(np.zeros((len(probabilities), 0)), diagonal=probabilities / (1 - probabilities))
         exact = found.log_size_distribution
+    elif hasattr(model, "log_size_distribution"):
+        exact = model.log_size_distribution
     elif model.dpp.n_items**2 * getattr(model.dpp, "n_clusters", 1) <= SIZES_EXACTLY:
         exact = model.dpp.log_size_distribution
     else:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -29,6 +31,7 @@ from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.mixture import MixtureDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
+from experiments.benchmark.rivals import SparseEASE
 
 OURS = "conditional"
 WITHOUT_KERNEL = "conditional-no-kernel"
@@ -106,8 +109,8 @@ class Model:
 
     @property
     def ours(self) -> bool:
-        """True for a DPP, false for a baseline."""
-        return "DPP" in self.label
+        """True for a DPP of contradpp, false for a baseline."""
+        return "DPP" in self.label and self.package == "contradpp"
 
 
 class OneThread(Implicit):
@@ -219,6 +222,28 @@ def _baskets(settings: Settings) -> list[Any]:
     return [BasketKNN(n, power, random_state=settings.seed, n_jobs=settings.n_jobs) for n, power in tried]
 
 
+def _published(name: str, module: str = "rivals", **how: Any) -> Callable[[Settings], list[Any]]:
+    """Return a function that makes the models of a class of `rivals.py` or `networks.py`, which is imported then."""
+
+    def tried(settings: Settings) -> list[Any]:
+        kind = getattr(import_module(f"experiments.benchmark.{module}"), name)
+        own = {key: value for key, value in settings.own.items() if key in signature(kind).parameters}
+        return [kind(**one, **how, **own) for one in getattr(kind, "TRIED", [dict[str, Any]()])]
+
+    return tried
+
+
+def _sparse_ease(settings: Settings) -> list[Any]:
+    M = settings.train.n_items
+    density = min(max(0.2 if M <= 5000 else 0.0, 200.0 / M), 1.0)
+    return [SparseEASE(ridge, density, exact=M <= 5000) for ridge in (50.0, 200.0, 500.0)]
+
+
+def _ndpp(settings: Settings) -> list[Any]:
+    rank = min(MOST_RANK, int(settings.train.sizes.max()))
+    return _published("PublishedNDPP", "networks", n_components=rank)(settings)
+
+
 OBJECTIVES = ("mle", "explicit", "dynamic", "nce", "product", "exact")
 MODELS: dict[str, Model] = {
     "popularity": Model("Popularity", lambda _: [Popularity()]),
@@ -237,6 +262,18 @@ MODELS: dict[str, Model] = {
     "bpr": Model("implicit BPR", _bpr, "implicit"),
     "lmf": Model("implicit LMF", _lmf, "implicit"),
     "item2vec": Model("item2vec (gensim)", _item2vec, "gensim", tuned_on=10_000),
+    "sparse-ease": Model("SANSA (sparse EASE)", _sparse_ease, "sansa"),
+    "slim": Model("SLIM, elastic net", _published("SLIM")),
+    "rp3beta": Model("RP3β", _published("RP3Beta")),
+    "gfcf": Model("GF-CF", _published("GFCF")),
+    "multvae": Model("Mult-VAE", _published("MultVAE", "networks"), "torch", tuned_on=10_000),
+    "set-transformer": Model("masked-set transformer", _published("SetTransformer", "networks"), "torch", 10_000),
+    "flid": Model("FLID", _published("FLID", "networks"), "torch", tuned_on=10_000),
+    "ndpp": Model("NDPP, as published", _ndpp, "torch"),
+    "boosted": Model("boosted trees over our experts", _published("BoostedTrees"), "lightgbm"),
+    "boosted-own": Model(
+        "boosted trees from ConditionalDPP on", _published("BoostedTrees", own_logit=True), "lightgbm", variant=True
+    ),
     **{f"lowrank-{name}": Model(f"LowRankDPP, {name}", _lowrank(name)) for name in OBJECTIVES},
     "nonsymmetric": Model("NonsymmetricDPP", lambda settings: [NonsymmetricDPP(**settings.own)]),
     "mixture": Model("MixtureDPP", _mixture()),

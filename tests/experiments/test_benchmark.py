@@ -25,7 +25,7 @@ def test_every_model_is_asked_everything(method: str, monkeypatch, two_kinds):
         pytest.skip(f"{MODELS[method].package} is not installed")
     monkeypatch.setattr(training, "split", two_kinds)
     found = measure.measure(Task("benchmark", "uk", method, 0, "quick"), 1)
-    has_distribution = method == "popularity" or MODELS[method].ours
+    has_distribution = method in ("popularity", "flid", "ndpp") or MODELS[method].ours
     expected = set(measure.METRICS) - (
         set() if has_distribution else {"logp_matched", "logp_uniform", "log_likelihood", "log_size", "composition"}
     )
