@@ -109,5 +109,5 @@ def test_what_cannot_be_is_said_before_anything_starts(folder, tmp_path):
         cd.ConditionalDPP().fit(folder, engine="ray", item_features={})
     with pytest.raises(ParameterError, match="experts knows"):
         cd.ConditionalDPP(experts=["nobody"]).fit(folder, engine="ray")
-    with pytest.raises(ParameterError, match="need one machine"):
-        cd.ConditionalDPP(cd.LowRankDPP(5, objective="explicit")).fit(folder, engine="ray")
+    with pytest.raises(ParameterError, match="does not learn from choices"):
+        cd.ConditionalDPP(cd.LowRankDPP(5, objective="choice")).fit(folder, engine="ray")

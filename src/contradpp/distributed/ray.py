@@ -16,28 +16,26 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, reduce
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 import contradpp as cd
-from contradpp._types import Array, StrPath, Values
+from contradpp._types import Array, Codes, Ints, StrPath, Values
 from contradpp.data.baskets import Baskets
-from contradpp.data.sets import Sets, pointers, take_sets
+from contradpp.data.sets import Sets, take_sets
 from contradpp.data.tables import layout_of
 from contradpp.distributed import RayEngine
 from contradpp.distributed.learning import (
     Progress,
     Task,
     Worker,
-    count_pairs,
     parameters_for_all,
     refuse_unsupported,
-    regress_items,
 )
 from contradpp.distributed.shards import (
     NO_COLUMNS,
@@ -51,11 +49,12 @@ from contradpp.distributed.shards import (
     list_files,
 )
 from contradpp.dpp import files as persist
+from contradpp.dpp.cooccurrence import co_occurrences, regress_on_neighbors
 from contradpp.errors import ClusterError, ContradppError, DataError, ParameterError
 from contradpp.experts.statistics import BasketStatistics
 from contradpp.learn.callbacks import ProgressBar
 from contradpp.learn.checkpoints import Checkpointing
-from contradpp.learn.params import Parameter
+from contradpp.learn.params import MOST_LEARNED, Parameter
 from contradpp.learn.training import TrainingResult
 from contradpp.models.conditional import (
     ConditionalDPP,
@@ -221,25 +220,20 @@ class WorkerGroup:
         room = min(int(self._ray.cluster_resources().get("CPU", 0)), self.size)
         seconds = max(self._timeout, SECONDS_TO_START)
         self._ray.wait(calls, num_returns=max(room, 1), timeout=seconds)
-        pids = self._outcomes(calls, self._timeout)
-        started = [
-            worker for worker, pid in zip(self._workers, pids, strict=True) if isinstance(pid, int)
-        ]
-        for worker in self._workers:
-            if worker not in started:
-                self._ray.kill(worker)
+        outcomes = self._outcomes(calls, self._timeout)
+        started = [number for number, pid in enumerate(outcomes) if isinstance(pid, int)]
+        for number in set(range(self.size)) - set(started):
+            self._ray.kill(self._workers[number])
         if not started:
-            failure = next((f"{pid}" for pid in pids if not isinstance(pid, TimeoutError)), None)
-            why = failure or f"none within {seconds:g} s: has the cluster a free CPU?"
-            raise ClusterError(f"no worker could be started: {why}")
+            failures = [str(error) for error in outcomes if not isinstance(error, TimeoutError)]
+            failures.append(f"none within {seconds:g} s: has the cluster a free CPU?")
+            raise ClusterError(f"no worker could be started: {failures[0]}")
         if len(started) < self.size:
             log.warning(
-                "only %s of %s workers could be started: training with those",
-                len(started),
-                self.size,
+                f"only {len(started)} of {self.size} workers could be started: training with those"
             )
-        log.info("workers: %s", " ".join(str(pid) for pid in pids if isinstance(pid, int)))
-        self._workers = started
+        log.info("workers: %s", " ".join(str(outcomes[number]) for number in started))
+        self._workers = [self._workers[number] for number in started]
         self.call("load", assign(files, self.size), [columns] * self.size)
 
     def train(self, task: Task, bar: RemoteProgressBar | None = None) -> TrainingResult:
@@ -253,7 +247,7 @@ class WorkerGroup:
         runs = [
             worker.train.remote(e, task) for worker, e in zip(self._workers, exchanges, strict=True)
         ]
-        n_warnings = [0] * self.size
+        said: set[str] = set()
         waiting = runs
         while waiting:
             ended, waiting = self._ray.wait(
@@ -265,13 +259,19 @@ class WorkerGroup:
                 barrier.leave.remote("a worker was lost")  # so that the others end soon
                 self._results(runs, SECONDS_TO_END)
             for rank, progress in enumerate(self.call("progress")):
-                for warning in progress.warnings[n_warnings[rank] :]:
-                    log.warning("worker %s: %s", rank, warning)
-                n_warnings[rank] = len(progress.warnings)
+                for warning in dict.fromkeys(progress.warnings):
+                    if warning not in said:  # all workers see the same data
+                        log.warning("worker %s: %s", rank, warning)
+                said.update(progress.warnings)
                 if rank == 0 and bar is not None:
                     bar.show(progress)
         result: TrainingResult = self._results(runs[:1], self._timeout)[0]
         return result
+
+    def baskets(self) -> Baskets:
+        """Return the baskets of all files, after training."""
+        found: Baskets = self._results([self._workers[0].baskets.remote()], LONG * self._timeout)[0]
+        return found
 
     def call(self, method: str, *arguments: Sequence[Any]) -> list[Any]:
         """Call a method of every worker, each with its own of all arguments."""
@@ -284,24 +284,20 @@ class WorkerGroup:
     def _results(self, calls: list[Any], seconds: float) -> list[Any]:
         """Return the results of one call per worker, or raise its error."""
         outcomes = self._outcomes(calls, seconds)
-        errors = {
-            rank: outcome for rank, outcome in enumerate(outcomes) if isinstance(outcome, Exception)
-        }
-        lost = [
-            str(rank)
-            for rank, error in errors.items()
-            if isinstance(error, self._ray.exceptions.RayError)
-        ]
-        for error in errors.values():
+        errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        if not errors:
+            return outcomes
+        for error in errors:
             if isinstance(error, ContradppError) and not isinstance(error, ClusterError):
                 raise error
-        for error in sorted(errors.values(), key=lambda error: isinstance(error, ClusterError)):
-            if lost:
-                raise ClusterError(f"lost worker {' and '.join(lost)}") from error
-            if isinstance(error, ClusterError):
-                raise error
-            raise ClusterError(f"a worker failed: {type(error).__name__}: {error}") from error
-        return outcomes
+        gone = self._ray.exceptions.RayError
+        lost = [str(rank) for rank, outcome in enumerate(outcomes) if isinstance(outcome, gone)]
+        first = min(errors, key=lambda error: isinstance(error, ClusterError))
+        if lost:
+            raise ClusterError(f"lost worker {' and '.join(lost)}") from first
+        if isinstance(first, ClusterError):
+            raise first
+        raise ClusterError(f"a worker failed: {type(first).__name__}: {first}") from first
 
     def _outcomes(self, calls: list[Any], seconds: float) -> list[Any]:
         """Return the result or the error of every call after so many seconds."""
@@ -324,14 +320,22 @@ def learn_experts(
     model: ConditionalDPP, kernel: KernelModel, group: WorkerGroup, held_out: Any
 ) -> None:
     """Learn all that comes after the kernel, with the workers that have just learned it."""
-    numbers, parts = zip(*group.call("baskets"), strict=True)
-    sizes = np.concatenate([part.sizes for part in parts])
-    gathered = Sets(pointers(sizes), np.concatenate([part.indices for part in parts]))
-    ordered = take_sets(gathered, np.argsort(np.concatenate(numbers)))
-    baskets = Baskets(ordered.indptr, ordered.indices, kernel.items_)
+    baskets = group.baskets().draw(MOST_LEARNED).recode(kernel.items_)
     held = held_out(baskets.n_baskets)
     training = SharedStatistics(baskets.subset(other_rows(held, baskets.n_baskets)), group)
     fit_combination(model, kernel, baskets.subset(held), training, SharedStatistics(baskets, group))
+
+
+def count_pairs(sets: Sets, n_items: int) -> csr_array:
+    """Count how often any two items are in a set together (sparse, M × M)."""
+    return co_occurrences(sets, np.ones(sets.count), n_items)
+
+
+def regress_items(
+    items: range, n_neighbors: int, system: tuple[Ints, Codes, Array, Array, Array]
+) -> csc_array:
+    """Return the columns of these items of the ridge regression on neighbors."""
+    return regress_on_neighbors(*system, n_neighbors, 1, items)
 
 
 class SharedStatistics(BasketStatistics):
@@ -342,10 +346,8 @@ class SharedStatistics(BasketStatistics):
         self._group = group
 
     def _count(self) -> csr_array:
-        parts = [
-            take_sets(self.train.sets, np.array(part))
-            for part in self._ranges(self.train.n_baskets)
-        ]
+        ranges = self._ranges(self.train.n_baskets)
+        parts = [take_sets(self.train.sets, np.array(part)) for part in ranges]
         return reduce(add, self._map(count_pairs, parts, self.train.n_items))
 
     def _regress(self, counts: Array, diagonal: Array, n_neighbors: int, n_jobs: int) -> csc_array:
@@ -353,9 +355,8 @@ class SharedStatistics(BasketStatistics):
         from scipy.sparse import hstack
 
         system = import_extra("ray").put((*self.together, counts, diagonal))
-        return hstack(
-            self._map(regress_items, self._ranges(len(counts)), n_neighbors, system), format="csc"
-        )
+        columns = self._map(regress_items, self._ranges(len(counts)), n_neighbors, system)
+        return hstack(columns, format="csc")
 
     def _ranges(self, n: int) -> list[range]:
         ends = np.linspace(0, n, self._group.size + 1).astype(int).tolist()
@@ -372,13 +373,11 @@ class SharedStatistics(BasketStatistics):
 # -- Scoring ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ScoringRun:
-    """The model and the settings of a run of `recommend_folder`, and the folder for its answers."""
+class ScoringRun(NamedTuple):
+    """The model file, the folder for answers, and the settings of a run of `recommend_folder`."""
 
-    model: str  # its file
-    digest: str  # of the file
-    folder: str
+    model: str
+    folder: Path
     n: int
     exclude: tuple[Hashable, ...]
     unknown: str
@@ -407,8 +406,7 @@ def recommend_folder(
     except OSError as error:
         raise DataError(f"cannot create the folder {folder}: {error.strerror}") from error
     cd.load(model)  # a damaged one is an error here and now
-    digest = hashlib.sha256(Path(model).read_bytes()).hexdigest()
-    query = ScoringRun(os.path.abspath(model), digest, str(folder), n, tuple(exclude), unknown)
+    query = ScoringRun(os.path.abspath(model), folder, n, tuple(exclude), unknown)
     check_same_run(query)
     left = [{"path": file.path} for file in files if not (folder / Path(file.path).name).exists()]
     if not left:
@@ -437,9 +435,9 @@ def recommend_folder(
 
 def check_same_run(query: ScoringRun) -> None:
     """Write model and settings into the folder, and refuse a folder of another run."""
-    folder = Path(query.folder)
-    settings = [query.n, list(map(str, query.exclude)), query.unknown]
-    now = {"model": query.digest, "settings": settings}
+    folder = query.folder
+    digest = hashlib.sha256(Path(query.model).read_bytes()).hexdigest()
+    now = {"model": digest, "settings": [query.n, list(map(str, query.exclude)), query.unknown]}
     note = folder / "_run.json"
     if not note.exists():
         if any(folder.glob("*.parquet")):
@@ -478,14 +476,14 @@ def score_file(path: str, query: ScoringRun) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    ids = pa.list_(pa.string() if load_model(query)[1] else pa.int64())
-    columns = {
-        "row": pa.int64(),
-        "items": ids,
-        "probabilities": pa.list_(pa.float64()),
-        "error": pa.string(),
-    }
-    schema = pa.schema(columns)
+    schema = pa.schema(
+        {
+            "row": pa.int64(),
+            "items": pa.list_(pa.string() if load_model(query)[1] else pa.int64()),
+            "probabilities": pa.list_(pa.float64()),
+            "error": pa.string(),
+        }
+    )
     written = pa.BufferOutputStream()
     n_rows = 0
     try:
@@ -496,15 +494,13 @@ def score_file(path: str, query: ScoringRun) -> int:
             with pq.ParquetWriter(written, schema) as out:
                 for batch in table.iter_batches(batch_size=BLOCK, columns=[layout.item]):
                     baskets = [basket or [] for basket in batch.column(0).to_pylist()]
-                    lines = [
-                        {"row": n_rows + i} | answer
-                        for i, answer in enumerate(score(baskets, query))
-                    ]
+                    numbered = enumerate(score(baskets, query), start=n_rows)
+                    lines = [{"row": row} | answer for row, answer in numbered]
                     out.write_table(pa.Table.from_pylist(lines, schema=schema))
                     n_rows += len(lines)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: cannot be answered ({error})") from error
-    persist.write_atomically(Path(query.folder) / Path(path).name, written.getvalue().to_pybytes())
+    persist.write_atomically(query.folder / Path(path).name, written.getvalue().to_pybytes())
     return n_rows
 
 
