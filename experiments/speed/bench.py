@@ -25,7 +25,7 @@ from contradpp import __version__
 from contradpp._random import stream
 from contradpp._threads import blas_threads
 from contradpp.cli.inputs import OLD_FILE, names, option
-from contradpp.cli.output import Column, busy, check_writable, say, show_table
+from contradpp.cli.output import busy, check_writable, say, show_table
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp import compiled
@@ -451,7 +451,7 @@ def bench(quick: bool, only: tuple[str, ...], file: Path | None, earlier: Path |
     if file is not None:
         write_atomically(file, f"{text}\n".encode())
     heads = ["what", "measured", "goal", "", "others", *(["before", "change"] if before is not None else []), "from"]
-    columns = [Column(name, right=name in ("measured", "goal", "others", "before")) for name in heads]
+    columns = [f">{name}" if name in ("measured", "goal", "others", "before") else name for name in heads]
     show_table(columns, [_row(figure, before) for figure in figures], title="python -m experiments bench")
     click.echo(f"\n{state}; others: the share of the machine that other work used meanwhile.")
 

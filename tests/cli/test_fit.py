@@ -18,7 +18,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.cli import fit as command
-from contradpp.cli.fit_options import MODEL_PARAMETERS, MODELS
+from contradpp.cli.fit import MODEL_PARAMETERS, MODELS
 from contradpp.data.feedback import append_feedback, append_impression
 from contradpp.errors import ConvergenceError, ParameterError
 from contradpp.learn.callbacks import Callback

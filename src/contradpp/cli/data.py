@@ -19,7 +19,6 @@ from rich.filesize import decimal
 from contradpp._types import Values
 from contradpp.cli.inputs import baskets_from, layout_options, reading_from
 from contradpp.cli.output import (
-    Column,
     busy,
     check_writable,
     json_option,
@@ -63,8 +62,8 @@ def list_datasets(as_json: bool) -> None:
     if as_json:
         show_json(found)
         return
-    numbers = [Column("baskets", right=True), Column("items", right=True)]
-    columns = [Column("name"), *numbers, Column("where"), Column("description")]
+    numbers = [">baskets", ">items"]
+    columns = ["name", *numbers, "where", "description"]
     rows = []
     for entry in found:
         n_baskets = f"{entry['n_baskets']:,}" if entry["n_baskets"] else "any"

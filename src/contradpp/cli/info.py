@@ -11,9 +11,9 @@ from rich.filesize import decimal
 
 import contradpp as cd
 from contradpp._types import Values
-from contradpp.cli.fit_options import kernel_model
+from contradpp.cli.fit import kernel_model
 from contradpp.cli.inputs import model_argument, option
-from contradpp.cli.output import Column, display_names, json_option, show_json, show_table
+from contradpp.cli.output import display_names, json_option, show_json, show_table
 from contradpp.dpp.files import format_version
 from contradpp.learn.params import flat_params
 from contradpp.models.base import DPPRecommender
@@ -96,5 +96,5 @@ def show_items(model: DPPRecommender, *, as_json: bool) -> None:
     if as_json:
         show_json([{"item": item, "name": name, "probability": p} for item, name, p in rows])
         return
-    columns = [Column("item"), Column("name"), Column("in a basket", right=True)]
+    columns = ["item", "name", ">in a basket"]
     show_table(columns, [[str(item), name, f"{p:.3%}"] for item, name, p in rows])

@@ -18,7 +18,6 @@ from contradpp.cli.inputs import (
     COUNT,
     SEPARATORS,
     ItemParser,
-    Parsed,
     at_most_option,
     baskets_from,
     counts_of,
@@ -30,9 +29,9 @@ from contradpp.cli.inputs import (
     shortened,
     together,
     unknown_option,
+    word_or_number,
 )
 from contradpp.cli.output import (
-    Column,
     display_name,
     display_names,
     json_option,
@@ -178,17 +177,15 @@ def open_model(model: str, unknown: str) -> tuple[DPPRecommender, ItemParser]:
     return loaded, ItemParser(loaded.items_, unknown=unknown, counts=loaded.item_probabilities())
 
 
-def ranking(text: str) -> str | float:
-    """Read one of the two words, or a number from 0 to 1."""
-    number: Any = click.FloatRange(0, 1)
-    return text if text in ("probability", "lift") else float(number.convert(text, None, None))
-
-
 rank_by_option = option(
     "--rank-by",
     default="probability",
     metavar="NUMBER|probability|lift",
-    type=Parsed(ranking, "neither probability nor lift nor a number from 0 to 1"),
+    type=word_or_number(
+        ("probability", "lift"),
+        click.FloatRange(0, 1),
+        "neither probability nor lift nor a number from 0 to 1",
+    ),
     help="From 0 (probability: most likely, best sellers first) to 1 (lift: most specific to the "
     "basket).",
 )
@@ -373,9 +370,9 @@ def respond(query: Query, suggest: Suggest, *, why: bool = False) -> list[Hashab
         earlier = {"history": query.history}
         explanations = query.model.explain_each(basket, found.tolist(), **earlier)
     usual = query.model.item_probabilities()
-    columns = [Column("chance", right=True), Column("item")]
-    columns += [Column("name")] if items.names else []
-    columns += [Column("because of")] if why else []
+    columns = [">chance", "item"]
+    columns += ["name"] if items.names else []
+    columns += ["because of"] if why else []
     lines: list[Values] = []
     rows = []
     for item, p, explanation in zip(

@@ -50,6 +50,7 @@ def evaluate(
     min_size: int = 1,
     n_jobs: int | None = None,
     likelihood: bool = True,
+    check: bool = True,
 ) -> Report:
     """Measure a model on held-out baskets.
 
@@ -83,6 +84,8 @@ def evaluate(
         False leaves out log-likelihood and AUC, which are NaN then. They take the model's
         normalizer, which is an estimate for a nonsymmetric model of many items (see
         `refine_normalizer`), and seconds to minutes of work.
+    check : bool
+        Log a warning if the model has learned from most of the test baskets.
 
     Returns
     -------
@@ -96,34 +99,8 @@ def evaluate(
     >>> report.mpr, report.precision[1], report.coverage
     (100.0, 100.0, 1.0)
     """
-    report = measure(
-        model,
-        test,
-        ks,
-        random_state,
-        train=train,
-        history=history,
-        min_size=min_size,
-        n_jobs=n_jobs,
-        likelihood=likelihood,
-    )
-    warn_if_known(model, as_baskets(test))
-    return report
-
-
-def measure(
-    model: Any,
-    test: Any,
-    ks: Sequence[int] = (1, 5, 10, 20),
-    random_state: RandomState = 0,
-    *,
-    train: Any = None,
-    history: Any = None,
-    min_size: int = 1,
-    n_jobs: int | None = None,
-    likelihood: bool = True,
-) -> Report:
-    """Measure a model as `evaluate` does, on baskets that are known to be held out."""
+    if check:
+        warn_if_known(model, as_baskets(test))
     ks = _checked_ks(ks)
     scorer = as_scorer(model)
     seed = root_seed(random_state)

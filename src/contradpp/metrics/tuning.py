@@ -19,7 +19,7 @@ from contradpp.errors import (
 )
 from contradpp.learn.callbacks import Callback, Record
 from contradpp.learn.params import params_from_flat
-from contradpp.metrics.report import measure
+from contradpp.metrics.report import evaluate
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 
@@ -166,8 +166,8 @@ def _score(
 ) -> float:
     refuse_order_lines(baskets)
     likelihood = metric == "log-likelihood"
-    options: dict[str, Any] = {"min_size": SMALLEST, "n_jobs": n_jobs, "likelihood": likelihood}
-    report = measure(model, baskets, (10,), 0, **options)
+    options: Values = {"min_size": SMALLEST, "n_jobs": n_jobs, "likelihood": likelihood}
+    report = evaluate(model, baskets, (10,), 0, check=False, **options)
     found = 1.0 if likelihood else 1.0 - report.n_skipped / report.n_baskets
     key = {"p@10": "precision@10", "log-likelihood": "log_likelihood"}.get(metric, metric)
     return found * float(report.metrics[key])
@@ -188,10 +188,8 @@ def validated(
     part, held = train.split(0.1, random_state=seed)
     part = part[:most]
     held = held.subset(held.sizes >= SMALLEST)[:N_VALIDATION]
-    return [
-        measure(model.fit(part), held, (10,), seed, n_jobs=n_jobs, likelihood=False).ndcg
-        for model in models
-    ]
+    options: Values = {"n_jobs": n_jobs, "likelihood": False, "check": False}
+    return [evaluate(model.fit(part), held, (10,), seed, **options).ndcg for model in models]
 
 
 def smallest_rank(train: Baskets) -> int:
