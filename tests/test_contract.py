@@ -244,6 +244,16 @@ def test_more_than_the_catalogue_is_all_that_is_left(name):
     assert scores[0, 6] == 0
 
 
+@every_model
+def test_every_model_is_evaluated_by_the_same_code(name):
+    report = cd.evaluate(fitted(name), checkerboard().subset(range(60)), ks=(1, 7), check=False)
+    assert 0 <= report.mpr <= report.mpr_paper <= 100
+    assert report.precision[7] >= report.precision[1]
+    assert report.n_skipped == 0
+    with pytest.raises(NotFittedError, match="fit"):
+        cd.evaluate(ROWS[name].make(), [["r0"]])
+
+
 # -- Sets ----------------------------------------------------------------------------------------------
 
 
