@@ -24,7 +24,6 @@ SPEED = {
     "cluster": ("experiments.speed.large", "training on several workers, beside threads of one process"),
     "cost": ("experiments.speed.learning", "a training step against catalogue, rank and basket size; draws a figure"),
     "evaluation": ("experiments.speed.answers", "a whole evaluation over the matrix product it needs"),
-    "files_visited": ("experiments.speed.files_visited", "the files of the package that a call walks through"),
     "fuzz_api": ("experiments.speed.service", "made-up requests from the OpenAPI document: no 5xx allowed"),
     "kernels": ("experiments.speed.clusters", "a ConditionalDPP with a mixture beside one with a single kernel"),
     "known_kernels": ("experiments.speed.known", "kernels that are known, learned from samples of them"),

@@ -292,9 +292,9 @@ def test_a_run_that_is_stopped_at_once_has_no_model(call, orders, tmp_path, monk
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ")
-def test_ctrl_c_in_a_real_process(tmp_path):
+def test_ctrl_c_in_a_real_process(orders, tmp_path):
     target = tmp_path / "m.safetensors"
-    words = ["fit", "grocer", "-o", str(target), "--max-iter", "100000", "--tol", "0", "--json"]
+    words = ["fit", str(orders), "-o", str(target), "--max-iter", "100000", "--tol", "0", "--json"]
     code = (  # a shell that runs the tests in the background lets everything it starts ignore the signal
         "import signal, sys, contradpp.learn.training as loop; real = loop.check\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"

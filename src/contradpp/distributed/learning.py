@@ -9,11 +9,12 @@ are summed in order of rank, so that all workers make the same step. Ray makes a
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from pathlib import Path
 
 import numpy as np
 
@@ -44,7 +45,6 @@ from contradpp.models.nonsymmetric import NonsymmetricDPP
 log = logging.getLogger("contradpp")
 Model = LearnedDPP
 HeldOut = float | Callable[[int], Ints] | None  # a share to hold out, or which of n baskets
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,9 @@ class Worker:
         """Return the baskets of all files, after training."""
         return self._baskets
 
-    def execute(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return the result of a function."""
-        return function(*arguments)
+    def pid(self) -> int:
+        """Return the number of the worker's process."""
+        return os.getpid()
 
 
 def refuse_unsupported(model: Model) -> None:
@@ -248,11 +248,12 @@ class SameEverywhere(Callback):
 class Reader(Checkpointer):
     """A copy of the first worker's checkpointer, which restores and does not write."""
 
-    def __init__(self, attributes: Values) -> None:
+    def __init__(self, attributes: Values, restores: bool) -> None:
         vars(self).update(attributes)
+        self.restores = restores
 
     def begin(self, parts: Mapping[str, object]) -> bool:
-        return self._content is not None and super().begin(parts)
+        return self.restores and super().begin(parts)
 
     def write(self, n_steps: int) -> None:
         pass
@@ -262,6 +263,11 @@ def checkpointer_of(task: Task, exchange: Exchange) -> Checkpointer | None:
     """Return the checkpointer: the first worker reads and writes, the others get the content."""
     if task.checkpoint is None:
         return None
-    first = Checkpointer(task.checkpoint) if exchange.rank == 0 else None
-    attributes = exchange.gather(None if first is None else dict(vars(first)))[0]
-    return first or Reader(cast(Values, attributes))
+    first = None
+    shared: tuple[Values, bool] = {}, False
+    if exchange.rank == 0:
+        restores = Path(task.checkpoint.path).exists()
+        first = Checkpointer(task.checkpoint)
+        shared = dict(vars(first)), restores
+    shared = exchange.gather(shared)[0]
+    return first or Reader(*shared)

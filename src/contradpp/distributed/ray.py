@@ -14,20 +14,18 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import lru_cache, reduce
-from operator import add
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 import contradpp as cd
-from contradpp._types import Array, Codes, Ints, StrPath, Values
+from contradpp._types import StrPath, Values
 from contradpp.data.baskets import Baskets
-from contradpp.data.sets import Sets, take_sets
 from contradpp.data.tables import layout_of
 from contradpp.distributed import RayEngine
 from contradpp.distributed.learning import (
@@ -49,7 +47,6 @@ from contradpp.distributed.shards import (
     list_files,
 )
 from contradpp.dpp import files as persist
-from contradpp.dpp.cooccurrence import co_occurrences, regress_on_neighbors
 from contradpp.errors import ClusterError, ContradppError, DataError, ParameterError
 from contradpp.experts.statistics import BasketStatistics
 from contradpp.learn.callbacks import ProgressBar
@@ -58,7 +55,6 @@ from contradpp.learn.params import MOST_LEARNED, Parameter
 from contradpp.learn.training import TrainingResult
 from contradpp.models.conditional import (
     ConditionalDPP,
-    KernelModel,
     fit_combination,
     held_out_rows,
     new_kernel_model,
@@ -68,7 +64,7 @@ from contradpp.models.learned import set_result
 from contradpp.models.mixture import MixtureDPP
 
 if TYPE_CHECKING:
-    from scipy.sparse import csc_array, csr_array
+    pass
 
 log = logging.getLogger("contradpp")
 SECONDS_TO_START = 60.0  # at least, for a worker that the cluster has room for
@@ -147,20 +143,25 @@ def fit(
             try:
                 with WorkerGroup(ray, engine.workers, float(engine.timeout)) as group:
                     group.load(files, NO_COLUMNS | dict(engine.columns or {}))
-                    set_result(kernel, group.train(task, bar))
-                    if isinstance(kernel_model, MixtureDPP):
-                        kernel_model.set_kernel_model(kernel)
-                    if isinstance(model, ConditionalDPP):
-                        learn_experts(model, kernel_model, group, held_out)
-                return
+                    result = group.train(task, bar)
+                    baskets = group.baskets() if callable(held_out) else None
+                break
             except ClusterError as error:
                 if attempt == engine.restarts:
-                    raise ClusterError(
-                        f"gave up after {attempt} restarts; the last failure: {error}"
-                    ) from error
+                    message = f"gave up after {attempt} restarts; the last failure: {error}"
+                    raise ClusterError(message) from error
                 log.warning(f"{error}. Going on from the last checkpoint")
                 if task.checkpoint is not None:
                     task = replace(task, checkpoint=replace(task.checkpoint, resume=True))
+    set_result(kernel, result)
+    if isinstance(kernel_model, MixtureDPP):
+        kernel_model.set_kernel_model(kernel)
+    if callable(held_out) and baskets is not None:
+        baskets = baskets.draw(MOST_LEARNED).recode(kernel.items_)
+        held = held_out(baskets.n_baskets)
+        part = BasketStatistics(baskets.subset(other_rows(held, baskets.n_baskets)))
+        everything = BasketStatistics(baskets)
+        fit_combination(model, kernel_model, baskets.subset(held), part, everything)
 
 
 def shared_checkpoint(ray: Any, given: Checkpointing | None, folder: str) -> Checkpointing | None:
@@ -216,7 +217,7 @@ class WorkerGroup:
 
     def load(self, files: Sequence[FileOf], columns: Columns) -> None:
         """Wait for the workers that the cluster has room for, and let each read its files."""
-        calls = [worker.execute.remote(os.getpid) for worker in self._workers]
+        calls = [worker.pid.remote() for worker in self._workers]
         room = min(int(self._ray.cluster_resources().get("CPU", 0)), self.size)
         seconds = max(self._timeout, SECONDS_TO_START)
         self._ray.wait(calls, num_returns=max(room, 1), timeout=seconds)
@@ -311,63 +312,6 @@ class WorkerGroup:
             except self._ray.exceptions.RayError as error:
                 outcomes.append(error)
         return outcomes
-
-
-# -- The experts of a conditional model ------------------------------------------------------------
-
-
-def learn_experts(
-    model: ConditionalDPP, kernel: KernelModel, group: WorkerGroup, held_out: Any
-) -> None:
-    """Learn all that comes after the kernel, with the workers that have just learned it."""
-    baskets = group.baskets().draw(MOST_LEARNED).recode(kernel.items_)
-    held = held_out(baskets.n_baskets)
-    training = SharedStatistics(baskets.subset(other_rows(held, baskets.n_baskets)), group)
-    fit_combination(model, kernel, baskets.subset(held), training, SharedStatistics(baskets, group))
-
-
-def count_pairs(sets: Sets, n_items: int) -> csr_array:
-    """Count how often any two items are in a set together (sparse, M × M)."""
-    return co_occurrences(sets, np.ones(sets.count), n_items)
-
-
-def regress_items(
-    items: range, n_neighbors: int, system: tuple[Ints, Codes, Array, Array, Array]
-) -> csc_array:
-    """Return the columns of these items of the ridge regression on neighbors."""
-    return regress_on_neighbors(*system, n_neighbors, 1, items)
-
-
-class SharedStatistics(BasketStatistics):
-    """Counts of pairs and regressions, shared out among the workers."""
-
-    def __init__(self, train: Baskets, group: WorkerGroup) -> None:
-        super().__init__(train)
-        self._group = group
-
-    def _count(self) -> csr_array:
-        ranges = self._ranges(self.train.n_baskets)
-        parts = [take_sets(self.train.sets, np.array(part)) for part in ranges]
-        return reduce(add, self._map(count_pairs, parts, self.train.n_items))
-
-    def _regress(self, counts: Array, diagonal: Array, n_neighbors: int, n_jobs: int) -> csc_array:
-        del n_jobs
-        from scipy.sparse import hstack
-
-        system = import_extra("ray").put((*self.together, counts, diagonal))
-        columns = self._map(regress_items, self._ranges(len(counts)), n_neighbors, system)
-        return hstack(columns, format="csc")
-
-    def _ranges(self, n: int) -> list[range]:
-        ends = np.linspace(0, n, self._group.size + 1).astype(int).tolist()
-        return [range(ends[k], ends[k + 1]) for k in range(self._group.size)]
-
-    def _map(self, function: Callable[..., Any], parts: list[Any], *same: Any) -> list[Any]:
-        """Return function(part, *same) for every worker's part."""
-        size = self._group.size
-        return self._group.call(
-            "execute", [function] * size, parts, *[[one] * size for one in same]
-        )
 
 
 # -- Scoring ---------------------------------------------------------------------------------------
