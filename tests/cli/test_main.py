@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import pickle
@@ -137,11 +136,10 @@ def test_too_little_memory_is_explained():
     assert "should not happen" not in said
 
 
-def test_piped_output_is_plain_and_json_parses(model):
+def test_piped_output_is_plain(model):
     environment = {"FORCE_COLOR": "", "NO_COLOR": ""}
-    for words in (["recommend", str(model), "T1"], ["info", str(model)], ["data", "list"]):
+    for words in (["recommend", str(model), "T1"], ["data", "list"]):
         plain = run(*words, **environment)
         assert plain.returncode == 0, plain.stderr
         assert "\x1b" not in plain.stdout + plain.stderr
         assert "━" not in plain.stdout
-        json.loads(run(*words, "--json").stdout)
