@@ -12,13 +12,7 @@ from sklearn.base import clone
 
 import contradpp as cd
 from contract import BASKETS, BLACK, FAST, RED, ROWS, answers, checkerboard, fitted, rows_that
-from contradpp.errors import (
-    ContradppError,
-    DataError,
-    NotFittedError,
-    ParameterError,
-    UnknownItemError,
-)
+from contradpp.errors import ContradppError, DataError, NotFittedError, ParameterError, UnknownItemError
 
 ITEMS = RED + BLACK
 every_model = pytest.mark.parametrize("name", ROWS)
@@ -290,9 +284,7 @@ def test_conditioning_is_dividing_by_the_probability_of_the_given(name):
     if "listens" in ROWS[name].can:
         return
     np.testing.assert_allclose(
-        rest.predict_next(["b0"]),
-        np.delete(model.predict_next(["b0", "r1"]), ITEMS.index("r1")),
-        atol=1e-9,
+        rest.predict_next(["b0"]), np.delete(model.predict_next(["b0", "r1"]), ITEMS.index("r1")), atol=1e-9
     )
 
 

@@ -39,15 +39,7 @@ from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.slates.rerank import rerank
-from experiments.speed.timing import (
-    Array,
-    best_rounds,
-    best_times,
-    in_new_process,
-    made_up,
-    random_factors,
-    shop,
-)
+from experiments.speed.timing import Array, best_rounds, best_times, in_new_process, made_up, random_factors, shop
 
 WORSE = 0.05  # than an earlier run by more than this share: marked
 
@@ -416,12 +408,7 @@ GROUPS: dict[str, Callable[[bool], Iterator[SpeedFigure]]] = {
 
 @click.command()
 @option("--quick", is_flag=True, help="Fewer rounds.")
-@option(
-    "--only",
-    callback=names(GROUPS),
-    metavar="GROUPS",
-    help=f"Some figures, between commas: {', '.join(GROUPS)}.",
-)
+@option("--only", callback=names(GROUPS), metavar="GROUPS", help=f"Some figures, between commas: {', '.join(GROUPS)}.")
 @option("--json", "file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), is_flag=False,
         flag_value="-", help="Also write the figures to a file; without a name, print JSON, not a table.")  # fmt: skip
 @option("--compare", "earlier", type=OLD_FILE, help="Show the change against a file that --json wrote.")

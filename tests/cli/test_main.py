@@ -107,10 +107,7 @@ def test_completion_scripts(call, shell):
 def test_completion_completes():
     code = "import sys; sys.argv = ['contradpp']; from contradpp.cli.main import main; main()"
     asked = {**os.environ, "_CONTRADPP_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
-    for words, expected in (
-        ("re", ["plain,recommend", "plain,rerank"]),
-        ("--de", ["plain,--debug"]),
-    ):
+    for words, expected in (("re", ["plain,recommend", "plain,rerank"]), ("--de", ["plain,--debug"])):
         asked["COMP_WORDS"] = f"contradpp {words}"
         shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=asked)
         assert shown.stdout.split() == expected

@@ -246,11 +246,7 @@ def test_a_first_checkpoint_that_cannot_be_written_is_an_error(folder, tmp_path)
 
 @pytest.mark.parametrize(
     "model",
-    [
-        cd.LowRankDPP(objective="choice"),
-        cd.LowRankDPP(warm_start=True),
-        cd.baselines.Popularity(),
-    ],
+    [cd.LowRankDPP(objective="choice"), cd.LowRankDPP(warm_start=True), cd.baselines.Popularity()],
     ids=["choice", "warm start", "another model"],
 )
 def test_what_shards_cannot_do_is_said(model):

@@ -18,14 +18,7 @@ from rich.filesize import decimal
 
 from contradpp._types import Values
 from contradpp.cli.inputs import baskets_from, layout_options, reading_from
-from contradpp.cli.output import (
-    busy,
-    check_writable,
-    json_option,
-    say,
-    show_json,
-    show_table,
-)
+from contradpp.cli.output import busy, check_writable, json_option, say, show_json, show_table
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.errors import DataError

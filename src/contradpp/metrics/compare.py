@@ -148,9 +148,7 @@ class Comparison:
         return data_frame(columns, list(self.reports), "model")
 
     def plot(
-        self,
-        metrics: Sequence[str] = ("ndcg", "mpr"),
-        path: str | os.PathLike[str] | None = None,
+        self, metrics: Sequence[str] = ("ndcg", "mpr"), path: str | os.PathLike[str] | None = None
     ) -> Any:
         """Draw every model's metrics as a matplotlib figure, a panel per metric.
 
