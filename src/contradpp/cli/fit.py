@@ -259,25 +259,20 @@ class FitCommand(click.Command):
 # -- A TOML file of options ------------------------------------------------------------------------
 
 
-def load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:  # noqa: ARG001
-    """Use the values of a file for options that are not on the command line."""
-    if path is not None:
-        ctx.default_map = {**(ctx.default_map or {}), **read_config(path, ctx.command)}
-        ctx.meta["config"] = path
-
-
 def is_settings(path: Path) -> bool:
     """Return whether `fit` wrote a file of settings."""
     return path.is_file() and path.read_bytes().startswith(SETTINGS_MARK.encode())
 
 
-def read_config(path: Path, command: click.Command) -> Values:
-    """Read a file's options by the names of the command's parameters."""
+def load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:  # noqa: ARG001
+    """Use the values of a file for options that are not on the command line."""
+    if path is None:
+        return
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"{path} is not TOML: {error}", param_hint="--config") from error
-    known = {key: name for name, key in _keys(command).items()}
+    known = {key: name for name, key in _keys(ctx.command).items()}
     values = {}
     for key, value in content.items():
         word = key.replace("_", "-")
@@ -290,7 +285,8 @@ def read_config(path: Path, command: click.Command) -> Values:
             values[known[word]] = value
             continue
         raise click.BadParameter(f"{path}: {problem}", param_hint="--config")
-    return values
+    ctx.default_map = {**(ctx.default_map or {}), **values}
+    ctx.meta["config"] = path
 
 
 def write_config(settings: Values, command: click.Command, file: str) -> str:

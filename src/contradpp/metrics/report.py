@@ -298,8 +298,31 @@ class Report(Resampled):
         return f" ± {self.log_likelihood_error:.2f}" if shown else ""
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draw the breakdowns as a matplotlib figure, and write it to `path` if one is given."""
-        return plot_breakdowns((self.by_size, self.by_popularity), path)
+        """Draw bars of MPR and of the last p@k, group by group, a panel per breakdown.
+
+        The dashed line is the mean over all groups. The matplotlib figure is written to `path` if
+        one is given.
+        """
+        breakdowns = (self.by_size, self.by_popularity)
+        figure = new_figure(4.5 * len(breakdowns), 5.5)
+        axes = figure.subplots(2, len(breakdowns), squeeze=False, sharey="row")
+        for column, table in enumerate(breakdowns):
+            k = list(self.precision)[-1]
+            labels = [f"{row.group}\n{row.n:,}" for row in table.rows[:-1]]
+            panels = {
+                "MPR": ("#4477aa", [row.mpr for row in table.rows]),
+                f"p@{k}": ("#ee6677", [row.precision[k] for row in table.rows]),
+            }
+            for panel, (name, (color, values)) in zip(axes[:, column], panels.items(), strict=True):
+                panel.bar(labels, values[:-1], color=color)
+                panel.axhline(values[-1], color="0.3", linewidth=1, linestyle="--")
+                panel.spines[["top", "right"]].set_visible(False)
+                if column == 0:
+                    panel.set_ylabel(f"{name} (%)")
+            axes[1, column].set_xlabel(f"{table.title} (and number of {table.counted})")
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
 
     def _repr_html_(self) -> str:
         tables = (
@@ -482,35 +505,6 @@ def _breakdown(
 
     rows = [row(name, np.arange(n) == g) for g, name in enumerate(names) if counts[g]]
     return Breakdown(title, counted, (*rows, row("all", np.ones(n, dtype=bool))))
-
-
-def plot_breakdowns(
-    breakdowns: tuple[Breakdown, ...], path: str | os.PathLike[str] | None = None
-) -> Any:
-    """Draw bars of MPR and of the last p@k, group by group, a panel per breakdown.
-
-    The dashed line is the mean over all groups. The figure is written to `path` if one is given.
-    """
-    figure = new_figure(4.5 * len(breakdowns), 5.5)
-    axes = figure.subplots(2, len(breakdowns), squeeze=False, sharey="row")
-    for column, table in enumerate(breakdowns):
-        groups = table.rows[:-1]
-        k = list(table.rows[-1].precision)[-1]
-        labels = [f"{row.group}\n{row.n:,}" for row in groups]
-        panels = {
-            "MPR": ("#4477aa", [row.mpr for row in table.rows]),
-            f"p@{k}": ("#ee6677", [row.precision[k] for row in table.rows]),
-        }
-        for panel, (name, (color, values)) in zip(axes[:, column], panels.items(), strict=True):
-            panel.bar(labels, values[:-1], color=color)
-            panel.axhline(values[-1], color="0.3", linewidth=1, linestyle="--")
-            panel.spines[["top", "right"]].set_visible(False)
-            if column == 0:
-                panel.set_ylabel(f"{name} (%)")
-        axes[1, column].set_xlabel(f"{table.title} (and number of {table.counted})")
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
 
 
 def _checked_ks(ks: Sequence[int]) -> tuple[int, ...]:

@@ -26,7 +26,6 @@ from contradpp.models.nonsymmetric import NonsymmetricDPP
 if TYPE_CHECKING:
     from optuna import Study
     from optuna import Trial as Suggestions
-    from optuna.storages import JournalStorage
     from optuna.trial import FrozenTrial
 
 MODELS: dict[str, type[Any]] = {"lowrank": LowRankDPP, "nonsymmetric": NonsymmetricDPP}
@@ -251,11 +250,21 @@ def require() -> ModuleType:
 
 def _open_study(optuna: Any, storage: StrPath | None, seed: int, facts: Values) -> Study:
     """Return a new study, or that of the file, which must have been made with the same facts."""
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    file = None
+    if storage is not None:
+        name = os.fspath(storage)
+        try:
+            file = JournalStorage(JournalFileBackend(name, lock_obj=JournalFileOpenLock(name)))
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{name} cannot be used as a study file: {error}") from error
     study: Study = optuna.create_study(
         study_name="contradpp",
         direction="maximize",
-        storage=None if storage is None else _journal(os.fspath(storage)),
+        storage=file,
         sampler=optuna.samplers.TPESampler(seed=seed),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
         load_if_exists=True,
@@ -269,16 +278,6 @@ def _open_study(optuna: Any, storage: StrPath | None, seed: int, facts: Values) 
                 f"the study file was made with {name}={known!r}, not {value!r}: name another file"
             )
     return study
-
-
-def _journal(name: str) -> JournalStorage:
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-
-    try:
-        return JournalStorage(JournalFileBackend(name, lock_obj=JournalFileOpenLock(name)))
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{name} cannot be used as a study file: {error}") from error
 
 
 def _plain(trial: FrozenTrial) -> Trial:
