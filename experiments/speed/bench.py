@@ -109,8 +109,7 @@ def machine() -> str:
 def read_figures(path: Path) -> dict[str, float]:
     """Return the values by name that an earlier run wrote as JSON."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        figures = content["figures"] if isinstance(content, dict) else content
+        figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
         return {figure["name"]: float(figure["value"]) for figure in figures}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} holds no figures of an earlier run: {error}") from error
