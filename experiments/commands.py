@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from contradpp.cli.output import Column, heading, paragraph, show_table
+from contradpp.cli.output import heading, paragraph, show_table
 from experiments.benchmark import models
 from experiments.benchmark.page import ALL_TASKS
 from experiments.protocol import TARGETS, Protocol, Task
@@ -124,7 +124,7 @@ def run(
         for table in section.tables:
             first, *others = table.frame.columns
             click.echo(f"\n{table.title}")
-            show_table([Column(first), *(Column(name, right=True) for name in others)], table.rows)
+            show_table([first, *(f">{name}" for name in others)], table.rows)
             if table.note:
                 paragraph(table.note)
         click.echo()

@@ -87,11 +87,7 @@ ROWS: dict[str, Row] = {
     **{f"nonsymmetric-{name}": _nonsymmetric(name) for name in ("exact", "dynamic", "mle")},
     "mixture": Row(
         lambda: cd.MixtureDPP(
-            cd.NonsymmetricDPP(5, 4, **FAST | {"random_state": None}),
-            3,
-            smoothing=5.0,
-            n_jobs=1,
-            random_state=0,
+            cd.NonsymmetricDPP(5, 4, **FAST | {"random_state": None}), 3, smoothing=5.0, n_jobs=1, random_state=0
         ),
         ALL - {"params"} | {"complements"},
     ),

@@ -234,10 +234,7 @@ def test_the_walk_sees_every_kind_of_import(file, source):
 @pytest.mark.parametrize(
     ("file", "source"),
     [
-        (
-            "dpp/x.py",
-            "from contradpp.data.vocabulary import Vocabulary\nfrom contradpp import errors, _threads",
-        ),
+        ("dpp/x.py", "from contradpp.data.vocabulary import Vocabulary\nfrom contradpp import errors, _threads"),
         ("dpp/x.py", "from .kernel import Sets\nfrom . import map"),
         ("learn/x.py", "import numpy as np\nfrom contradpp.dpp import kernel"),
         ("cli/x.py", "import contradpp as cd\nfrom contradpp import load\nimport contradpp.serve.app"),

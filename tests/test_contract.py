@@ -12,13 +12,7 @@ from sklearn.base import clone
 
 import contradpp as cd
 from contract import BASKETS, BLACK, FAST, RED, ROWS, answers, checkerboard, fitted, rows_that
-from contradpp.errors import (
-    ContradppError,
-    DataError,
-    NotFittedError,
-    ParameterError,
-    UnknownItemError,
-)
+from contradpp.errors import ContradppError, DataError, NotFittedError, ParameterError, UnknownItemError
 
 ITEMS = RED + BLACK
 every_model = pytest.mark.parametrize("name", ROWS)
@@ -244,6 +238,16 @@ def test_more_than_the_catalogue_is_all_that_is_left(name):
     assert scores[0, 6] == 0
 
 
+@every_model
+def test_every_model_is_evaluated_by_the_same_code(name):
+    report = cd.evaluate(fitted(name), checkerboard().subset(range(60)), ks=(1, 7), check=False)
+    assert 0 <= report.mpr <= report.mpr_paper <= 100
+    assert report.precision[7] >= report.precision[1]
+    assert report.n_skipped == 0
+    with pytest.raises(NotFittedError, match="fit"):
+        cd.evaluate(ROWS[name].make(), [["r0"]])
+
+
 # -- Sets ----------------------------------------------------------------------------------------------
 
 
@@ -280,9 +284,7 @@ def test_conditioning_is_dividing_by_the_probability_of_the_given(name):
     if "listens" in ROWS[name].can:
         return
     np.testing.assert_allclose(
-        rest.predict_next(["b0"]),
-        np.delete(model.predict_next(["b0", "r1"]), ITEMS.index("r1")),
-        atol=1e-9,
+        rest.predict_next(["b0"]), np.delete(model.predict_next(["b0", "r1"]), ITEMS.index("r1")), atol=1e-9
     )
 
 

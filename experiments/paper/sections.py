@@ -9,19 +9,7 @@ import numpy as np
 import pandas as pd
 
 from experiments import protocol
-from experiments.pages import (
-    CALIBRATIONS,
-    Plot,
-    Results,
-    Section,
-    Table,
-    gain,
-    mean,
-    name_of,
-    number,
-    statistic,
-    words,
-)
+from experiments.pages import CALIBRATIONS, Plot, Results, Section, Table, gain, mean, name_of, number, statistic, words
 from experiments.paper import figures
 from experiments.paper.published import PRINTED, RUNTIMES, Number, PrintedTable, printed_for
 from experiments.paper.training import LEAST_DIVERGENCE, MOST_PROBABILITY, TOY_PAIRS

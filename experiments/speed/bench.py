@@ -25,7 +25,7 @@ from contradpp import __version__
 from contradpp._random import stream
 from contradpp._threads import blas_threads
 from contradpp.cli.inputs import OLD_FILE, names, option
-from contradpp.cli.output import Column, busy, check_writable, say, show_table
+from contradpp.cli.output import busy, check_writable, say, show_table
 from contradpp.data.baskets import Baskets
 from contradpp.data.sets import Sets, take_sets
 from contradpp.dpp import compiled
@@ -39,15 +39,7 @@ from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 from contradpp.slates.rerank import rerank
-from experiments.speed.timing import (
-    Array,
-    best_rounds,
-    best_times,
-    in_new_process,
-    made_up,
-    random_factors,
-    shop,
-)
+from experiments.speed.timing import Array, best_rounds, best_times, in_new_process, made_up, random_factors, shop
 
 WORSE = 0.05  # than an earlier run by more than this share: marked
 
@@ -117,8 +109,7 @@ def machine() -> str:
 def read_figures(path: Path) -> dict[str, float]:
     """Return the values by name that an earlier run wrote as JSON."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        figures = content["figures"] if isinstance(content, dict) else content
+        figures = json.loads(path.read_text(encoding="utf-8"))["figures"]
         return {figure["name"]: float(figure["value"]) for figure in figures}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} holds no figures of an earlier run: {error}") from error
@@ -416,12 +407,7 @@ GROUPS: dict[str, Callable[[bool], Iterator[SpeedFigure]]] = {
 
 @click.command()
 @option("--quick", is_flag=True, help="Fewer rounds.")
-@option(
-    "--only",
-    callback=names(GROUPS),
-    metavar="GROUPS",
-    help=f"Some figures, between commas: {', '.join(GROUPS)}.",
-)
+@option("--only", callback=names(GROUPS), metavar="GROUPS", help=f"Some figures, between commas: {', '.join(GROUPS)}.")
 @option("--json", "file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), is_flag=False,
         flag_value="-", help="Also write the figures to a file; without a name, print JSON, not a table.")  # fmt: skip
 @option("--compare", "earlier", type=OLD_FILE, help="Show the change against a file that --json wrote.")
@@ -451,7 +437,7 @@ def bench(quick: bool, only: tuple[str, ...], file: Path | None, earlier: Path |
     if file is not None:
         write_atomically(file, f"{text}\n".encode())
     heads = ["what", "measured", "goal", "", "others", *(["before", "change"] if before is not None else []), "from"]
-    columns = [Column(name, right=name in ("measured", "goal", "others", "before")) for name in heads]
+    columns = [f">{name}" if name in ("measured", "goal", "others", "before") else name for name in heads]
     show_table(columns, [_row(figure, before) for figure in figures], title="python -m experiments bench")
     click.echo(f"\n{state}; others: the share of the machine that other work used meanwhile.")
 

@@ -322,19 +322,10 @@ def fuzz_api(cases: int, seed: int) -> None:
                 document = json.load(answer)
             for described in (document, with_items(document, [*shop.items[:12], "who?", 7])):
                 file.write_text(json.dumps(described), encoding="utf-8")
-                command = [
-                    str(Path(sys.executable).with_name("schemathesis")),
-                    "run",
-                    str(file),
-                    "--url",
-                    url,
-                    "--checks",
-                    CHECKS,
-                    "--phases",
-                    "fuzzing",
-                ]
-                command += ["--max-examples", str(cases), "--seed", str(seed), "--suppress-health-check", "all"]
-                failed += subprocess.run(command, check=False, cwd=folder).returncode
+                words = ["run", file, "--url", url, "--checks", CHECKS, "--phases", "fuzzing"]
+                words += ["--max-examples", cases, "--seed", seed, "--suppress-health-check", "all"]
+                command = [Path(sys.executable).with_name("schemathesis"), *words]
+                failed += subprocess.run(list(map(str, command)), check=False, cwd=folder).returncode
     sys.exit(failed)
 
 

@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
 
 
 def test_it_compares_suggests_and_writes(call, folder):
-    shown = call("demo", "--baskets", 2000, "-o", folder, code=0)
+    shown = call("demo", "--baskets", 1000, "-o", folder, code=0)
     assert shown.err == ""
     assert "spaghetti, tomato sauce" in shown.out
     for name in (*command.MODELS, "popularity", "What does a product call for"):
@@ -34,8 +34,9 @@ def test_it_compares_suggests_and_writes(call, folder):
     assert "grocer" in (folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_what_is_printed_can_be_pasted(call, folder, tmp_path):
+def test_what_is_printed_can_be_pasted(call, folder, tmp_path, monkeypatch):
     """After `make demo`, `contradpp` alone was not found: the environment is not active."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     shown = call("demo", "--baskets", 500, "-o", folder, code=0).out
     (command,) = re.findall(r"^Try +(.*)$", shown, flags=re.MULTILINE)
     bare = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}

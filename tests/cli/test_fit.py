@@ -6,6 +6,7 @@ import errno
 import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 
 import contradpp as cd
 from contradpp.cli import fit as command
-from contradpp.cli.fit_options import MODEL_PARAMETERS, MODELS
+from contradpp.cli.fit import MODEL_PARAMETERS, MODELS
 from contradpp.data.feedback import append_feedback, append_impression
 from contradpp.errors import ConvergenceError, ParameterError
 from contradpp.learn.callbacks import Callback
@@ -292,9 +293,9 @@ def test_a_run_that_is_stopped_at_once_has_no_model(call, orders, tmp_path, monk
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ")
-def test_ctrl_c_in_a_real_process(tmp_path):
+def test_ctrl_c_in_a_real_process(orders, tmp_path):
     target = tmp_path / "m.safetensors"
-    words = ["fit", "grocer", "-o", str(target), "--max-iter", "100000", "--tol", "0", "--json"]
+    words = ["fit", str(orders), "-o", str(target), "--max-iter", "100000", "--tol", "0", "--json"]
     code = (  # a shell that runs the tests in the background lets everything it starts ignore the signal
         "import signal, sys, contradpp.learn.training as loop; real = loop.check\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -370,28 +371,37 @@ def test_settings_written_by_hand_stay_as_they_are(call, orders, tmp_path):
 # -- Which model ---------------------------------------------------------------------------------------------
 
 
-def chosen_model(call, *words) -> dict:
-    shown = call("fit", *words, "--max-iter", 1, "--json", code=0)
-    return {choice["option"]: choice for choice in json.loads(shown.out)["chosen"]}["model"]
+@pytest.fixture
+def chosen_model(call, orders, tmp_path, monkeypatch):
+    """The model of a plan and the reason for it, by the options of `fit`; nothing is learned."""
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    def choose(*words):
+        shown = call("fit", orders, "-o", tmp_path / "m", *words, code=1)
+        (line,) = (line for line in shown.out.splitlines() if line.startswith("model "))
+        return re.split("  +", line)[1:]
+
+    monkeypatch.setattr(command, "train", stop)
+    return choose
 
 
 @pytest.mark.parametrize("objective", ["exact", "dynamic", "mle", "nce", "explicit"])
-def test_objectives_of_both_models_leave_the_model_alone(call, orders, tmp_path, objective):
-    assert chosen_model(call, orders, "-o", tmp_path / "m", "--objective", objective)["value"] == "conditional"
+def test_objectives_of_both_models_leave_the_model_alone(chosen_model, objective):
+    assert chosen_model("--objective", objective)[0] == "conditional"
 
 
 @pytest.mark.parametrize("words", ["--contrast 0.5", "--refresh 2", "--no-anneal"])
-def test_what_only_the_symmetric_model_has_asks_for_it(call, orders, tmp_path, words):
-    found = chosen_model(call, orders, "-o", tmp_path / "m", *words.split())
-    assert found["value"] == "lowrank"
-    assert found["why"] == f"{words} is for symmetric kernels"
+def test_what_only_the_symmetric_model_has_asks_for_it(chosen_model, words):
+    assert chosen_model(*words.split()) == ["lowrank", f"{words} is for symmetric kernels"]
 
 
-def test_the_likelihood_of_a_large_catalogue_needs_the_symmetric_model(call, orders, tmp_path, monkeypatch):
+def test_the_likelihood_of_a_large_catalogue_needs_the_symmetric_model(chosen_model, monkeypatch):
     monkeypatch.setattr("contradpp.cli.fit.MOST_TO_INVERT", 3)
-    found = chosen_model(call, orders, "-o", tmp_path / "m", "--objective", "mle")
-    assert found["value"] == "lowrank"
-    assert "more than 3 items" in found["why"]
+    name, why = chosen_model("--objective", "mle")
+    assert name == "lowrank"
+    assert "more than 3 items" in why
 
 
 def test_features_tell_of_items_that_never_sold(tmp_path, call):

@@ -52,11 +52,7 @@ def test_histories_as_words_as_a_file_and_of_a_customer(shop, call, tmp_path):
     expected = [{"item": item, "probability": p} for item, p in zip(items.tolist(), shares.tolist(), strict=True)]
     words = [word for basket in history for word in ("--history", ",".join(basket))]
     (tmp_path / "past.jsonl").write_text("".join(json.dumps(basket) + "\n" for basket in history))
-    for options in (
-        words,
-        ["--history", tmp_path / "past.jsonl"],
-        ["--customer", 17, "--orders", shop / "orders.csv"],
-    ):
+    for options in (words, ["--history", tmp_path / "past.jsonl"], ["--customer", 17, "--orders", shop / "orders.csv"]):
         assert json.loads(call("recommend", path, "p1", *options, "--json", code=0).out) == expected
     completed = call("complete", path, "p1", *words, "--size", 4, "--json", code=0)
     assert json.loads(completed.out)["completed"] == model.complete(["p1"], 4, history=history)

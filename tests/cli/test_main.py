@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import pickle
@@ -108,10 +107,7 @@ def test_completion_scripts(call, shell):
 def test_completion_completes():
     code = "import sys; sys.argv = ['contradpp']; from contradpp.cli.main import main; main()"
     asked = {**os.environ, "_CONTRADPP_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
-    for words, expected in (
-        ("re", ["plain,recommend", "plain,rerank"]),
-        ("--de", ["plain,--debug"]),
-    ):
+    for words, expected in (("re", ["plain,recommend", "plain,rerank"]), ("--de", ["plain,--debug"])):
         asked["COMP_WORDS"] = f"contradpp {words}"
         shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=asked)
         assert shown.stdout.split() == expected
@@ -137,11 +133,10 @@ def test_too_little_memory_is_explained():
     assert "should not happen" not in said
 
 
-def test_piped_output_is_plain_and_json_parses(model):
+def test_piped_output_is_plain(model):
     environment = {"FORCE_COLOR": "", "NO_COLOR": ""}
-    for words in (["recommend", str(model), "T1"], ["info", str(model)], ["data", "list"]):
+    for words in (["recommend", str(model), "T1"], ["data", "list"]):
         plain = run(*words, **environment)
         assert plain.returncode == 0, plain.stderr
         assert "\x1b" not in plain.stdout + plain.stderr
         assert "━" not in plain.stdout
-        json.loads(run(*words, "--json").stdout)

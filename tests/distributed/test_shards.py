@@ -6,15 +6,13 @@ import itertools
 import re
 import sys
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import contradpp as cd
-from contradpp.data.sets import first_entries
 from contradpp.distributed.learning import Worker
-from contradpp.distributed.shards import NO_COLUMNS, FileOf, Shard, assign, list_files, read_file
+from contradpp.distributed.shards import NO_COLUMNS, FileOf, assign, gather_baskets, list_files, read_file
 from contradpp.errors import ContradppError, DataError, MissingExtraError
 from distributed.threads import in_threads, task_of, together
 
@@ -28,30 +26,19 @@ def test_files_are_shared_out_evenly():
 
 
 @pytest.mark.parametrize("n", [1, 2, 6])
-def test_every_worker_finds_every_basket(folder, n):
-    """Whoever has read it; the items are numbered as one machine numbers them."""
-    whole, files = cd.read_baskets(folder), list_files(str(folder))
+def test_every_worker_has_the_baskets_of_one_machine(folder, n):
+    """Whoever has read them; the items are numbered as one machine numbers them."""
+    files = list_files(str(folder))
     shares = assign(files, n)
-    numbers = np.random.default_rng(0).permutation(whole.n_baskets)[:200]
 
     def work(exchange):
-        read = {file.number: read_file(file.path, NO_COLUMNS).baskets for file in shares[exchange.rank]}
-        shard = Shard.build(read, exchange)
-        taken, digests = shard.take(numbers), shard.digests()
-        own = shard.own_among(np.sort(numbers))
-        return taken, digests, own.count, shard.cut(3, first_entries).take(numbers[:5]), shard.items
+        read = {file.number: read_file(file.path, NO_COLUMNS) for file in shares[exchange.rank]}
+        return gather_baskets(read, [file.path for file in files], exchange)
 
-    found = in_threads(n, work)
-    expected = whole.subset(numbers)
-    for taken, digests, _, clipped, items in found:
-        assert items == whole.items
-        assert [taken.indices[a:b].tolist() for a, b in itertools.pairwise(taken.indptr)] == [
-            expected.indices[a:b].tolist() for a, b in itertools.pairwise(expected.indptr)
-        ]
-        assert len(digests) == len(files)
-        assert digests == found[0][1]
-        assert clipped.sizes.tolist() == np.minimum(expected.sizes[:5], 3).tolist()
-    assert sum(count for _, _, count, *_ in found) == len(numbers)
+    whole = cd.read_baskets(folder)
+    for found in in_threads(n, work):
+        assert found == whole
+        assert found.items == whole.items
 
 
 def test_a_file_that_disappears_is_named(folder, tmp_path):
@@ -96,7 +83,7 @@ def test_any_file_system_will_do(folder):
         memory.pipe(f"/shop/{path.name}", path.read_bytes())
     files = list_files("memory://shop")
     assert [f.n_rows for f in files] == [100, 800, 0, 600]
-    assert read_file(files[0].path, NO_COLUMNS).baskets.n_baskets == 100
+    assert read_file(files[0].path, NO_COLUMNS).sets.count == 100
     memory.rm("/shop", recursive=True)
 
 

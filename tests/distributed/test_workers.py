@@ -16,9 +16,8 @@ import pytest
 
 import contradpp as cd
 from contradpp.distributed import learning
-from contradpp.distributed.learning import Worker, counted_together, refuse_unsupported
-from contradpp.distributed.shards import Exchange, Shard
-from contradpp.dpp.cooccurrence import co_occurrences
+from contradpp.distributed.learning import Worker, refuse_unsupported
+from contradpp.distributed.shards import Exchange
 from contradpp.errors import CheckpointError, ClusterError, ParameterError, RankError
 from contradpp.learn import optimizers
 from distributed import threads
@@ -51,6 +50,8 @@ def compare(model, whole, atol=1e-9):
         {"objective": "product", "contrast": 0.5},
         {"objective": "dynamic", "n_components": 3, "oversize": "clip", "refresh": 2},
         {"objective": "dynamic", "n_components": 4, "oversize": "drop"},
+        {"objective": "explicit"},
+        {"objective": "dynamic", "false_negatives": "reject"},
         {"objective": "exact", "optimizer": "robbins-monro", "init": "uniform", "monitor": "likelihood"},
     ],
     ids=lambda p: "-".join(map(str, p.values())),
@@ -81,11 +82,9 @@ def test_of_an_enormous_basket_workers_learn_from_the_same_items(tmp_path):
     (tmp_path / "files").mkdir()
     for number, part in enumerate((baskets[:50], baskets[50:])):
         pq.write_table(pa.table({"items": part}), tmp_path / "files" / f"{number}.parquet")
-    workers = [Worker(), Worker()]
     task = task_of(tmp_path / "files", tmp_path, PAIRS, kind=cd.NonsymmetricDPP, every="1000s")
-    first, _ = together(tmp_path / "files", 2, task, workers=workers)
+    first, _ = together(tmp_path / "files", 2, task)
     compare(first, one_machine(tmp_path / "files", PAIRS, kind=cd.NonsymmetricDPP))
-    assert max(worker.baskets()[1].sizes.max() for worker in workers) == 500
 
 
 @pytest.mark.parametrize("kind", [cd.LowRankDPP, cd.NonsymmetricDPP])
@@ -115,37 +114,26 @@ def test_the_number_of_threads_changes_no_bit(folder, tmp_path):
     assert found[0].item_factors_.tobytes() == found[1].item_factors_.tobytes()
 
 
-@pytest.mark.parametrize("n", [1, 3])
-def test_pairs_are_counted_over_all_workers(n):
-    rng = np.random.default_rng(0)
-    baskets = cd.Baskets.from_lists([sorted(rng.choice(9, size=3, replace=False).tolist()) for _ in range(50)])
-    sets = cd.data.sets.Sets(baskets.indptr, baskets.indices)
-    own = [cd.data.sets.take_sets(sets, np.arange(rank, 50, n)) for rank in range(n)]
-    found = in_threads(n, lambda exchange: counted_together(own[exchange.rank], 9, exchange))
-    for one in found:
-        np.testing.assert_array_equal(one.toarray(), co_occurrences(sets, np.ones(50), 9).toarray())
-
-
 # -- Losses, resumes, faults -------------------------------------------------------------------------
 
 
 def break_at(monkeypatch, call: int) -> None:
     """Let worker 1 fail at its so many-th batch."""
-    take, calls = Shard.take, []
+    own_share, calls = learning.own_share, []
 
-    def breaking(self, numbers):
-        if self.exchange.rank == 1:
+    def breaking(exchange, batch):
+        if exchange.rank == 1:
             calls.append(1)
             if len(calls) == call:
                 raise MemoryError("killed")
-        return take(self, numbers)
+        return own_share(exchange, batch)
 
-    monkeypatch.setattr(Shard, "take", breaking)
+    monkeypatch.setattr(learning, "own_share", breaking)
 
 
 def test_a_lost_worker_is_an_error_at_once_and_the_rest_goes_on_from_the_checkpoint(folder, tmp_path, monkeypatch):
     """Worker 1 of 3 breaks at its 4th step; then two workers finish, as if nothing had been."""
-    break_at(monkeypatch, 5)
+    break_at(monkeypatch, 4)
     started = time.monotonic()
     found = together(folder, 3, task_of(folder, tmp_path, {}))
     assert time.monotonic() - started < TIMEOUT
@@ -164,7 +152,7 @@ def test_a_resume_in_a_new_process_ends_with_the_same_bytes(folder, tmp_path, mo
     whole.mkdir()
     broken.mkdir()
     expected = together(folder, 2, task_of(folder, whole, parameters))[0]
-    break_at(monkeypatch, 9)  # the first of all calls fetches the validation sets
+    break_at(monkeypatch, 8)
     assert isinstance(together(folder, 2, task_of(folder, broken, parameters))[1], MemoryError)
     words = [sys.executable, threads.__file__, folder, broken, objective, tmp_path / "model"]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
@@ -175,14 +163,14 @@ def test_a_resume_in_a_new_process_ends_with_the_same_bytes(folder, tmp_path, mo
 
 @pytest.mark.parametrize(("pause", "timeout"), [(0.05, TIMEOUT), (5.0, 2.0)], ids=["slow", "silent"])
 def test_a_slow_worker_is_waited_for_but_not_for_ever(folder, tmp_path, monkeypatch, pause, timeout):
-    take = Shard.take
+    own_share = learning.own_share
 
-    def sleeping(self, numbers):
-        if self.exchange.rank == 1:
+    def sleeping(exchange, batch):
+        if exchange.rank == 1:
             time.sleep(pause)
-        return take(self, numbers)
+        return own_share(exchange, batch)
 
-    monkeypatch.setattr(Shard, "take", sleeping)
+    monkeypatch.setattr(learning, "own_share", sleeping)
     first, _ = together(folder, 2, task_of(folder, tmp_path, {}), timeout=timeout)
     if pause < timeout:
         compare(first, one_machine(folder, {}))
@@ -258,13 +246,8 @@ def test_a_first_checkpoint_that_cannot_be_written_is_an_error(folder, tmp_path)
 
 @pytest.mark.parametrize(
     "model",
-    [
-        cd.LowRankDPP(objective="explicit"),
-        cd.LowRankDPP(negatives=cd.negatives.DynamicNegatives(reject_training=True)),
-        cd.LowRankDPP(warm_start=True),
-        cd.baselines.Popularity(),
-    ],
-    ids=["explicit", "reject", "warm start", "another model"],
+    [cd.LowRankDPP(objective="choice"), cd.LowRankDPP(warm_start=True), cd.baselines.Popularity()],
+    ids=["choice", "warm start", "another model"],
 )
 def test_what_shards_cannot_do_is_said(model):
     with pytest.raises(ParameterError, match="engine='ray'"):
@@ -274,26 +257,19 @@ def test_what_shards_cannot_do_is_said(model):
 # -- The exchange ------------------------------------------------------------------------------------
 
 
-def test_sums_are_the_same_everywhere():
+def test_every_worker_gets_the_values_of_all():
     parts = np.random.default_rng(0).normal(size=(4, 30, 20))
 
     def work(exchange):
-        found = [exchange.sum(parts[exchange.rank]) for _ in range(3)]
+        found = [exchange.gather(parts[exchange.rank]) for _ in range(3)]
         return found, exchange.gather({"n": exchange.rank}), exchange.sent
 
-    results = in_threads(4, work)
-    for found, told, sent in results:
-        assert all(one.tobytes() == results[0][0][0].tobytes() for one in found)
+    for found, told, sent in in_threads(4, work):
+        np.testing.assert_array_equal(found, [parts] * 3)
         assert told == [{"n": rank} for rank in range(4)]
         assert sent == 3 * parts[0].nbytes
-    np.testing.assert_allclose(results[0][0][0], parts.sum(axis=0))
     sent = pickle.loads(pickle.dumps(Exchange()))  # as to a cluster's only worker
-    np.testing.assert_array_equal(sent.sum(parts[0]), parts[0])
-
-
-def test_sums_of_other_shapes_are_refused():
-    found = in_threads(2, lambda exchange: exchange.sum(np.zeros(2 + exchange.rank)))
-    assert all(isinstance(error, ClusterError) for error in found)
+    assert sent.gather("alone") == ["alone"]
 
 
 def test_one_that_never_comes_is_named():

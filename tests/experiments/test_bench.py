@@ -77,9 +77,9 @@ def test_a_run_is_written_and_compared_with(tmp_path):
     assert any("processors, load" in line for line in lines)
 
 
-def test_the_list_of_older_versions_can_be_compared_with(tmp_path):
-    file = tmp_path / "older.json"
-    file.write_text(json.dumps([{"name": "fast", "value": 1.0}]), encoding="utf-8")
+def test_a_figure_that_is_new_has_nothing_to_be_compared_with(tmp_path):
+    file = tmp_path / "before.json"
+    file.write_text(json.dumps({"figures": [{"name": "fast", "value": 1.0}]}), encoding="utf-8")
     shown = call("--compare", str(file))
     assert "+100.0% WORSE" in shown
     assert "not in the file" in shown

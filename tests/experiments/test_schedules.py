@@ -35,7 +35,6 @@ def test_validation_baskets_choose_the_schedule():
 
 
 @pytest.mark.skipif(not schedules.TABLE.exists(), reason="the table is not in this archive")
-@pytest.mark.skipif(not schedules.TABLE.exists(), reason="the table is not in this archive")
 def test_the_pages_show_the_tables():
     for path, content in schedules.pages(schedules.read_table()).items():
         page = path.read_text(encoding="utf-8")

@@ -114,16 +114,7 @@ def test_intervals_of_a_report():
     model = cd.LowRankDPP.from_factors(np.random.default_rng(0).normal(size=(20, 5)))
     test = model.sample(200, size=3, random_state=0)
     report = cd.evaluate(model, test, ks=(1, 5))
-    names = {
-        "mpr",
-        "precision@1",
-        "precision@5",
-        "ndcg",
-        "auc",
-        "auc_paired",
-        "log_likelihood",
-        "diversity",
-    }
+    names = {"mpr", "precision@1", "precision@5", "ndcg", "auc", "auc_paired", "log_likelihood", "diversity"}
     assert set(report.intervals) == names
     for name, (low, high) in report.intervals.items():
         assert low <= report.metrics[name] <= high, name

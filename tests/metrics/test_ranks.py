@@ -14,14 +14,7 @@ from contradpp.dpp.scoring import scores_given
 from contradpp.experts.base import Baseline
 from contradpp.experts.statistics import Rows
 from contradpp.metrics import ranks
-from contradpp.metrics.ranks import (
-    KernelScorer,
-    LeaveOneOut,
-    PredictScorer,
-    as_scorer,
-    count_rows,
-    rank_entries,
-)
+from contradpp.metrics.ranks import KernelScorer, LeaveOneOut, PredictScorer, as_scorer, count_rows, rank_entries
 
 
 def random_sets(n_items: int, n_sets: int, largest: int, seed: int) -> Sets:

@@ -15,12 +15,7 @@ from contradpp.cli import demo
 from contradpp.errors import MissingExtraError
 from contradpp.experts.item_knn import SHRINKAGES
 from contradpp.metrics.report import Report
-from contradpp.report.evaluation import (
-    assessment,
-    compare_with_baselines,
-    draw_examples,
-    tuned_item_knn,
-)
+from contradpp.report.evaluation import assessment, compare_with_baselines, draw_examples, tuned_item_knn
 from contradpp.report.page import (
     Subject,
     complements,

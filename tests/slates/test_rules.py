@@ -21,7 +21,7 @@ def ask(k: int = 4, **rules) -> tuple[list[str], str | None]:
     return items.tolist(), info.reason
 
 
-@settings(max_examples=2000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(query=questions())
 def test_no_rule_is_ever_broken(query):
     """`python -m experiments speed soak slates` asks 100,000 such questions."""

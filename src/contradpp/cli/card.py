@@ -112,28 +112,24 @@ def card(
     if output is not None:
         check_replaceable(output, "card", lambda path: is_marked(path, MARK), force=force)
     report = None
+    metrics: dict[str, float] = {}
     with busy("Measuring the model ..."):
         loaded = cd.load(model)
         facts = describe(loaded, Path(model)) | {"file": Path(model).name}
         if data is not None:
             report = cd.evaluate(loaded, baskets_for(loaded, model, data, **layout))
-    metrics = {} if report is None else metrics_of(report)
+            found = {name: float(report.metrics[key]) for name, (key, _) in METRICS.items()}
+            metrics = {name: value for name, value in found.items() if np.isfinite(value)}
     if as_json:
         show_json(facts | {"metrics": None if report is None else metrics})
         return
     header = yaml_header(facts["file"], metrics, license_)
-    text = f"{header}\n\n{markdown(facts, loaded, quality(report, data))}\n"
+    text = f"{header}\n\n{markdown(facts, loaded, quality(report, metrics, data))}\n"
     if output is None:
         click.echo(text, nl=False)
     else:
         write_atomically(output, text.encode())
         say(f"Wrote {output}.")
-
-
-def metrics_of(report: Report) -> dict[str, float]:
-    """Return the metrics of a card by name, without those that the model does not have."""
-    found = {name: float(report.metrics[key]) for name, (key, _) in METRICS.items()}
-    return {name: value for name, value in found.items() if np.isfinite(value)}
 
 
 def yaml_header(file: str, metrics: dict[str, float], license_: str | None) -> str:
@@ -181,7 +177,7 @@ def markdown(facts: Values, model: DPPRecommender, quality: str) -> str:
     )
 
 
-def quality(report: Report | None, data: str | None) -> str:
+def quality(report: Report | None, metrics: dict[str, float], data: str | None) -> str:
     """Return the metrics as a table with their intervals."""
     if report is None:
         return "Not measured. `contradpp card --test DATA` measures it on new baskets."
@@ -192,7 +188,7 @@ def quality(report: Report | None, data: str | None) -> str:
         "| metric | value | interval | meaning |",
         "|---|---|---|---|",
     ]
-    for name, value in metrics_of(report).items():
+    for name, value in metrics.items():
         key, meaning = METRICS[name]
         low, high = report.interval(key)
         lines.append(f"| {name} | {value:.3f} | {low:.3f} to {high:.3f} | {meaning} |")

@@ -27,7 +27,6 @@ from contradpp.cli.inputs import (
     random_state_option,
 )
 from contradpp.cli.output import (
-    Column,
     busy,
     heading,
     json_option,
@@ -79,11 +78,6 @@ class Result:
     fitted: dict[str, FittedModel]
     left_out: dict[str, str]  # the reason by name of the model
 
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Seconds to learn each model."""
-        return {label: one.seconds for label, one in self.fitted.items()}
-
 
 @click.command()
 @click.argument("data")
@@ -126,7 +120,7 @@ def compare(
     available = model_specs(train.n_items, random_state, n_jobs)
     wanted = {"popularity", *(models or MODELS)}
     specs = {name: spec for name, spec in available.items() if name in wanted}
-    missing = {name: "`pip install implicit` adds it" for name in MODELS if name not in available}
+    missing = dict.fromkeys(wanted - available.keys(), "`pip install implicit` adds it")
     if not as_json:
         click.echo(
             f"{data}: {train.n_baskets + test.n_baskets:,} baskets of {train.n_items:,} items. "
@@ -138,13 +132,16 @@ def compare(
     if as_json:
         show_json(
             {
-                "baskets": {"learned": train.n_baskets, "held_out": n_queries(result.comparison)},
+                "baskets": {
+                    "learned": train.n_baskets,
+                    "held_out": int((test.sizes >= SMALLEST).sum()),
+                },
                 "n_items": train.n_items,
                 "models": result.comparison.as_dict(),
                 "leaders": leaders,
                 "assessment": text,
                 "settings": {label: one.settings for label, one in result.fitted.items()},
-                "seconds": result.seconds,
+                "seconds": {label: one.seconds for label, one in result.fitted.items()},
                 "left_out": result.left_out,
             }
         )
@@ -295,11 +292,6 @@ def in_python(fitted: FittedModel) -> str:
 # -- Results ---------------------------------------------------------------------------------------
 
 
-def n_queries(comparison: Comparison) -> int:
-    """Return the number of baskets by which the models were measured."""
-    return int(comparison.reports[comparison.baseline].n_baskets)
-
-
 def assessment(comparison: Comparison, top: int) -> tuple[str, list[str]]:
     """Say which models suggest best, and return those that may be the best."""
     hits = {label: report.precision[top] for label, report in comparison.reports.items()}
@@ -331,8 +323,8 @@ def show_leaderboard(result: Result, based_on: dict[str, str]) -> None:
     """Print the table of models on held-out baskets, and how to read it."""
     comparison = result.comparison
     base = comparison.baseline
-    count = f"{n_queries(comparison):,} held-out baskets of two or more items"
-    heading(f"{count}, every item left out in turn")
+    n_baskets = comparison.reports[base].n_baskets
+    heading(f"{n_baskets:,} held-out baskets of two or more items, every item left out in turn")
     tops = [f"top {k}" for k in comparison.reports[base].precision]
     rows = []
     for label, report in comparison.reports.items():
@@ -345,13 +337,13 @@ def show_leaderboard(result: Result, based_on: dict[str, str]) -> None:
                 "" if label == base else f"{lead:+.1f} [{low:+.1f}, {high:+.1f}]",
                 f"{report.ndcg:.3f}",
                 f"{report.mpr:.1f}",
-                f"{result.seconds[label]:.1f}",
+                f"{result.fitted[label].seconds:.1f}",
                 based_on[label],
             ]
         )
     numbers = [*tops, f"{tops[-1]} over {base}", "nDCG", "MPR", "seconds"]
-    columns = [Column("model"), *(Column(name, right=True) for name in numbers)]
-    show_table([*columns, Column("based on")], rows)
+    columns = ["model", *(f">{name}" for name in numbers)]
+    show_table([*columns, "based on"], rows)
     paragraph(
         f"{', '.join(tops)}: how often the missing item is among the first suggestions. "
         f"over {base}: difference in points with its 95 % interval (paired bootstrap). "

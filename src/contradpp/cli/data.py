@@ -18,15 +18,7 @@ from rich.filesize import decimal
 
 from contradpp._types import Values
 from contradpp.cli.inputs import baskets_from, layout_options, reading_from
-from contradpp.cli.output import (
-    Column,
-    busy,
-    check_writable,
-    json_option,
-    say,
-    show_json,
-    show_table,
-)
+from contradpp.cli.output import busy, check_writable, json_option, say, show_json, show_table
 from contradpp.data import datasets
 from contradpp.data.baskets import Baskets
 from contradpp.errors import DataError
@@ -63,8 +55,8 @@ def list_datasets(as_json: bool) -> None:
     if as_json:
         show_json(found)
         return
-    numbers = [Column("baskets", right=True), Column("items", right=True)]
-    columns = [Column("name"), *numbers, Column("where"), Column("description")]
+    numbers = [">baskets", ">items"]
+    columns = ["name", *numbers, "where", "description"]
     rows = []
     for entry in found:
         n_baskets = f"{entry['n_baskets']:,}" if entry["n_baskets"] else "any"

@@ -18,7 +18,6 @@ from contradpp._types import Values
 from contradpp.cli.fit import show_files, show_metrics
 from contradpp.cli.inputs import FOLDER, option, random_state_option
 from contradpp.cli.output import (
-    Column,
     busy,
     check_writable,
     display_names,
@@ -90,8 +89,8 @@ def demo(
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "model.safetensors"
     page = folder / "report.html"
-    for file in (path, page):
-        check_writable(file)
+    check_writable(path)
+    check_writable(page)
     shop = cd.datasets.load("grocer", n_baskets=n_baskets, random_state=random_state)
     train, test = shop.split(0.1, random_state=random_state)
     if not as_json:
@@ -110,7 +109,8 @@ def demo(
         report = page if write_page(page, subject) else None
     total = time.perf_counter() - started
     suggested = [
-        {name: suggestions(model, basket) for name, model in models.items()} for basket in BASKETS
+        {name: model.recommend(basket, N=4)[0].tolist() for name, model in models.items()}
+        for basket in BASKETS
     ]
     if as_json:
         pairs = zip(BASKETS, suggested, strict=True)
@@ -165,32 +165,28 @@ def write_page(path: Path, subject: Subject) -> bool:
     return True
 
 
-def suggestions(model: Any, basket: list[str]) -> list[Any]:
-    """Return the four items that a model would add next."""
-    return list(model.recommend(basket, N=4)[0].tolist())
-
-
 def show_suggestions(best: cd.ConditionalDPP, suggested: list[dict[str, list[Any]]]) -> None:
     """Print the suggestions of all models; and reasons, a slate and complements of the best one."""
     items = best.items_
     for basket, by_model in zip(BASKETS, suggested, strict=True):
         heading(f"What goes with {', '.join(basket)}?")
-        rows = [[name, display_names(found, items)] for name, found in by_model.items()]
-        show_table([Column("model"), Column("suggests")], rows)
+        show_table(
+            ["model", "suggests"],
+            [[name, display_names(found, items)] for name, found in by_model.items()],
+        )
     click.echo()
     paragraph(WHY)
     basket = BASKETS[0]
     heading(f"Why does it suggest these with {', '.join(basket)}?")
     explanations = best.explain_each(basket, suggested[0][BEST])
     rows = [[str(one.item), reasons_in_words(one, items)] for one in explanations]
-    show_table([Column("suggestion"), Column("because of")], rows)
+    show_table(["suggestion", "because of"], rows)
     click.echo()
     slate = best.slate(basket, N=6, diversity=0.5)[0].tolist()
     paragraph(display_names(slate, items), label="A varied slate: ")
     heading("What does a product call for?")
-    found = [best.complements(product, N=4)[0].tolist() for product in PRODUCTS]
     rows = [
-        [product, display_names(complements, items)]
-        for product, complements in zip(PRODUCTS, found, strict=True)
+        [product, display_names(best.complements(product, N=4)[0].tolist(), items)]
+        for product in PRODUCTS
     ]
-    show_table([Column("product"), Column("complements")], rows)
+    show_table(["product", "complements"], rows)

@@ -20,23 +20,13 @@ from rich.filesize import decimal
 import contradpp as cd
 from contradpp._threads import resolve_n_jobs
 from contradpp.cli.inputs import free_memory
-from contradpp.cli.output import Column, busy, json_option, show_json, show_table
+from contradpp.cli.output import busy, json_option, show_json, show_table
 from contradpp.data import datasets
 from contradpp.dpp import compiled
 
 SIGNS = {"ok": "✓", "note": "·", "failed": "✗"}
 MIN_MEMORY = 500e6
-LIBRARIES = (
-    "numpy",
-    "scipy",
-    "numba",
-    "pyarrow",
-    "safetensors",
-    "scikit-learn",
-    "threadpoolctl",
-    "click",
-    "rich",
-)
+LIBRARIES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "scikit-learn", "click", "rich")
 EXTRAS = {
     "report": ("jinja2",),
     "serve": ("fastapi", "prometheus_client", "prometheus_fastapi_instrumentator", "uvicorn"),
@@ -48,8 +38,7 @@ EXTRAS = {
 }
 
 
-class Note(Exception):
-    """A check that passed with a remark: what was found, and what would make it better."""
+Found = str | tuple[str, str]  # what a check found, and advice for what could be better
 
 
 @click.command()
@@ -68,43 +57,44 @@ def doctor(as_json: bool) -> None:
         show_json({"ok": not failed, "checks": results})
     else:
         rows = [[SIGNS[one["status"]], one["name"], one["found"]] for one in results]
-        show_table([Column(""), Column("check"), Column("found")], rows)
+        show_table(["", "check", "found"], rows)
         for one in results:
             if one["advice"]:
                 click.echo(f"{SIGNS[one['status']]} {one['name']}: {one['advice']}")
         summary = f"{len(failed)} of {len(results)} checks failed."
         click.echo(summary if failed else "Everything works.")
-    sys.exit(1 if failed else 0)
+    sys.exit(bool(failed))
 
 
-def run_check(check: Callable[[], str]) -> dict[str, str]:
+def run_check(check: Callable[[], Found]) -> dict[str, str]:
     """Return the status of a check ("ok", "note" or "failed"), what it found, and advice."""
     try:
-        return {"status": "ok", "found": check(), "advice": ""}
-    except Note as note:
-        return {"status": "note", "found": note.args[0], "advice": note.args[1]}
+        found = check()
     except Exception as error:
         advice = (
             "reinstall contradpp; if that does not help, report it with the output of "
             "`contradpp doctor --json`"
         )
         return {"status": "failed", "found": f"{type(error).__name__}: {error}", "advice": advice}
+    if isinstance(found, str):
+        return {"status": "ok", "found": found, "advice": ""}
+    return {"status": "note", "found": found[0], "advice": found[1]}
 
 
-def blas() -> str:
+def blas() -> Found:
     """Find the BLAS libraries."""
     import scipy.linalg  # noqa: F401  (loads SciPy's own BLAS, so that it is found too)
     from threadpoolctl import threadpool_info
 
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     if not pools:
-        raise Note("none found", "matrix products may be slow")
+        return "none found", "matrix products may be slow"
     return ", ".join(
         f"{p['internal_api']} {p['version'] or '?'} ({p['num_threads']} threads)" for p in pools
     )
 
 
-def compile_cache() -> str:
+def compile_cache() -> Found:
     """Find where Numba caches compiled kernels, how many there are, and whether it can write."""
     kernel: Any = compiled.kernels.bases_of_sets
     folder = Path(kernel.stats.cache_path)
@@ -113,19 +103,17 @@ def compile_cache() -> str:
     found = f"{folder}, {state}"
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
         advice = "every start compiles again: set NUMBA_CACHE_DIR to a folder where you may write"
-        raise Note(f"{found}; not writable", advice)
+        return f"{found}; not writable", advice
     return found
 
 
-def memory() -> str:
+def memory() -> Found:
     """Find how much memory is available."""
     free = free_memory()
     if free is None:
         return "unknown"
     found = f"{decimal(int(free))} free"
-    if free < MIN_MEMORY:
-        raise Note(found, "large catalogues may not fit")
-    return found
+    return (found, "large catalogues may not fit") if free < MIN_MEMORY else found
 
 
 def data_folder() -> str:
@@ -134,21 +122,18 @@ def data_folder() -> str:
     return (f"CONTRADPP_DATA={given}, " if given else "") + f"cache {datasets.cache_folder()}"
 
 
-def extras() -> str:
+def extras() -> Found:
     """Find which extras are installed."""
     missing = [extra for extra, modules in EXTRAS.items() if not all(map(find_spec, modules))]
     found = ", ".join(f"{extra} {'no' if extra in missing else 'yes'}" for extra in EXTRAS)
-    if missing:
-        raise Note(found, f"pip install 'contradpp[{','.join(missing)}]' adds what is missing")
-    return found
+    advice = f"pip install 'contradpp[{','.join(missing)}]' adds what is missing"
+    return (found, advice) if missing else found
 
 
 def self_test() -> str:
     """Check that a small model learns, has the right probabilities, and can be saved and loaded."""
     shop = [["tea", "milk"], ["coffee", "milk"], ["coffee", "sugar"], ["tea", "sugar"]] * 100
-    adam = cd.optimizers.Adam(batch_size=20)
-    model = cd.LowRankDPP(n_components=3, objective="exact", optimizer=adam, random_state=0)
-    model.fit(shop)
+    model = cd.LowRankDPP(n_components=3, objective="exact", max_iter=20, random_state=0).fit(shop)
     V: Any = model.item_factors_
     subsets = [list(part) for size in range(5) for part in itertools.combinations(range(4), size)]
     normalizer = np.linalg.det(np.eye(4) + V @ V.T)
@@ -163,14 +148,10 @@ def self_test() -> str:
         again: Any = cd.load(Path(folder) / "model.safetensors")
     if not np.array_equal(again.item_factors_, V):
         raise ArithmeticError("a saved and loaded model has other factors")
-    together, apart = np.exp(again.score_samples([["tea", "milk"], ["tea", "coffee"]]))
-    pairs = f"pairs in baskets have probability {together:.3f}, others {apart:.3f}"
-    if together <= 2 * apart:
-        raise ArithmeticError(pairs)
-    return f"{len(subsets)} probabilities agree with their definition; saved and loaded; {pairs}"
+    return f"{len(subsets)} probabilities agree with their definition; saved and loaded"
 
 
-CHECKS: dict[str, Callable[[], str]] = {
+CHECKS: dict[str, Callable[[], Found]] = {
     "contradpp": lambda: f"{cd.__version__} in {Path(cd.__file__).parent}",
     "Python": lambda: f"{platform.python_version()} on {platform.system()} {platform.machine()}",
     "libraries": lambda: ", ".join(f"{library} {version(library)}" for library in LIBRARIES),

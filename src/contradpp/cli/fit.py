@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,37 +19,32 @@ import numpy as np
 from click.core import ParameterSource
 from rich.filesize import decimal
 
+from contradpp import __version__
 from contradpp._types import Values
-from contradpp.cli.fit_options import (
-    CHECKPOINT_OPTIONS,
-    CONDITIONAL,
-    DEFAULTS,
-    KERNELS,
-    MIXTURE,
-    MODEL_PARAMETERS,
-    FitCommand,
-    fit_options,
-    is_settings,
-    kernel_model,
-    load_config,
-    write_config,
-)
 from contradpp.cli.inputs import (
     COLUMNS,
+    COUNT,
     FILE,
     LAYOUT,
     OLD_FILE,
+    SHARE,
+    Decorator,
+    Parsed,
     baskets_from,
     hold_out,
     layout_options,
+    n_jobs_option,
     option,
+    random_state_option,
+    together,
+    word_or_number,
 )
 from contradpp.cli.output import (
-    Column,
     busy,
     check_replaceable,
     display_name,
     display_names,
+    flag,
     flag_with_value,
     heading,
     is_marked,
@@ -68,13 +66,13 @@ from contradpp.data.vocabulary import Vocabulary
 from contradpp.distributed import RayEngine
 from contradpp.distributed.shards import list_files
 from contradpp.dpp.files import write_atomically
-from contradpp.errors import ConvergenceError, DataError
+from contradpp.errors import ConvergenceError, DataError, did_you_mean
 from contradpp.experts.history import in_order
-from contradpp.learn.checkpoints import Checkpointing
+from contradpp.learn.checkpoints import DEFAULT_EVERY, Checkpointing, parse_every
 from contradpp.learn.objectives import MOST_TO_INVERT
-from contradpp.learn.params import LOWRANK, TABLE, flat_params, params_from_flat
+from contradpp.learn.params import LOWRANK, TABLE, Parameter, flat_params, params_from_flat
 from contradpp.metrics.compare import Comparison
-from contradpp.metrics.report import measure as measure_model
+from contradpp.metrics.report import evaluate
 from contradpp.metrics.tuning import MODELS
 from contradpp.models.conditional import ConditionalDPP
 from contradpp.models.mixture import MixtureDPP
@@ -99,6 +97,222 @@ LEGEND = (
     "top 1, top 10: how often it is among the first suggestions. "
     "log-likelihood: per basket, of the whole basket; higher is better."
 )
+
+
+CONDITIONAL = "conditional"
+MIXTURE = "mixture"
+# The kernel that is learned: mixtures and the conditional model have the nonsymmetric one.
+KERNELS = {CONDITIONAL: MODELS["nonsymmetric"], MIXTURE: MODELS["nonsymmetric"], **MODELS}
+DEFAULTS: dict[str, Values] = {model: flat_params(kernel()) for model, kernel in KERNELS.items()}
+MODEL_PARAMETERS = (*TABLE, "random_state", "n_jobs")  # passed on to the model's constructor
+OWN_DEFAULTS = {"oversize": "drop"}  # where the command line differs from the models
+CHOSEN_BY = {
+    "n_components": "basket sizes",
+    "objective": "the catalog size",
+    "batch_size": "the amount of data",
+}
+SETTINGS_MARK = "# Written by contradpp"
+# Not in a file of settings: the file itself, and what concerns one call only.
+NOT_IN_FILES = ("config", "as_json", "force", "help")
+CHECKPOINT_OPTIONS = ["checkpoint", "resume", "checkpoint_every"]
+CLUSTER_OPTIONS = ["engine", "address", "workers"]
+
+
+# -- Options: None unless given, so that the model's default applies or the data decide ------------
+
+
+def share_or_file(text: str) -> float | str:
+    """Read a share of the baskets between 0 and 1, or the name of a file."""
+    try:
+        share = float(text)
+    except ValueError:
+        return str(click.Path(exists=True).convert(text, None, None))
+    return float(click.FloatRange(0, 1, min_open=True, max_open=True).convert(share, None, None))
+
+
+def steps_or_seconds(text: str) -> int | str:
+    """Read a number of steps, or seconds such as 30s."""
+    every = int(text) if text.isdecimal() else text
+    parse_every(every)
+    return every
+
+
+def parameter_option(row: Parameter) -> Decorator:
+    """Make the option of a training parameter, from its row of the table."""
+    words = f"{flag(row.name)}/{flag('no_' + row.name)}" if row.flag else flag(row.name)
+    more: Values = {"default": OWN_DEFAULTS.get(row.name)}
+    kind: Any = row.choices or None
+    if row.low is not None:
+        bounds: Values = {"min": row.low, "min_open": row.above}
+        if row.high != math.inf:
+            bounds |= {"max": row.high, "max_open": True}
+        kind = click.IntRange(**bounds) if row.whole else click.FloatRange(**bounds)
+        if row.choices:
+            more["metavar"] = "|".join(["NUMBER", *row.choices])
+            wrong = f"neither a number nor {' or '.join(map(repr, row.choices))}"
+            kind = word_or_number(row.choices, kind, wrong)
+    return option(words, type=kind, help=parameter_help(row), **more)
+
+
+def parameter_help(row: Parameter) -> str:
+    """Return the meaning of a parameter, its models if not all have it, and its defaults."""
+    defaults = {model: DEFAULTS[model][row.name] for model in MODELS if row.name in DEFAULTS[model]}
+    text = row.help if len(defaults) == len(MODELS) else f"{row.help} ({', '.join(defaults)})"
+    values = set(defaults.values())
+    if row.name in OWN_DEFAULTS or values == {None}:
+        return f"{text}."
+    if row.name in CHOSEN_BY:
+        shown = f"by {CHOSEN_BY[row.name]}"
+    elif len(values) == 1:
+        shown = str(*values)
+    else:
+        shown = ", ".join(f"{default} ({model})" for model, default in defaults.items())
+    return f"{text}.  [default: {shown}]"
+
+
+fit_options = together(
+    option(
+        "--model",
+        type=(CONDITIONAL, MIXTURE, *MODELS),
+        help=f"{CONDITIONAL}: a mixture combined with other next-item models; {MIXTURE}: a "
+        "nonsymmetric kernel with clusters of baskets; the others: a kernel alone. "
+        f"Default: {CONDITIONAL}, unless an option needs lowrank.",
+    ),
+    option(
+        "--n-clusters",
+        type=word_or_number(("auto",), COUNT, "neither a positive number nor 'auto'"),
+        metavar="NUMBER|auto",
+        help=f"Kinds of baskets ({CONDITIONAL}, {MIXTURE}).  [default: by validation baskets]",
+    ),
+    option(
+        "--validation",
+        type=Parsed(share_or_file, "neither a share between 0 and 1 nor a file"),
+        metavar="SHARE|FILE",
+        help="Baskets that decide when to stop: a share, or a file. Default: 0.05; 0.1 for "
+        f"{CONDITIONAL}, which also learns the weights of its experts from them.",
+    ),
+    option(
+        "--test-size",
+        type=SHARE,
+        default=0.1,
+        help="Share held out to measure the model; 0 for none.",
+    ),
+    option(
+        "--min-item-count", type=COUNT, default=1, help="Leave out items that are in fewer baskets."
+    ),
+    option(
+        "--feedback", type=OLD_FILE, help="Log of accepted and rejected suggestions by `serve`."
+    ),
+    option(
+        "--features",
+        type=OLD_FILE,
+        help="CSV or Parquet file with a row per item: names, categories, numbers, vectors. They "
+        "improve the scores of rare items and allow new ones. --name and --category may be columns "
+        "of it.",
+    ),
+    option("--new-items", is_flag=True, help="Add the items of --features that never sold."),
+    random_state_option("Seed of split, start and training."),
+    n_jobs_option,
+    option("--checkpoint", type=FILE, help="Save the state of training to this file as it goes."),
+    option("--resume", is_flag=True, help="Continue from the checkpoint, to the same result."),
+    option(
+        "--checkpoint-every",
+        type=Parsed(steps_or_seconds, "neither a number of steps nor a time such as 30s"),
+        default=DEFAULT_EVERY,
+        metavar="STEPS|SECONDSs",
+        help="How often to save: 100 for steps, 30s for seconds.",
+    ),
+    option("--engine", type=("ray",), help="Train on a Ray cluster, from Parquet files."),
+    option("--address", help="Cluster, such as auto or HOST:6379; default: this machine."),
+    option("--workers", type=COUNT, default=2, help="Number of processes."),
+    *map(parameter_option, TABLE.values()),
+)
+MODEL_OPTIONS = "model n_clusters n_components n_skew objective contrast alpha oversize calibrate"
+RUN_OPTIONS = (
+    "max_iter validation test_size min_item_count feedback features new_items random_state n_jobs"
+)
+SECTIONS = {
+    "File": LAYOUT,
+    "Model": MODEL_OPTIONS.split(),
+    "Run": RUN_OPTIONS.split(),
+    "Long runs": CHECKPOINT_OPTIONS,
+    "Cluster": CLUSTER_OPTIONS,
+    "Other model parameters": [
+        name for name in TABLE if name not in f"{MODEL_OPTIONS} {RUN_OPTIONS}".split()
+    ],
+}
+
+
+class FitCommand(click.Command):
+    """A command that shows its options in the sections above."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        records = {str(param.name): param.get_help_record(ctx) for param in options}
+        others = [name for name in records if name not in set(chain(*SECTIONS.values()))]
+        for title, names in {"Options": others, **SECTIONS}.items():
+            with formatter.section(title):
+                shown = [records.get(name) for name in names]
+                formatter.write_dl([record for record in shown if record])
+
+
+# -- A TOML file of options ------------------------------------------------------------------------
+
+
+def is_settings(path: Path) -> bool:
+    """Return whether `fit` wrote a file of settings."""
+    return path.is_file() and path.read_bytes().startswith(SETTINGS_MARK.encode())
+
+
+def load_config(ctx: click.Context, param: click.Parameter, path: Path | None) -> None:  # noqa: ARG001
+    """Use the values of a file for options that are not on the command line."""
+    if path is None:
+        return
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{path} is not TOML: {error}", param_hint="--config") from error
+    known = {key: name for name, key in _keys(ctx.command).items()}
+    values = {}
+    for key, value in content.items():
+        word = key.replace("_", "-")
+        if word not in known:
+            hint = did_you_mean(word, known) or f". There are: {', '.join(known)}."
+            problem = f"there is no option {key!r}{hint}"
+        elif not isinstance(value, (str, int, float)):
+            problem = f"{key!r} is a {type(value).__name__}, not a plain value"
+        else:
+            values[known[word]] = value
+            continue
+        raise click.BadParameter(f"{path}: {problem}", param_hint="--config")
+    ctx.default_map = {**(ctx.default_map or {}), **values}
+    ctx.meta["config"] = path
+
+
+def write_config(settings: Values, command: click.Command, file: str) -> str:
+    """Return the settings as TOML, with absolute paths and without what is None."""
+    lines = [f"{SETTINGS_MARK} {__version__}. To repeat this run: contradpp fit --config {file}"]
+    for name, key in _keys(command).items():
+        value = settings.get(name)
+        if isinstance(value, (bool, int, float)):
+            lines.append(f"{key} = {str(value).lower()}")
+        elif value is not None:  # a JSON string is a TOML string, except for one character
+            text = str(value.absolute() if isinstance(value, Path) else value)
+            quoted = json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+            lines.append(f"{key} = {quoted}")
+    return "\n".join(lines) + "\n"
+
+
+def _keys(command: click.Command) -> dict[str, str]:
+    """Return the key of each parameter in a file: its long option without the dashes."""
+    return {
+        str(param.name): max(param.opts, key=len).lstrip("-").replace("_", "-").lower()
+        for param in command.params
+        if param.name not in NOT_IN_FILES
+    }
+
+
+# -- The command ----------------------------------------------------------------------------------
 
 
 @click.command(cls=FitCommand)
@@ -333,11 +547,7 @@ def prepare(data: str, options: Values) -> Run:
         validation=validation,
         feedback=None if options["feedback"] is None else read_feedback(options["feedback"]),
         features=features,
-        model=make_model(
-            kind,
-            {name: settings[name] for name in MODEL_PARAMETERS},
-            options["n_clusters"],
-        ),
+        model=make_model(settings),
         name=kind if kind == CONDITIONAL else f"{kind} ({settings['objective']})",
     )
 
@@ -375,24 +585,24 @@ def usable_baskets(baskets: Baskets, settings: Values) -> Baskets:
     return baskets.subset(fits)
 
 
-def make_model(
-    model: str, parameters: Mapping[str, Any], n_clusters: int | str | None = None
-) -> Any:
+def make_model(settings: Values) -> Any:
     """Make the estimator; a parameter that it does not have is a usage error."""
-    given = {name: value for name, value in parameters.items() if value is not None}
-    for name, value in given.items():
-        if name not in DEFAULTS[model]:
-            raise click.UsageError(f"{flag_with_value(name, value)} is not for --model {model}")
+    model = settings["model"]
+    given = {name: settings[name] for name in MODEL_PARAMETERS if settings[name] is not None}
+    wrong = [name for name in given if name not in DEFAULTS[model]]
+    if model in MODELS and settings["n_clusters"] is not None:
+        wrong.append("n_clusters")
+    for name in wrong:
+        words = flag_with_value(name, settings[name])
+        raise click.UsageError(f"{words} is not for --model {model}")
     kind = KERNELS[model]
     kernel = kind(**params_from_flat(kind, given), verbose=1)
     # Nothing is left open: the file of settings then makes an equal model.
     kernel = kind(**params_from_flat(kind, flat_params(kernel)))
     if model in MODELS:
-        if n_clusters is not None:
-            raise click.UsageError(f"--n-clusters {n_clusters} is not for --model {model}")
         return kernel
     shared = {name: given[name] for name in ("random_state", "n_jobs") if name in given}
-    mixture = MixtureDPP(kernel, n_clusters or "auto", **shared, verbose=1)
+    mixture = MixtureDPP(kernel, settings["n_clusters"] or "auto", **shared, verbose=1)
     return mixture if model == MIXTURE else ConditionalDPP(mixture, **shared, verbose=1)
 
 
@@ -452,6 +662,13 @@ def choose_rank(baskets: Baskets, settings: Values) -> tuple[int, str]:
     return rank, f"{share:.0%} of the baskets fit; {n_larger:,} larger ones are {outcome}"
 
 
+def kernel_model(model: Any) -> Any:
+    """Return the unfitted model of the kernel that a model learns, with the kernel's parameters."""
+    while getattr(model, "kernel", None) is not None:
+        model = model.kernel
+    return model
+
+
 # -- Train and measure -----------------------------------------------------------------------------
 
 
@@ -502,13 +719,12 @@ def measure_history(run: Run) -> Values | None:
     if not len(came_before):
         return None
     test = run.test.subset(came_before[:MAX_CUSTOMERS])
-    keywords: Values = {"ks": (10,), "likelihood": False}
-    reports = [
-        measure_model(run.model, test, **keywords),
-        measure_model(run.model, test, history=run.train, **keywords),
-    ]
-    before, after = (report.precision[10] for report in reports)
-    return {"n_baskets": test.n_baskets, "without": before, "with": after}
+    before, after = (
+        evaluate(run.model, test, (10,), history=history, likelihood=False, check=False)
+        for history in (None, run.train)
+    )
+    hits = {"without": before.precision[10], "with": after.precision[10]}
+    return {"n_baskets": test.n_baskets} | hits
 
 
 # -- Show the plan and the results -----------------------------------------------------------------
@@ -538,7 +754,7 @@ def show_plan(run: Run) -> None:
             "for."
         )
     rows = [[one.option.replace("_", "-"), str(one.value), one.why] for one in run.choices]
-    show_table([Column("setting"), Column("chosen"), Column("because")], rows)
+    show_table(["setting", "chosen", "because"], rows)
     if run.features is not None:
         n_known = sum(item in run.baskets.items for item in run.features.ids or ())
         columns = ", ".join(run.features.columns)
@@ -638,7 +854,7 @@ def show_metrics(comparison: Comparison, *, seconds: dict[str, float] | None = N
         if seconds:
             cells.append(f"{seconds[name]:.1f}" if name in seconds else "")
         rows.append(cells)
-    show_table([Column("model"), *(Column(name, right=True) for name in names)], rows)
+    show_table(["model", *(f">{name}" for name in names)], rows)
     paragraph(LEGEND)
 
 

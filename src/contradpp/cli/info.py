@@ -11,9 +11,9 @@ from rich.filesize import decimal
 
 import contradpp as cd
 from contradpp._types import Values
-from contradpp.cli.fit_options import kernel_model
+from contradpp.cli.fit import kernel_model
 from contradpp.cli.inputs import model_argument, option
-from contradpp.cli.output import Column, display_names, json_option, show_json, show_table
+from contradpp.cli.output import display_names, json_option, show_json, show_table
 from contradpp.dpp.files import format_version
 from contradpp.learn.params import flat_params
 from contradpp.models.base import DPPRecommender
@@ -29,7 +29,15 @@ def info(model: str, with_items: bool, as_json: bool) -> None:
     """Describe MODEL: its kind, what it learned from, and what it knows."""
     loaded = cd.load(model)
     if with_items:
-        show_items(loaded, as_json=as_json)
+        items = loaded.items_
+        marginals = loaded.dpp.rates
+        order = np.argsort(-marginals, kind="stable").tolist()
+        rows = [(items[code], items.name(items[code]), float(marginals[code])) for code in order]
+        if as_json:
+            show_json([{"item": item, "name": name, "probability": p} for item, name, p in rows])
+            return
+        shown = [[str(item), name, f"{p:.3%}"] for item, name, p in rows]
+        show_table(["item", "name", ">in a basket"], shown)
         return
     facts = describe(loaded, Path(model))
     if as_json:
@@ -85,16 +93,3 @@ def describe(model: DPPRecommender, path: Path) -> Values:
         share = explained["popularity"]
         facts["features_explain"] = f"{share:.0%} of the variance of log popularity"
     return facts
-
-
-def show_items(model: DPPRecommender, *, as_json: bool) -> None:
-    """Print every item with its name and the probability that a basket contains it."""
-    items = model.items_
-    marginals = model.dpp.rates
-    order = np.argsort(-marginals, kind="stable").tolist()
-    rows = [(items[code], items.name(items[code]), float(marginals[code])) for code in order]
-    if as_json:
-        show_json([{"item": item, "name": name, "probability": p} for item, name, p in rows])
-        return
-    columns = [Column("item"), Column("name"), Column("in a basket", right=True)]
-    show_table(columns, [[str(item), name, f"{p:.3%}"] for item, name, p in rows])

@@ -91,6 +91,15 @@ class Parsed(click.ParamType):  # type: ignore[type-arg, unused-ignore]
             self.fail(f"{value!r} is {self.wrong}", param, ctx)
 
 
+def word_or_number(words: tuple[str, ...], number: Any, wrong: str) -> Parsed:
+    """Make the type of an option that takes one of the words, or a number."""
+
+    def read(text: str) -> object:
+        return text if text in words else number.convert(text, None, None)
+
+    return Parsed(read, wrong)
+
+
 def names(known: Collection[str]) -> Callable[..., Any]:
     """Make the callback of an option that takes some of these names, separated by commas."""
 

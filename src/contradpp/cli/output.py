@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -57,13 +57,6 @@ json_option: Callable[[Any], Any] = click.option(
 # -- Results ---------------------------------------------------------------------------------------
 
 
-class Column(NamedTuple):
-    """A column of a table; numbers are aligned on the right."""
-
-    name: str
-    right: bool = False
-
-
 def show_json(value: object, *, indent: int | None = 1) -> None:
     """Print a value as one JSON document, on one line where `indent` is None."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
@@ -82,12 +75,22 @@ def show_answers(lines: Iterable[Values], what: str = "baskets") -> None:
         )
 
 
-def show_table(
-    columns: Sequence[Column], rows: Iterable[Sequence[str]], *, title: str = ""
-) -> None:
-    """Print a table: with rules and a title on a terminal, as aligned plain text elsewhere."""
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> None:
+    """Print a table: with rules and a title on a terminal, as aligned plain text elsewhere.
+
+    A column whose name begins with ">" is aligned on the right.
+    """
+    names = [column.removeprefix(">") for column in columns]
     if not on_terminal():
-        _show_plain(columns, [[column.name for column in columns], *rows])
+        lines = [names, *rows]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        sides = [
+            "<" if name == column else ">" for name, column in zip(names, columns, strict=True)
+        ]
+        forms = [f"{side}{width}" for side, width in zip(sides, widths, strict=True)]
+        for cells in lines:
+            aligned = [format(cell, form) for cell, form in zip(cells, forms, strict=True)]
+            click.echo("  ".join(aligned).rstrip().translate(_SURROGATES))
         return
     from rich import box
     from rich.console import Console
@@ -97,8 +100,8 @@ def show_table(
     if title:
         heading(title)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column.name, justify="right" if column.right else "left", overflow="fold")
+    for name, column in zip(names, columns, strict=True):
+        table.add_column(name, justify="left" if name == column else "right", overflow="fold")
     for cells in rows:
         table.add_row(*(escape(visible(cell)) for cell in cells))
     Console().print(table)
@@ -107,16 +110,6 @@ def show_table(
 def on_terminal() -> bool:
     """Return whether standard output is a terminal."""
     return sys.stdout.isatty()
-
-
-def _show_plain(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    for cells in lines:
-        aligned = [
-            cell.rjust(width) if column.right else cell.ljust(width)
-            for cell, width, column in zip(cells, widths, columns, strict=True)
-        ]
-        click.echo("  ".join(aligned).rstrip().translate(_SURROGATES))
 
 
 def heading(text: str) -> None:

@@ -18,7 +18,6 @@ from contradpp.cli.inputs import (
     COUNT,
     SEPARATORS,
     ItemParser,
-    Parsed,
     at_most_option,
     baskets_from,
     counts_of,
@@ -30,9 +29,9 @@ from contradpp.cli.inputs import (
     shortened,
     together,
     unknown_option,
+    word_or_number,
 )
 from contradpp.cli.output import (
-    Column,
     display_name,
     display_names,
     json_option,
@@ -51,9 +50,8 @@ BLOCK = 512  # baskets answered at a time
 FEW = 4  # suggestions of which nothing is said
 N_NAMED = 3  # typical items that --why prints
 
-Suggest = Callable[
-    [list[Any]], tuple[NDArray[Any], Array]
-]  # items, probabilities; of one basket or of many
+# From one basket or many to items and probabilities.
+Suggest = Callable[[list[Any]], tuple[NDArray[Any], Array]]
 
 
 # -- Commands --------------------------------------------------------------------------------------
@@ -69,19 +67,12 @@ class Query(NamedTuple):
     as_json: bool
     candidates: list[Hashable] | None
     exclude: list[Hashable]
-    history: list[list[Hashable]] | None
-    new_only: bool
+    earlier: Values  # keyword arguments about the history, if there is one
 
     @property
     def allowed(self) -> Values:
         """Keyword arguments about the history, and that restrict the suggestions."""
-        found = {"candidates": self.candidates, "exclude": self.exclude}
-        return found if self.history is None else found | self.earlier
-
-    @property
-    def earlier(self) -> Values:
-        """Keyword arguments about the history."""
-        return {"history": self.history, "new_only": self.new_only}
+        return {"candidates": self.candidates, "exclude": self.exclude, **self.earlier}
 
 
 query_options = together(
@@ -120,6 +111,7 @@ def read_query(
     past: tuple[str, ...],
     customer: str | None,
     orders: str | None,
+    new_only: bool,
     **options: Any,
 ) -> Query:
     """Open the model and find the items; those of `exclude` need not be known."""
@@ -130,20 +122,19 @@ def read_query(
     has_history = bool(past) or orders is not None
     if has_history and options["source"] is not None:
         raise click.UsageError("a history goes with the items of one basket, not with --input")
-    if options["new_only"] and not has_history:
+    if new_only and not has_history:
         raise click.UsageError("--new-only needs a history")
     loaded, parser = open_model(model, unknown)
-    history = None
-    if orders is not None:
-        history = read_history(orders, customer=customer)
-    elif has_history:
-        is_file = len(past) == 1 and Path(past[0]).is_file()
-        history = read_history(past[0]) if is_file else [SEPARATORS.split(line) for line in past]
-    if history is not None:
-        found = [parser.basket(basket, unknown="ignore") for basket in history]
-        if n_unknown := sum(map(len, history)) - sum(map(len, found)):
+    earlier: Values = {}
+    if has_history:
+        if orders is not None or (len(past) == 1 and Path(past[0]).is_file()):
+            history = read_history(orders or past[0], customer=customer)
+        else:
+            history = [SEPARATORS.split(line) for line in past]
+        known = [parser.basket(basket, unknown="ignore") for basket in history]
+        if n_unknown := sum(map(len, history)) - sum(map(len, known)):
             say(f"Note: the model does not know {n_unknown:,} items of the history.")
-        history = found
+        earlier = {"history": known, "new_only": new_only}
     excluded = {word: parser.basket([word], unknown="ignore") for word in exclude}
     if missing := [shortened(word) for word, found in excluded.items() if not found]:
         say(f"Note: the model does not know {', '.join(missing)}, and would not suggest it anyway.")
@@ -152,7 +143,7 @@ def read_query(
         parser,
         candidates=parser.basket(candidates) if candidates else None,
         exclude=[item for found in excluded.values() for item in found],
-        history=history,
+        earlier=earlier,
         **options,
     )
 
@@ -178,17 +169,15 @@ def open_model(model: str, unknown: str) -> tuple[DPPRecommender, ItemParser]:
     return loaded, ItemParser(loaded.items_, unknown=unknown, counts=loaded.item_probabilities())
 
 
-def ranking(text: str) -> str | float:
-    """Read one of the two words, or a number from 0 to 1."""
-    number: Any = click.FloatRange(0, 1)
-    return text if text in ("probability", "lift") else float(number.convert(text, None, None))
-
-
 rank_by_option = option(
     "--rank-by",
     default="probability",
     metavar="NUMBER|probability|lift",
-    type=Parsed(ranking, "neither probability nor lift nor a number from 0 to 1"),
+    type=word_or_number(
+        ("probability", "lift"),
+        click.FloatRange(0, 1),
+        "neither probability nor lift nor a number from 0 to 1",
+    ),
     help="From 0 (probability: most likely, best sellers first) to 1 (lift: most specific to the "
     "basket).",
 )
@@ -368,28 +357,26 @@ def respond(query: Query, suggest: Suggest, *, why: bool = False) -> list[Hashab
     items = query.model.items_
     basket = query.parser.basket(query.items)
     found, probabilities = suggest(basket)
-    explanations: list[Any] = [None] * len(found)
-    if why:
-        earlier = {"history": query.history}
-        explanations = query.model.explain_each(basket, found.tolist(), **earlier)
-    usual = query.model.item_probabilities()
-    columns = [Column("chance", right=True), Column("item")]
-    columns += [Column("name")] if items.names else []
-    columns += [Column("because of")] if why else []
     lines: list[Values] = []
     rows = []
-    for item, p, explanation in zip(
-        found.tolist(), probabilities.tolist(), explanations, strict=True
-    ):
+    for item, p in zip(found.tolist(), probabilities.tolist(), strict=True):
         lines.append({"item": item, "probability": p})
         rows.append([f"{p:.2%}", str(item)])
         if item in items.names:
             lines[-1]["name"] = items.names[item]
-        if items.names:
-            rows[-1].append(items.names.get(item, ""))
-        if why:
-            lines[-1] |= reasons_as_dict(explanation)
-            rows[-1].append(reasons_in_words(explanation, items, usual[items.code(item)]))
+    columns = [">chance", "item"]
+    if items.names:
+        columns.append("name")
+        for line, row in zip(lines, rows, strict=True):
+            row.append(line.get("name", ""))
+    if why:
+        columns.append("because of")
+        usual = query.model.item_probabilities()
+        history = query.earlier.get("history")
+        reasons = query.model.explain_each(basket, found.tolist(), history=history)
+        for line, row, one in zip(lines, rows, reasons, strict=True):
+            line.update(reasons_as_dict(one))
+            row.append(reasons_in_words(one, items, usual[items.code(one.item)]))
     if query.as_json:
         show_json(lines)
         return []

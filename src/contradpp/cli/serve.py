@@ -24,11 +24,9 @@ LIMITS = {
 
 def limit_option(limit: Field[Any]) -> Decorator:
     """Make the option of a limit of the service."""
-    kind: Any = click.FloatRange(0, min_open=True)
-    if isinstance(limit.default, int):
-        kind = COUNT
-    words = (LIMITS[limit.name], limit.name)
-    return option(*words, default=limit.default, type=kind, help=limit.metadata["help"])
+    kind: Any = COUNT if isinstance(limit.default, int) else click.FloatRange(0, min_open=True)
+    flag = LIMITS[limit.name]
+    return option(flag, limit.name, default=limit.default, type=kind, help=limit.metadata["help"])
 
 
 @click.command()

@@ -19,7 +19,6 @@ from contradpp.cli.inputs import (
     random_state_option,
 )
 from contradpp.cli.output import (
-    Column,
     busy,
     flag_with_value,
     heading,
@@ -105,7 +104,7 @@ def tune(
     for trial in found[:N_SHOWN]:
         value = trial.state if trial.value is None else f"{trial.value:.3f}"
         rows.append([value, f"{trial.seconds:.1f}", settings_of(trial)])
-    columns = [Column(metric, right=True), Column("seconds", right=True), Column("settings")]
+    columns = [f">{metric}", ">seconds", "settings"]
     show_table(columns, rows)
     if command:
         click.echo(f"\nTry       {command}")

@@ -50,9 +50,8 @@ def _default_model() -> None:
 
 
 def _lowrank_model(objective: str) -> None:
-    shop = _shop()
     model = cd.LowRankDPP(32, objective=objective, max_iter=2, oversize="drop", random_state=0)
-    _query(model.fit(shop), shop)
+    _query(model.fit(_shop()), _shop())
 
 
 def _baselines() -> None:
@@ -81,12 +80,12 @@ def _after_training() -> None:
 
 def _nonsymmetric_model(shop: cd.Baskets) -> cd.NonsymmetricDPP:
     """Return a kernel with all of its parts, without training."""
-    skew = np.zeros((shop.n_items, shop.n_items))
+    n = shop.n_items
+    skew = np.zeros((n, n))
     skew[0, 1] = 0.1
-    skew[1, 0] = -0.1
-    factors = np.eye(shop.n_items, 2)
-    diagonal = np.ones(shop.n_items)
-    return cd.NonsymmetricDPP.from_factors(factors, S=skew, items=shop.items, diagonal=diagonal)
+    return cd.NonsymmetricDPP.from_factors(
+        np.eye(n, 2), S=skew - skew.T, items=shop.items, diagonal=np.ones(n)
+    )
 
 
 def _after_negatives() -> None:

@@ -1,64 +1,50 @@
-"""A worker of a run: training on one machine that has a share of the baskets and of the gradient.
+"""A worker of a run, which computes a share of every gradient.
 
-Every worker has all parameters and sees every batch. All draw the same negatives. Each computes the
-gradient of its share of the sets. The shares are summed in order of rank, so that all workers make
-the same step. Ray makes an actor of a `Worker`; tests run several in threads.
+Workers read some of the files each and exchange them, so that all have the same baskets. They draw
+the same batches and negatives, and each computes the gradient of its share of the sets. The shares
+are summed in order of rank, so that all workers make the same step. Ray makes an actor of a
+`Worker`; tests run several in threads.
 """
 
 from __future__ import annotations
 
 import logging
-import tempfile
+import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from contradpp._random import root_seed
-from contradpp._types import Array, Codes, Ints, Values
-from contradpp.data.sets import EMPTY, Sets, drawn_entries, first_entries, pointers, take_sets
+from contradpp._types import Array, Ints, Values
+from contradpp.data.baskets import Baskets
+from contradpp.data.sets import Sets, pointers, take_sets
 from contradpp.distributed.shards import (
     Columns,
     Exchange,
+    FileBaskets,
     FileOf,
-    Read,
-    Shard,
+    gather_baskets,
     read_file,
-    refuse_divided,
 )
-from contradpp.dpp.cooccurrence import co_occurrences, regress_on_neighbors
-from contradpp.errors import CheckpointError, ClusterError, DataError, ParameterError
+from contradpp.errors import ClusterError, ParameterError
 from contradpp.learn.callbacks import Callback, ModelOf
-from contradpp.learn.checkpoints import Checkpointer, Checkpointing, damaged, fingerprint
-from contradpp.learn.negatives import ExplicitNegatives
-from contradpp.learn.objectives import Batch, Gradient, Validation
-from contradpp.learn.params import (
-    MOST_LEARNED,
-    Params,
-    Problem,
-    TrainingData,
-    note_excess,
-    refuse_or_note_oversize,
-    set_aside,
-    usable_sizes,
-)
+from contradpp.learn.checkpoints import Checkpointer, Checkpointing, fingerprint
+from contradpp.learn.objectives import Batch, Gradient
+from contradpp.learn.params import FitData, Params, problem_of, without_excess
 from contradpp.learn.training import Sharing, TrainingResult
 from contradpp.learn.training import learn as solve
+from contradpp.models.conditional import other_rows
 from contradpp.models.learned import LearnedDPP
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 
-if TYPE_CHECKING:
-    from scipy.sparse import csc_array, csr_array
-
 log = logging.getLogger("contradpp")
 Model = LearnedDPP
 HeldOut = float | Callable[[int], Ints] | None  # a share to hold out, or which of n baskets
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -114,12 +100,12 @@ class Warnings(logging.Handler):
 
 
 class Worker:
-    """One of the workers of a run, with some of the files."""
+    """One of the workers of a run, which reads some of the files."""
 
     def __init__(self) -> None:
-        self._read: dict[int, Read] = {}
+        self._read: dict[int, FileBaskets] = {}
+        self._baskets = Baskets.from_lists([])
         self._progress = Progress()
-        self._baskets: tuple[Ints, Sets] = (np.empty(0, np.int64), EMPTY)
 
     def load(self, files: Sequence[FileOf], columns: Columns) -> None:
         """Read these files."""
@@ -131,18 +117,13 @@ class Worker:
 
     def train(self, exchange: Exchange, task: Task) -> TrainingResult | None:
         """Learn together with the others. The first worker returns the result."""
-        model = task.kind(**task.parameters)
         self._progress = Progress()
         handler = Warnings(self._progress.warnings)
         log.addHandler(handler)
         try:
-            refuse_divided(self._read, task.paths, exchange)
-            shard = Shard.build(
-                {number: read.baskets for number, read in self._read.items()}, exchange
-            )
-            result = learn(model, shard, task, [self._progress])
-            shard = shard.cut(MOST_LEARNED, drawn_entries)
-            self._baskets = shard.numbers, shard.own
+            self._baskets = gather_baskets(self._read, task.paths, exchange)
+            self._read = {}
+            result = learn(self._baskets, task, exchange, [self._progress])
         except BaseException as error:
             exchange.leave(f"failed: {error}")
             raise
@@ -150,13 +131,13 @@ class Worker:
             log.removeHandler(handler)
         return result if exchange.rank == 0 else None
 
-    def baskets(self) -> tuple[Ints, Sets]:
-        """Return the numbers of the worker's baskets and the baskets, after training."""
+    def baskets(self) -> Baskets:
+        """Return the baskets of all files, after training."""
         return self._baskets
 
-    def execute(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return the result of a function."""
-        return function(*arguments)
+    def pid(self) -> int:
+        """Return the number of the worker's process."""
+        return os.getpid()
 
 
 def refuse_unsupported(model: Model) -> None:
@@ -168,13 +149,6 @@ def refuse_unsupported(model: Model) -> None:
     params = Params.of(model)
     if params.spec.offered == "required":
         raise ParameterError("engine='ray' does not learn from choices yet: objective='choice'")
-    settings = params.negatives
-    compares = getattr(settings, "reject_training", False)
-    if compares or isinstance(settings, ExplicitNegatives):
-        raise ParameterError(
-            "engine='ray' cannot compare negatives with all training baskets: "
-            "objective='explicit' and negatives.reject_training need one machine"
-        )
     if getattr(model, "warm_start", False):
         raise ParameterError("engine='ray' starts anew: warm_start must be False")
 
@@ -187,106 +161,26 @@ def parameters_for_all(model: Model, checkpoint: Checkpointing | None) -> Values
     return model.get_params(deep=False) | {"verbose": 0, "random_state": seed}
 
 
-def learn(model: Model, shard: Shard, task: Task, callbacks: list[Callback]) -> TrainingResult:
-    """Learn, with the same result on all workers."""
-    if model.random_state is None:
+def learn(
+    baskets: Baskets, task: Task, exchange: Exchange, callbacks: list[Callback]
+) -> TrainingResult:
+    """Learn as one machine does, except that each worker computes a share of every gradient."""
+    if task.parameters["random_state"] is None:
         raise ParameterError("a run on several workers needs random_state")
-    params = Params.of(model)
-    exchange = shard.exchange
-    seed = root_seed(model.random_state)
-    if not len(shard.sizes):
-        raise DataError("there is no basket in any of the files")
-    if (
-        refuse_or_note_oversize(shard.sizes, params, quiet=exchange.rank > 0)
-        and params.oversize == "clip"
-    ):
-        shard = shard.cut(params.n_components, first_entries)
-    usable = np.flatnonzero(usable_sizes(shard.sizes, params))
-    if note_excess(shard.sizes[usable], quiet=exchange.rank > 0):
-        shard = shard.cut(MOST_LEARNED, drawn_entries)
-    if not len(usable):
-        raise DataError("there is no basket to learn from")
-    aside: Ints | None
+    params = Params.of(task.kind(**task.parameters))
+    given = FitData(baskets, validation=task.validation)
     if callable(task.validation):
-        held = np.isin(usable, task.validation(len(shard.sizes)))
-        aside = np.flatnonzero(held)
-        training = np.flatnonzero(~held if len(usable) > 1 else held)
-    else:
-        aside, training = set_aside(
-            task.validation, np.arange(len(usable)), len(usable), params, seed
-        )
-        if aside is None:
-            raise ParameterError(
-                "validation must be a share between 0 and 1 with engine='ray', "
-                f"got {task.validation!r}"
-            )
-    held_out = shard.take(usable[aside if len(aside) else training])
-    training = usable[training]
-    own = shard.own_among(training)
-    n_items = len(shard.items)
-    problem = Problem(
-        items=shard.items,
-        data=ShardedData.of(shard, training, params.batch_size),
-        validation=Validation(held_out, np.ones(held_out.count)),
-        counts=exchange.sum(np.bincount(own.indices, minlength=n_items).astype(np.float64)),
-        n_baskets=float(len(training)),
-        seed=seed,
-        co_occurrences=counted_together(own, n_items, exchange) if params.n_skew else None,
-        digests=(*shard.digests(), shard.sizes),
+        baskets = without_excess(baskets)
+        held_out = task.validation(baskets.n_baskets)
+        training = other_rows(held_out, baskets.n_baskets)
+        given = FitData(baskets.subset(training), validation=baskets.subset(held_out))
+    return solve(
+        problem_of(given, params, root_seed(task.parameters["random_state"])),
+        params,
+        callbacks=[SameEverywhere(exchange), *callbacks],
+        checkpointer=checkpointer_of(task, exchange),
+        sharing=Sharing(partial(own_share, exchange), partial(summed, exchange), alone=False),
     )
-    checkpointer = checkpointer_of(task, exchange)
-    sharing = Sharing(partial(own_share, exchange), partial(summed, exchange), alone=False)
-    watchers = [SameEverywhere(exchange), *callbacks]
-    return solve(problem, params, callbacks=watchers, checkpointer=checkpointer, sharing=sharing)
-
-
-# -- The data --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ShardedData(TrainingData):
-    """Training data of which every worker has a part; `positives` only has the right number."""
-
-    shard: Shard
-    numbers: Ints  # of the training baskets
-
-    @staticmethod
-    def of(shard: Shard, numbers: Ints, batch_size: int) -> ShardedData:
-        """Make training data of the baskets of these numbers."""
-        size = min(len(numbers), batch_size)
-        stand_in = Sets(np.zeros(size + 1, dtype=np.int64), EMPTY.indices)
-        return ShardedData(stand_in, np.ones(size), EMPTY, np.empty(0), shard, numbers)
-
-    @property
-    def count(self) -> int:
-        """The number of positives."""
-        return len(self.numbers)
-
-    def take(self, chosen: Ints) -> tuple[Sets, Array]:
-        return self.shard.take(self.numbers[chosen]), np.ones(len(chosen))
-
-
-def counted_together(own: Sets, n_items: int, exchange: Exchange) -> csr_array:
-    """Count how often any two items are in a basket together, over all workers (sparse, M × M)."""
-    from scipy.sparse import coo_array
-
-    part = count_pairs(own, n_items).tocoo()
-    gathered = exchange.gather((part.row, part.col, part.data))
-    rows, columns, counts = (np.concatenate(parts) for parts in zip(*gathered, strict=True))
-    return coo_array((counts, (rows, columns)), shape=(n_items, n_items)).tocsr()
-
-
-def count_pairs(sets: Sets, n_items: int) -> csr_array:
-    """Count how often any two items are in a set together (sparse, M × M)."""
-    return co_occurrences(sets, np.ones(sets.count), n_items)
-
-
-def regress_items(
-    items: range, n_neighbors: int, system: tuple[Ints, Codes, Array, Array, Array]
-) -> csc_array:
-    """Return the columns of these items of the ridge regression on neighbors."""
-    indptr, columns, together, counts, diagonal = system
-    return regress_on_neighbors(indptr, columns, together, counts, diagonal, n_neighbors, 1, items)
 
 
 # -- The gradient ----------------------------------------------------------------------------------
@@ -352,9 +246,16 @@ class SameEverywhere(Callback):
 
 
 class Reader(Checkpointer):
-    """A checkpointer that goes on from a checkpoint, and leaves the writing to the first worker."""
+    """A copy of the first worker's checkpointer, which restores and does not write."""
 
-    def _write(self) -> None:
+    def __init__(self, attributes: Values, restores: bool) -> None:
+        vars(self).update(attributes)
+        self.restores = restores
+
+    def begin(self, parts: Mapping[str, object]) -> bool:
+        return self.restores and super().begin(parts)
+
+    def write(self, n_steps: int) -> None:
         pass
 
 
@@ -362,23 +263,11 @@ def checkpointer_of(task: Task, exchange: Exchange) -> Checkpointer | None:
     """Return the checkpointer: the first worker reads and writes, the others get the content."""
     if task.checkpoint is None:
         return None
-    path = Path(task.checkpoint.path)
-    content = b""
-    try:
-        if exchange.rank == 0 and task.checkpoint.resume and path.exists():
-            content = path.read_bytes()
-    except OSError as error:
-        raise damaged(path, str(error)) from error
-    content = exchange.gather(content)[0]
+    first = None
+    shared: tuple[Values, bool] = {}, False
     if exchange.rank == 0:
-        return Checkpointer(task.checkpoint)
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / path.name
-        try:
-            if content:
-                copy.write_bytes(content)
-        except OSError as error:
-            raise CheckpointError(
-                f"worker {exchange.rank} has no room for a copy of {path}: {error}"
-            ) from error
-        return Reader(replace(task.checkpoint, path=copy, resume=bool(content)))
+        restores = Path(task.checkpoint.path).exists()
+        first = Checkpointer(task.checkpoint)
+        shared = dict(vars(first)), restores
+    shared = exchange.gather(shared)[0]
+    return first or Reader(*shared)

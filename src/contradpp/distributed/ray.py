@@ -14,30 +14,26 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
-from operator import add
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 import contradpp as cd
-from contradpp._types import Array, StrPath, Values
+from contradpp._types import StrPath, Values
 from contradpp.data.baskets import Baskets
-from contradpp.data.sets import Sets, pointers, take_sets
 from contradpp.data.tables import layout_of
 from contradpp.distributed import RayEngine
 from contradpp.distributed.learning import (
     Progress,
     Task,
     Worker,
-    count_pairs,
     parameters_for_all,
     refuse_unsupported,
-    regress_items,
 )
 from contradpp.distributed.shards import (
     NO_COLUMNS,
@@ -55,11 +51,10 @@ from contradpp.errors import ClusterError, ContradppError, DataError, ParameterE
 from contradpp.experts.statistics import BasketStatistics
 from contradpp.learn.callbacks import ProgressBar
 from contradpp.learn.checkpoints import Checkpointing
-from contradpp.learn.params import Parameter
+from contradpp.learn.params import MOST_LEARNED, Parameter
 from contradpp.learn.training import TrainingResult
 from contradpp.models.conditional import (
     ConditionalDPP,
-    KernelModel,
     fit_combination,
     held_out_rows,
     new_kernel_model,
@@ -69,7 +64,7 @@ from contradpp.models.learned import set_result
 from contradpp.models.mixture import MixtureDPP
 
 if TYPE_CHECKING:
-    from scipy.sparse import csc_array, csr_array
+    pass
 
 log = logging.getLogger("contradpp")
 SECONDS_TO_START = 60.0  # at least, for a worker that the cluster has room for
@@ -148,20 +143,25 @@ def fit(
             try:
                 with WorkerGroup(ray, engine.workers, float(engine.timeout)) as group:
                     group.load(files, NO_COLUMNS | dict(engine.columns or {}))
-                    set_result(kernel, group.train(task, bar))
-                    if isinstance(kernel_model, MixtureDPP):
-                        kernel_model.set_kernel_model(kernel)
-                    if isinstance(model, ConditionalDPP):
-                        learn_experts(model, kernel_model, group, held_out)
-                return
+                    result = group.train(task, bar)
+                    baskets = group.baskets() if callable(held_out) else None
+                break
             except ClusterError as error:
                 if attempt == engine.restarts:
-                    raise ClusterError(
-                        f"gave up after {attempt} restarts; the last failure: {error}"
-                    ) from error
+                    message = f"gave up after {attempt} restarts; the last failure: {error}"
+                    raise ClusterError(message) from error
                 log.warning(f"{error}. Going on from the last checkpoint")
                 if task.checkpoint is not None:
                     task = replace(task, checkpoint=replace(task.checkpoint, resume=True))
+    set_result(kernel, result)
+    if isinstance(kernel_model, MixtureDPP):
+        kernel_model.set_kernel_model(kernel)
+    if callable(held_out) and baskets is not None:
+        baskets = baskets.draw(MOST_LEARNED).recode(kernel.items_)
+        held = held_out(baskets.n_baskets)
+        part = BasketStatistics(baskets.subset(other_rows(held, baskets.n_baskets)))
+        everything = BasketStatistics(baskets)
+        fit_combination(model, kernel_model, baskets.subset(held), part, everything)
 
 
 def shared_checkpoint(ray: Any, given: Checkpointing | None, folder: str) -> Checkpointing | None:
@@ -217,29 +217,24 @@ class WorkerGroup:
 
     def load(self, files: Sequence[FileOf], columns: Columns) -> None:
         """Wait for the workers that the cluster has room for, and let each read its files."""
-        calls = [worker.execute.remote(os.getpid) for worker in self._workers]
+        calls = [worker.pid.remote() for worker in self._workers]
         room = min(int(self._ray.cluster_resources().get("CPU", 0)), self.size)
         seconds = max(self._timeout, SECONDS_TO_START)
         self._ray.wait(calls, num_returns=max(room, 1), timeout=seconds)
-        pids = self._outcomes(calls, self._timeout)
-        started = [
-            worker for worker, pid in zip(self._workers, pids, strict=True) if isinstance(pid, int)
-        ]
-        for worker in self._workers:
-            if worker not in started:
-                self._ray.kill(worker)
+        outcomes = self._outcomes(calls, self._timeout)
+        started = [number for number, pid in enumerate(outcomes) if isinstance(pid, int)]
+        for number in set(range(self.size)) - set(started):
+            self._ray.kill(self._workers[number])
         if not started:
-            failure = next((f"{pid}" for pid in pids if not isinstance(pid, TimeoutError)), None)
-            why = failure or f"none within {seconds:g} s: has the cluster a free CPU?"
-            raise ClusterError(f"no worker could be started: {why}")
+            failures = [str(error) for error in outcomes if not isinstance(error, TimeoutError)]
+            failures.append(f"none within {seconds:g} s: has the cluster a free CPU?")
+            raise ClusterError(f"no worker could be started: {failures[0]}")
         if len(started) < self.size:
             log.warning(
-                "only %s of %s workers could be started: training with those",
-                len(started),
-                self.size,
+                f"only {len(started)} of {self.size} workers could be started: training with those"
             )
-        log.info("workers: %s", " ".join(str(pid) for pid in pids if isinstance(pid, int)))
-        self._workers = started
+        log.info("workers: %s", " ".join(str(outcomes[number]) for number in started))
+        self._workers = [self._workers[number] for number in started]
         self.call("load", assign(files, self.size), [columns] * self.size)
 
     def train(self, task: Task, bar: RemoteProgressBar | None = None) -> TrainingResult:
@@ -253,7 +248,7 @@ class WorkerGroup:
         runs = [
             worker.train.remote(e, task) for worker, e in zip(self._workers, exchanges, strict=True)
         ]
-        n_warnings = [0] * self.size
+        said: set[str] = set()
         waiting = runs
         while waiting:
             ended, waiting = self._ray.wait(
@@ -265,13 +260,19 @@ class WorkerGroup:
                 barrier.leave.remote("a worker was lost")  # so that the others end soon
                 self._results(runs, SECONDS_TO_END)
             for rank, progress in enumerate(self.call("progress")):
-                for warning in progress.warnings[n_warnings[rank] :]:
-                    log.warning("worker %s: %s", rank, warning)
-                n_warnings[rank] = len(progress.warnings)
+                for warning in dict.fromkeys(progress.warnings):
+                    if warning not in said:  # all workers see the same data
+                        log.warning("worker %s: %s", rank, warning)
+                said.update(progress.warnings)
                 if rank == 0 and bar is not None:
                     bar.show(progress)
         result: TrainingResult = self._results(runs[:1], self._timeout)[0]
         return result
+
+    def baskets(self) -> Baskets:
+        """Return the baskets of all files, after training."""
+        found: Baskets = self._results([self._workers[0].baskets.remote()], LONG * self._timeout)[0]
+        return found
 
     def call(self, method: str, *arguments: Sequence[Any]) -> list[Any]:
         """Call a method of every worker, each with its own of all arguments."""
@@ -284,24 +285,20 @@ class WorkerGroup:
     def _results(self, calls: list[Any], seconds: float) -> list[Any]:
         """Return the results of one call per worker, or raise its error."""
         outcomes = self._outcomes(calls, seconds)
-        errors = {
-            rank: outcome for rank, outcome in enumerate(outcomes) if isinstance(outcome, Exception)
-        }
-        lost = [
-            str(rank)
-            for rank, error in errors.items()
-            if isinstance(error, self._ray.exceptions.RayError)
-        ]
-        for error in errors.values():
+        errors = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        if not errors:
+            return outcomes
+        for error in errors:
             if isinstance(error, ContradppError) and not isinstance(error, ClusterError):
                 raise error
-        for error in sorted(errors.values(), key=lambda error: isinstance(error, ClusterError)):
-            if lost:
-                raise ClusterError(f"lost worker {' and '.join(lost)}") from error
-            if isinstance(error, ClusterError):
-                raise error
-            raise ClusterError(f"a worker failed: {type(error).__name__}: {error}") from error
-        return outcomes
+        gone = self._ray.exceptions.RayError
+        lost = [str(rank) for rank, outcome in enumerate(outcomes) if isinstance(outcome, gone)]
+        first = min(errors, key=lambda error: isinstance(error, ClusterError))
+        if lost:
+            raise ClusterError(f"lost worker {' and '.join(lost)}") from first
+        if isinstance(first, ClusterError):
+            raise first
+        raise ClusterError(f"a worker failed: {type(first).__name__}: {first}") from first
 
     def _outcomes(self, calls: list[Any], seconds: float) -> list[Any]:
         """Return the result or the error of every call after so many seconds."""
@@ -317,68 +314,14 @@ class WorkerGroup:
         return outcomes
 
 
-# -- The experts of a conditional model ------------------------------------------------------------
-
-
-def learn_experts(
-    model: ConditionalDPP, kernel: KernelModel, group: WorkerGroup, held_out: Any
-) -> None:
-    """Learn all that comes after the kernel, with the workers that have just learned it."""
-    numbers, parts = zip(*group.call("baskets"), strict=True)
-    sizes = np.concatenate([part.sizes for part in parts])
-    gathered = Sets(pointers(sizes), np.concatenate([part.indices for part in parts]))
-    ordered = take_sets(gathered, np.argsort(np.concatenate(numbers)))
-    baskets = Baskets(ordered.indptr, ordered.indices, kernel.items_)
-    held = held_out(baskets.n_baskets)
-    training = SharedStatistics(baskets.subset(other_rows(held, baskets.n_baskets)), group)
-    fit_combination(model, kernel, baskets.subset(held), training, SharedStatistics(baskets, group))
-
-
-class SharedStatistics(BasketStatistics):
-    """Counts of pairs and regressions, shared out among the workers."""
-
-    def __init__(self, train: Baskets, group: WorkerGroup) -> None:
-        super().__init__(train)
-        self._group = group
-
-    def _count(self) -> csr_array:
-        parts = [
-            take_sets(self.train.sets, np.array(part))
-            for part in self._ranges(self.train.n_baskets)
-        ]
-        return reduce(add, self._map(count_pairs, parts, self.train.n_items))
-
-    def _regress(self, counts: Array, diagonal: Array, n_neighbors: int, n_jobs: int) -> csc_array:
-        del n_jobs
-        from scipy.sparse import hstack
-
-        system = import_extra("ray").put((*self.together, counts, diagonal))
-        return hstack(
-            self._map(regress_items, self._ranges(len(counts)), n_neighbors, system), format="csc"
-        )
-
-    def _ranges(self, n: int) -> list[range]:
-        ends = np.linspace(0, n, self._group.size + 1).astype(int).tolist()
-        return [range(ends[k], ends[k + 1]) for k in range(self._group.size)]
-
-    def _map(self, function: Callable[..., Any], parts: list[Any], *same: Any) -> list[Any]:
-        """Return function(part, *same) for every worker's part."""
-        size = self._group.size
-        return self._group.call(
-            "execute", [function] * size, parts, *[[one] * size for one in same]
-        )
-
-
 # -- Scoring ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ScoringRun:
-    """The model and the settings of a run of `recommend_folder`, and the folder for its answers."""
+class ScoringRun(NamedTuple):
+    """The model file, the folder for answers, and the settings of a run of `recommend_folder`."""
 
-    model: str  # its file
-    digest: str  # of the file
-    folder: str
+    model: str
+    folder: Path
     n: int
     exclude: tuple[Hashable, ...]
     unknown: str
@@ -407,8 +350,7 @@ def recommend_folder(
     except OSError as error:
         raise DataError(f"cannot create the folder {folder}: {error.strerror}") from error
     cd.load(model)  # a damaged one is an error here and now
-    digest = hashlib.sha256(Path(model).read_bytes()).hexdigest()
-    query = ScoringRun(os.path.abspath(model), digest, str(folder), n, tuple(exclude), unknown)
+    query = ScoringRun(os.path.abspath(model), folder, n, tuple(exclude), unknown)
     check_same_run(query)
     left = [{"path": file.path} for file in files if not (folder / Path(file.path).name).exists()]
     if not left:
@@ -437,9 +379,9 @@ def recommend_folder(
 
 def check_same_run(query: ScoringRun) -> None:
     """Write model and settings into the folder, and refuse a folder of another run."""
-    folder = Path(query.folder)
-    settings = [query.n, list(map(str, query.exclude)), query.unknown]
-    now = {"model": query.digest, "settings": settings}
+    folder = query.folder
+    digest = hashlib.sha256(Path(query.model).read_bytes()).hexdigest()
+    now = {"model": digest, "settings": [query.n, list(map(str, query.exclude)), query.unknown]}
     note = folder / "_run.json"
     if not note.exists():
         if any(folder.glob("*.parquet")):
@@ -478,14 +420,14 @@ def score_file(path: str, query: ScoringRun) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    ids = pa.list_(pa.string() if load_model(query)[1] else pa.int64())
-    columns = {
-        "row": pa.int64(),
-        "items": ids,
-        "probabilities": pa.list_(pa.float64()),
-        "error": pa.string(),
-    }
-    schema = pa.schema(columns)
+    schema = pa.schema(
+        {
+            "row": pa.int64(),
+            "items": pa.list_(pa.string() if load_model(query)[1] else pa.int64()),
+            "probabilities": pa.list_(pa.float64()),
+            "error": pa.string(),
+        }
+    )
     written = pa.BufferOutputStream()
     n_rows = 0
     try:
@@ -496,15 +438,13 @@ def score_file(path: str, query: ScoringRun) -> int:
             with pq.ParquetWriter(written, schema) as out:
                 for batch in table.iter_batches(batch_size=BLOCK, columns=[layout.item]):
                     baskets = [basket or [] for basket in batch.column(0).to_pylist()]
-                    lines = [
-                        {"row": n_rows + i} | answer
-                        for i, answer in enumerate(score(baskets, query))
-                    ]
+                    numbered = enumerate(score(baskets, query), start=n_rows)
+                    lines = [{"row": row} | answer for row, answer in numbered]
                     out.write_table(pa.Table.from_pylist(lines, schema=schema))
                     n_rows += len(lines)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: cannot be answered ({error})") from error
-    persist.write_atomically(Path(query.folder) / Path(path).name, written.getvalue().to_pybytes())
+    persist.write_atomically(query.folder / Path(path).name, written.getvalue().to_pybytes())
     return n_rows
 
 

@@ -1,26 +1,26 @@
-"""Baskets in Parquet files, spread over workers.
+"""Baskets in Parquet files, shared out to workers that exchange what they have read.
 
-Workers exchange arrays by one operation, `gather`. Each reads its own files and finds any basket by
-its number. Workers wait for each other at a `Barrier`, which is an actor or shared by threads.
+Workers exchange arrays by one operation, `gather`, and wait for each other at a `Barrier`, which is
+an actor or shared by threads.
 """
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from functools import reduce
 from hashlib import blake2b
 from importlib import import_module
+from operator import or_
 from threading import Condition
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from contradpp._types import Codes, Flags, Ints
 from contradpp.data.baskets import Baskets
 from contradpp.data.builder import BasketBuilder
-from contradpp.data.sets import Sets, kept_entries, pointers, take_sets
+from contradpp.data.sets import Sets
 from contradpp.data.tables import add_batches, layout_of
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ClusterError, DataError, MissingExtraError
@@ -121,16 +121,6 @@ class Exchange:
             raise ClusterError(found)
         return found
 
-    def sum(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return the sum of arrays of one shape, added in order of rank: the same bits for all."""
-        parts = self.gather(array)
-        if any(part.shape != array.shape for part in parts):
-            raise ClusterError(
-                f"the workers disagree: sums of shapes {sorted({part.shape for part in parts})}"
-            )
-        total: NDArray[Any] = np.sum(parts, axis=0)
-        return total
-
     def leave(self, why: str) -> None:
         """Tell the others not to wait for this worker any more."""
         if self._barrier is not None:
@@ -206,14 +196,15 @@ def assign(files: Sequence[FileOf], n_workers: int) -> list[list[FileOf]]:
     return [sorted(shard) for shard in shards]
 
 
-class Read(NamedTuple):
+class FileBaskets(NamedTuple):
     """The baskets of a file, and a hash of the id of each, if it has one (n, 2)."""
 
-    baskets: Baskets
+    sets: Sets
+    items: Vocabulary
     keys: NDArray[np.uint64]
 
 
-def read_file(path: str, columns: Columns) -> Read:
+def read_file(path: str, columns: Columns) -> FileBaskets:
     """Read the baskets of one file; none of them may continue in another file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -232,116 +223,31 @@ def read_file(path: str, columns: Columns) -> Read:
     digests = b"".join(
         blake2b(repr(id_).encode(), digest_size=16).digest() for id_ in builder.baskets.codes
     )
-    return Read(Baskets(*builder.build()), np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2))
+    baskets = Baskets(*builder.build())
+    keys = np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
+    return FileBaskets(baskets.sets, baskets.items, keys)
 
 
-def refuse_divided(read: Mapping[int, Read], paths: Sequence[str], exchange: Exchange) -> None:
-    """Raise an error on all workers if a basket is in two files; each checks a part of all."""
-    keys = np.concatenate([np.empty((0, 2), np.uint64), *[part.keys for part in read.values()]])
-    files = np.repeat(list(read), [len(part.keys) for part in read.values()]).astype(np.int32)
-    target = keys[:, 0] % np.uint64(exchange.size)
-    own: list[tuple[Any, Any]] = []
-    for rank in range(exchange.size):
-        parts = exchange.gather((keys[target == rank], files[target == rank]))
-        own = parts if rank == exchange.rank else own
-    all_keys, all_files = (np.concatenate(parts) for parts in zip(*own, strict=True))
-    order = np.lexsort((all_keys[:, 1], all_keys[:, 0]))
-    twice = np.flatnonzero((all_keys[order][1:] == all_keys[order][:-1]).all(axis=1))
-    pair = sorted(all_files[order[[twice[0], twice[0] + 1]]].tolist()) if len(twice) else []
-    for found in exchange.gather(pair):
-        if found:
-            first, second = (paths[number] for number in found)
-            raise DataError(
-                f"a basket of {first} goes on in {second}: workers read whole files, "
-                "so write each basket into one file"
-            )
+def gather_baskets(
+    read: dict[int, FileBaskets], paths: Sequence[str], exchange: Exchange
+) -> Baskets:
+    """Return the baskets that all workers have read, as one machine would read the files."""
+    parts = reduce(or_, exchange.gather(read))
+    files = [parts[number] for number in sorted(parts)]
+    refuse_divided([file.keys for file in files], paths)
+    return Baskets.concat([Baskets.trusted(*file.sets, file.items) for file in files])
 
 
-@dataclass(frozen=True)
-class Shard:
-    """The baskets of one worker, and the size and the owner of all baskets."""
-
-    own: Sets  # codes of the common vocabulary
-    numbers: Ints  # theirs among all baskets, which are in the order of files and rows
-    items: Vocabulary
-    sizes: Codes  # of all baskets
-    starts: Ints  # (n_files + 1,): the number of the first basket of every file
-    owners: Ints  # (n_files,): the worker that has a file
-    exchange: Exchange
-
-    @staticmethod
-    def build(read: Mapping[int, Baskets], exchange: Exchange) -> Shard:
-        """Number the baskets that all workers have read, in the order of files and rows."""
-        parts = exchange.gather(
-            {number: baskets.sizes.astype(np.int32) for number, baskets in read.items()}
+def refuse_divided(keys: Sequence[NDArray[np.uint64]], paths: Sequence[str]) -> None:
+    """Raise an error if a basket is in two files; there is an array of keys for every file."""
+    files = np.repeat(np.arange(len(keys)), list(map(len, keys)))
+    all_keys = np.concatenate(keys)
+    order = np.lexsort(all_keys.T)
+    same = (all_keys[order][1:] == all_keys[order][:-1]).all(axis=1)
+    if same.any():
+        at = int(same.argmax())
+        first, second = sorted(files[order[at : at + 2]].tolist())
+        raise DataError(
+            f"a basket of {paths[first]} goes on in {paths[second]}: workers read whole files, "
+            "so write each basket into one file"
         )
-        rank_and_sizes = {
-            number: (rank, sizes)
-            for rank, part in enumerate(parts)
-            for number, sizes in part.items()
-        }
-        owners, sizes = zip(
-            *[rank_and_sizes[number] for number in sorted(rank_and_sizes)], strict=True
-        )
-        starts = pointers([len(part) for part in sizes])
-        all_sizes = np.concatenate(sizes)
-        items = common_vocabulary(read, exchange)
-        ours = sorted(read)
-        numbers = np.concatenate(
-            [np.empty(0, np.int64), *[np.arange(*starts[file : file + 2]) for file in ours]]
-        )
-        indices = np.concatenate(
-            [np.empty(0, np.int32), *[read[file].recode(items).indices for file in ours]]
-        )
-        own = Sets(pointers(all_sizes[numbers]), indices)
-        return Shard(own, numbers, items, all_sizes, starts, np.array(owners), exchange)
-
-    def take(self, numbers: Ints) -> Sets:
-        """Return the baskets of these numbers, of any worker. All workers ask for the same."""
-        owners = self.owners[np.searchsorted(self.starts, numbers, side="right") - 1]
-        mine = numbers[owners == self.exchange.rank]
-        own = take_sets(self.own, np.searchsorted(self.numbers, mine))
-        sizes = self.sizes[numbers]
-        indices = np.empty(sizes.sum(), dtype=np.int32)
-        owner_of_entry = np.repeat(owners, sizes)
-        for rank, part in enumerate(self.exchange.gather(own.indices)):
-            indices[owner_of_entry == rank] = part
-        return Sets(pointers(sizes), indices)
-
-    def own_among(self, numbers: Ints) -> Sets:
-        """Return the worker's own baskets among those of these numbers, which rise."""
-        return take_sets(
-            self.own, np.flatnonzero(np.isin(self.numbers, numbers, assume_unique=True))
-        )
-
-    def cut(self, size: int, entries: Callable[[Sets, int], Flags]) -> Shard:
-        """Cut each basket to `size` items, by `first_entries` or `drawn_entries` of `data.sets`."""
-        own = kept_entries(self.own, entries(self.own, size))
-        return replace(self, own=own, sizes=np.minimum(self.sizes, np.int32(size)))
-
-    def digests(self) -> list[str]:
-        """Return a digest of the baskets of every file, by number."""
-        mine = {}
-        for file in np.flatnonzero(self.owners == self.exchange.rank).tolist():
-            first, last = self.own.indptr[
-                np.searchsorted(self.numbers, self.starts[file : file + 2])
-            ]
-            mine[file] = blake2b(self.own.indices[first:last].tobytes(), digest_size=8).hexdigest()
-        by_number = {
-            file: word for part in self.exchange.gather(mine) for file, word in part.items()
-        }
-        return [by_number[file] for file in sorted(by_number)]
-
-
-def common_vocabulary(read: Mapping[int, Baskets], exchange: Exchange) -> Vocabulary:
-    """Return all items in order of first appearance, as one machine would number them."""
-    parts = exchange.gather(
-        {file: (list(baskets.items), baskets.items.names) for file, baskets in read.items()}
-    )
-    by_file = {file: items for part in parts for file, items in part.items()}
-    ids: dict[Hashable, None] = {}
-    names: dict[Hashable, str] = {}
-    for file in sorted(by_file):
-        ids |= dict.fromkeys(by_file[file][0])
-        names = by_file[file][1] | names
-    return Vocabulary(ids, names=names)

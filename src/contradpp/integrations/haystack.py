@@ -39,10 +39,7 @@ class VariedRanker:
 
     @component.output_types(documents=list[Document])
     def run(
-        self,
-        documents: list[Document],
-        top_k: int | None = None,
-        diversity: float | None = None,
+        self, documents: list[Document], top_k: int | None = None, diversity: float | None = None
     ) -> dict[str, list[Document]]:
         """Choose documents; `top_k` and `diversity` replace those of the ranker."""
         vectors = require_all(

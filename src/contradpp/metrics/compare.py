@@ -17,7 +17,7 @@ from contradpp.errors import ParameterError
 from contradpp.experts.popularity import Popularity
 from contradpp.metrics.intervals import Difference, Resampled, paired_difference, plain
 from contradpp.metrics.metrics import digits_of, number
-from contradpp.metrics.report import measure
+from contradpp.metrics.report import evaluate
 
 
 def compare(
@@ -68,12 +68,9 @@ def compare(
     if base not in chosen:
         raise ParameterError(f"baseline must be one of {', '.join(chosen)}, got {baseline!r}")
     seed = root_seed(random_state)
-    reports = {
-        name: measure(
-            model, test, ks, seed, train=train, history=history, min_size=min_size, n_jobs=n_jobs
-        )
-        for name, model in chosen.items()
-    }
+    options: Values = {"train": train, "history": history, "min_size": min_size, "n_jobs": n_jobs}
+    options["check"] = False
+    reports = {name: evaluate(model, test, ks, seed, **options) for name, model in chosen.items()}
     return Comparison(reports, base)
 
 
@@ -151,9 +148,7 @@ class Comparison:
         return data_frame(columns, list(self.reports), "model")
 
     def plot(
-        self,
-        metrics: Sequence[str] = ("ndcg", "mpr"),
-        path: str | os.PathLike[str] | None = None,
+        self, metrics: Sequence[str] = ("ndcg", "mpr"), path: str | os.PathLike[str] | None = None
     ) -> Any:
         """Draw every model's metrics as a matplotlib figure, a panel per metric.
 

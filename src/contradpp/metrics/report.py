@@ -50,6 +50,7 @@ def evaluate(
     min_size: int = 1,
     n_jobs: int | None = None,
     likelihood: bool = True,
+    check: bool = True,
 ) -> Report:
     """Measure a model on held-out baskets.
 
@@ -83,6 +84,8 @@ def evaluate(
         False leaves out log-likelihood and AUC, which are NaN then. They take the model's
         normalizer, which is an estimate for a nonsymmetric model of many items (see
         `refine_normalizer`), and seconds to minutes of work.
+    check : bool
+        Log a warning if the model has learned from most of the test baskets.
 
     Returns
     -------
@@ -96,34 +99,8 @@ def evaluate(
     >>> report.mpr, report.precision[1], report.coverage
     (100.0, 100.0, 1.0)
     """
-    report = measure(
-        model,
-        test,
-        ks,
-        random_state,
-        train=train,
-        history=history,
-        min_size=min_size,
-        n_jobs=n_jobs,
-        likelihood=likelihood,
-    )
-    warn_if_known(model, as_baskets(test))
-    return report
-
-
-def measure(
-    model: Any,
-    test: Any,
-    ks: Sequence[int] = (1, 5, 10, 20),
-    random_state: RandomState = 0,
-    *,
-    train: Any = None,
-    history: Any = None,
-    min_size: int = 1,
-    n_jobs: int | None = None,
-    likelihood: bool = True,
-) -> Report:
-    """Measure a model as `evaluate` does, on baskets that are known to be held out."""
+    if check:
+        warn_if_known(model, as_baskets(test))
     ks = _checked_ks(ks)
     scorer = as_scorer(model)
     seed = root_seed(random_state)
@@ -321,8 +298,31 @@ class Report(Resampled):
         return f" ± {self.log_likelihood_error:.2f}" if shown else ""
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draw the breakdowns as a matplotlib figure, and write it to `path` if one is given."""
-        return plot_breakdowns((self.by_size, self.by_popularity), path)
+        """Draw bars of MPR and of the last p@k, group by group, a panel per breakdown.
+
+        The dashed line is the mean over all groups. The matplotlib figure is written to `path` if
+        one is given.
+        """
+        breakdowns = (self.by_size, self.by_popularity)
+        figure = new_figure(4.5 * len(breakdowns), 5.5)
+        axes = figure.subplots(2, len(breakdowns), squeeze=False, sharey="row")
+        for column, table in enumerate(breakdowns):
+            k = list(self.precision)[-1]
+            labels = [f"{row.group}\n{row.n:,}" for row in table.rows[:-1]]
+            panels = {
+                "MPR": ("#4477aa", [row.mpr for row in table.rows]),
+                f"p@{k}": ("#ee6677", [row.precision[k] for row in table.rows]),
+            }
+            for panel, (name, (color, values)) in zip(axes[:, column], panels.items(), strict=True):
+                panel.bar(labels, values[:-1], color=color)
+                panel.axhline(values[-1], color="0.3", linewidth=1, linestyle="--")
+                panel.spines[["top", "right"]].set_visible(False)
+                if column == 0:
+                    panel.set_ylabel(f"{name} (%)")
+            axes[1, column].set_xlabel(f"{table.title} (and number of {table.counted})")
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
 
     def _repr_html_(self) -> str:
         tables = (
@@ -505,35 +505,6 @@ def _breakdown(
 
     rows = [row(name, np.arange(n) == g) for g, name in enumerate(names) if counts[g]]
     return Breakdown(title, counted, (*rows, row("all", np.ones(n, dtype=bool))))
-
-
-def plot_breakdowns(
-    breakdowns: tuple[Breakdown, ...], path: str | os.PathLike[str] | None = None
-) -> Any:
-    """Draw bars of MPR and of the last p@k, group by group, a panel per breakdown.
-
-    The dashed line is the mean over all groups. The figure is written to `path` if one is given.
-    """
-    figure = new_figure(4.5 * len(breakdowns), 5.5)
-    axes = figure.subplots(2, len(breakdowns), squeeze=False, sharey="row")
-    for column, table in enumerate(breakdowns):
-        groups = table.rows[:-1]
-        k = list(table.rows[-1].precision)[-1]
-        labels = [f"{row.group}\n{row.n:,}" for row in groups]
-        panels = {
-            "MPR": ("#4477aa", [row.mpr for row in table.rows]),
-            f"p@{k}": ("#ee6677", [row.precision[k] for row in table.rows]),
-        }
-        for panel, (name, (color, values)) in zip(axes[:, column], panels.items(), strict=True):
-            panel.bar(labels, values[:-1], color=color)
-            panel.axhline(values[-1], color="0.3", linewidth=1, linestyle="--")
-            panel.spines[["top", "right"]].set_visible(False)
-            if column == 0:
-                panel.set_ylabel(f"{name} (%)")
-        axes[1, column].set_xlabel(f"{table.title} (and number of {table.counted})")
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
 
 
 def _checked_ks(ks: Sequence[int]) -> tuple[int, ...]:

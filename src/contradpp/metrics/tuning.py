@@ -19,14 +19,13 @@ from contradpp.errors import (
 )
 from contradpp.learn.callbacks import Callback, Record
 from contradpp.learn.params import params_from_flat
-from contradpp.metrics.report import measure
+from contradpp.metrics.report import evaluate
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.nonsymmetric import NonsymmetricDPP
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna import Trial as Suggestions
-    from optuna.storages import JournalStorage
     from optuna.trial import FrozenTrial
 
 MODELS: dict[str, type[Any]] = {"lowrank": LowRankDPP, "nonsymmetric": NonsymmetricDPP}
@@ -166,8 +165,8 @@ def _score(
 ) -> float:
     refuse_order_lines(baskets)
     likelihood = metric == "log-likelihood"
-    options: dict[str, Any] = {"min_size": SMALLEST, "n_jobs": n_jobs, "likelihood": likelihood}
-    report = measure(model, baskets, (10,), 0, **options)
+    options: Values = {"min_size": SMALLEST, "n_jobs": n_jobs, "likelihood": likelihood}
+    report = evaluate(model, baskets, (10,), 0, check=False, **options)
     found = 1.0 if likelihood else 1.0 - report.n_skipped / report.n_baskets
     key = {"p@10": "precision@10", "log-likelihood": "log_likelihood"}.get(metric, metric)
     return found * float(report.metrics[key])
@@ -188,10 +187,8 @@ def validated(
     part, held = train.split(0.1, random_state=seed)
     part = part[:most]
     held = held.subset(held.sizes >= SMALLEST)[:N_VALIDATION]
-    return [
-        measure(model.fit(part), held, (10,), seed, n_jobs=n_jobs, likelihood=False).ndcg
-        for model in models
-    ]
+    options: Values = {"n_jobs": n_jobs, "likelihood": False, "check": False}
+    return [evaluate(model.fit(part), held, (10,), seed, **options).ndcg for model in models]
 
 
 def smallest_rank(train: Baskets) -> int:
@@ -253,11 +250,21 @@ def require() -> ModuleType:
 
 def _open_study(optuna: Any, storage: StrPath | None, seed: int, facts: Values) -> Study:
     """Return a new study, or that of the file, which must have been made with the same facts."""
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    file = None
+    if storage is not None:
+        name = os.fspath(storage)
+        try:
+            file = JournalStorage(JournalFileBackend(name, lock_obj=JournalFileOpenLock(name)))
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{name} cannot be used as a study file: {error}") from error
     study: Study = optuna.create_study(
         study_name="contradpp",
         direction="maximize",
-        storage=None if storage is None else _journal(os.fspath(storage)),
+        storage=file,
         sampler=optuna.samplers.TPESampler(seed=seed),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
         load_if_exists=True,
@@ -271,16 +278,6 @@ def _open_study(optuna: Any, storage: StrPath | None, seed: int, facts: Values) 
                 f"the study file was made with {name}={known!r}, not {value!r}: name another file"
             )
     return study
-
-
-def _journal(name: str) -> JournalStorage:
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-
-    try:
-        return JournalStorage(JournalFileBackend(name, lock_obj=JournalFileOpenLock(name)))
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{name} cannot be used as a study file: {error}") from error
 
 
 def _plain(trial: FrozenTrial) -> Trial:

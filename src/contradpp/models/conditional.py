@@ -198,8 +198,7 @@ class ConditionalDPP(DPPRecommender):
             seldom sell, if that improves the likelihood of held-out baskets.
         engine : {None, "ray"} or RayEngine
             "ray" trains on a Ray cluster, from Parquet files, as in `NonsymmetricDPP.fit`. Workers
-            learn the kernel, count co-occurrences and solve the regressions; the rest takes this
-            machine seconds, and memory for all baskets.
+            learn the kernel. This machine learns the rest, with memory for all baskets.
         """
         del y
         select_experts(self.experts)  # refuses wrong names before any work
