@@ -70,6 +70,7 @@ from contradpp.distributed.shards import list_files
 from contradpp.dpp.files import write_atomically
 from contradpp.errors import ConvergenceError, DataError
 from contradpp.experts.history import in_order
+from contradpp.experts.table import DEFAULT_EXPERTS, WITHOUT_BASKETS
 from contradpp.learn.checkpoints import Checkpointing
 from contradpp.learn.objectives import MOST_TO_INVERT
 from contradpp.learn.params import LOWRANK, TABLE, flat_params, params_from_flat
@@ -219,7 +220,8 @@ def settings_of(run: Run, files: Files) -> Values:
 
 def save(run: Run, files: Files, settings: str) -> None:
     """Write the model and its settings."""
-    save_model(run.model, files.model)
+    without = run.options["no_baskets"] and isinstance(run.model, ConditionalDPP)
+    save_model(run.model, files.model, **({"baskets": False} if without else {}))
     if files.settings is not None:
         write_atomically(files.settings, settings.encode())
 
@@ -337,6 +339,7 @@ def prepare(data: str, options: Values) -> Run:
             kind,
             {name: settings[name] for name in MODEL_PARAMETERS},
             options["n_clusters"],
+            WITHOUT_BASKETS if options["no_baskets"] else DEFAULT_EXPERTS,
         ),
         name=kind if kind == CONDITIONAL else f"{kind} ({settings['objective']})",
     )
@@ -376,7 +379,10 @@ def usable_baskets(baskets: Baskets, settings: Values) -> Baskets:
 
 
 def make_model(
-    model: str, parameters: Mapping[str, Any], n_clusters: int | str | None = None
+    model: str,
+    parameters: Mapping[str, Any],
+    n_clusters: int | str | None = None,
+    experts: Sequence[str] = DEFAULT_EXPERTS,
 ) -> Any:
     """Make the estimator; a parameter that it does not have is a usage error."""
     given = {name: value for name, value in parameters.items() if value is not None}
@@ -393,7 +399,7 @@ def make_model(
         return kernel
     shared = {name: given[name] for name in ("random_state", "n_jobs") if name in given}
     mixture = MixtureDPP(kernel, n_clusters or "auto", **shared, verbose=1)
-    return mixture if model == MIXTURE else ConditionalDPP(mixture, **shared, verbose=1)
+    return mixture if model == MIXTURE else ConditionalDPP(mixture, experts, **shared, verbose=1)
 
 
 def choose(baskets: Baskets, options: Values) -> list[Choice]:

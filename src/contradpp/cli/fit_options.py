@@ -156,6 +156,12 @@ fit_options = together(
     option("--new-items", is_flag=True, help="Add the items of --features that never sold."),
     random_state_option("Seed of split, start and training."),
     n_jobs_option,
+    option(
+        "--no-baskets",
+        is_flag=True,
+        help="Leave the training baskets out of the model file, and the experts that need them out "
+        f"of the model ({CONDITIONAL}).",
+    ),
     option("--checkpoint", type=FILE, help="Save the state of training to this file as it goes."),
     option("--resume", is_flag=True, help="Continue from the checkpoint, to the same result."),
     option(
@@ -174,7 +180,7 @@ _SECTIONS = {
     "File": " ".join(LAYOUT),
     "Model": "model n_clusters n_components n_skew objective contrast alpha oversize calibrate",
     "Run": "max_iter validation test_size min_item_count feedback features new_items "
-    "random_state n_jobs",
+    "random_state n_jobs no_baskets",
     "Long runs": " ".join(CHECKPOINT_OPTIONS),
     "Cluster": " ".join(CLUSTER_OPTIONS),
 }
