@@ -64,12 +64,12 @@ def test_the_file_tells_counts_of_items_and_of_baskets_only(model, path):
 def test_what_needs_the_baskets_says_that_they_are_missing(model, path):
     model.save(path, baskets=False)
     loaded = cd.load(path)
-    for ask in (lambda: loaded.baskets_, lambda: loaded.partial_fit([[0, 1]]), lambda: loaded.substitutes(0)):
+    assert not hasattr(loaded, "baskets_")
+    for ask in (lambda: loaded.partial_fit([[0, 1]]), lambda: loaded.substitutes(0)):
         with pytest.raises(NotFittedError, match="left out of this model's file"):
             ask()
     loaded.save(path)  # still without
-    with pytest.raises(NotFittedError, match="left out"):
-        _ = cd.load(path).baskets_
+    assert not hasattr(cd.load(path), "baskets_")
     assert loaded.fit(LISTS).baskets_.n_baskets == len(LISTS)
 
 

@@ -139,11 +139,11 @@ class ConditionalDPP(DPPRecommender):
     """
 
     experts_: dict[str, Any]
+    baskets_: Baskets
     n_baskets_: float
     cold_start_: ColdStart | None
     n_updates_: int
     _baskets: Baskets  # `baskets_`, or the sets of `nested_baskets` instead
-    _has_baskets = True
     _has_logged = False
     _combination: Combination
     _kernel_model: KernelModel | None = None
@@ -278,7 +278,7 @@ class ConditionalDPP(DPPRecommender):
             As in the `partial_fit` of the kernel model.
         """
         del y
-        before = self.baskets_
+        before = self._training_baskets()
         new = without_excess(as_baskets(baskets))
         n_items = len(self.known_items.merge(new.items))
         selected = select_fitted_experts(self.experts, self.experts_, n_items)
@@ -333,6 +333,8 @@ class ConditionalDPP(DPPRecommender):
         self.kernel_._append_items(new, counts)
         self.items_ = new.items
         self._baskets = Baskets(self._baskets.indptr, self._baskets.indices, new.items)
+        if hasattr(self, "baskets_"):
+            self.baskets_ = self._baskets
         self._combination = self._combine(
             self.kernel_, self.experts_, expert_items, counts, self._combination.weights
         )
@@ -367,8 +369,8 @@ class ConditionalDPP(DPPRecommender):
         self._kernel_model = kernel
         self._substitutes = None
         self.experts_ = experts
-        self._baskets = Baskets.trusted(*baskets.sets, baskets.items)  # without their customers
-        self._has_baskets = True
+        self.baskets_ = Baskets.trusted(*baskets.sets, baskets.items)  # without their customers
+        self._baskets = self.baskets_
         self.n_baskets_ = float(baskets.n_baskets)
         self.n_updates_ = n_updates
         self.items_ = kernel.items_
@@ -463,7 +465,9 @@ class ConditionalDPP(DPPRecommender):
         code = self.known_items.code(item)
         if self._substitutes is None:
             items = self.items_
-            self._substitutes = Company.of(self.baskets_.sets, len(items)).substitutes(items)
+            self._substitutes = Company.of(self._training_baskets().sets, len(items)).substitutes(
+                items
+            )
         found = self._substitutes.get(code, [])[: int(N)]
         codes = np.array([one.code for one in found], dtype=np.int64)
         return as_ids(codes, self.items_), np.array([one.ratio for one in found])
@@ -511,16 +515,14 @@ class ConditionalDPP(DPPRecommender):
         _ = self.kernel_  # raises NotFittedError before fit
         return self._baskets.item_counts.astype(np.float64)
 
-    @property
-    def baskets_(self) -> Baskets:
-        """The training baskets; missing in a model of a file without them."""
+    def _training_baskets(self) -> Baskets:
         _ = self.kernel_  # raises NotFittedError before fit
-        if not self._has_baskets:
+        if not hasattr(self, "baskets_"):
             raise NotFittedError(
                 "the training baskets, which partial_fit and substitutes need, were left out of "
                 "this model's file: fit it anew"
             )
-        return self._baskets
+        return self.baskets_
 
     # -- Next items --------------------------------------------------------------------------------
 
@@ -674,7 +676,7 @@ class ConditionalDPP(DPPRecommender):
             "experts": descriptions,
             "expert_names": [expert for expert in self.experts if isinstance(expert, str)],
             "n_updates": int(self.n_updates_),
-            "has_baskets": baskets and self._has_baskets,
+            "has_baskets": baskets and hasattr(self, "baskets_"),
         }
         if self._history is not None:
             tensors |= self._history.contents()
@@ -713,7 +715,8 @@ class ConditionalDPP(DPPRecommender):
         everything = Baskets(baskets.indptr, baskets.indices, items)
         n_updates = int(info["n_updates"])
         model._set_fitted(kernel, experts, weights, everything, None, None, n_updates)
-        model._has_baskets = bool(info["has_baskets"])
+        if not info["has_baskets"]:
+            del model.baskets_
         model._has_logged = True  # who made the file was told
         history = HistoryExpert.restore(tensors)
         if history is not None:
