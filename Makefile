@@ -109,7 +109,7 @@ lowest: $(TOOLS)/.installed  ## the core of the test suite with the lowest versi
 	$(TOOLS)/$(FOLDER)/uv venv --quiet --clear --python $(PYTHON) build/lowest
 	$(TOOLS)/$(FOLDER)/uv pip install --quiet --python build/lowest --resolution lowest-direct \
 	  --editable ".[download,excel,plot,report,serve,tune]"
-	$(TOOLS)/$(FOLDER)/uv pip install --quiet --python build/lowest pytest pytest-timeout hypothesis mpmath "pandas==2.2.*" "polars==1.0.*"
+	$(TOOLS)/$(FOLDER)/uv pip install --quiet --python build/lowest pytest pytest-timeout hypothesis mpmath "pandas==2.2.*" "polars==1.3.*"
 	build/lowest/$(FOLDER)/python -m pytest tests/models tests/dpp tests/data tests/cli
 
 addresses:       ## fail while the project's addresses are placeholders
