@@ -119,7 +119,8 @@ def test_the_recipe_of_the_image_is_sound():
     assert dict(steps)["USER"] != "root"
     assert "/healthz" in dict(steps)["HEALTHCHECK"]
     python = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
-    assert all(f"python:{python}" in rest for word, rest in steps if word == "FROM")
+    assert dict(steps)["ARG"].startswith(f"BASE=python:{python}-")
+    assert [rest.split()[0] for word, rest in steps if word == "FROM"] == ["${BASE}", "${BASE}"]
     ignored = (ROOT / ".dockerignore").read_text().split()
     for word, rest in steps:
         if word == "COPY" and "--from" not in rest:

@@ -152,6 +152,13 @@ class DPPSelector(BaseEstimator):
         self._n_rows = N
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import TransformerTags
+
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags = TransformerTags()
+        return tags
+
     def get_support(self, indices: bool = False) -> Ints | Flags:
         """Return a mask of the chosen rows (N,), or with `indices` their numbers, ascending."""
         chosen = np.sort(self._chosen())

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import contradpp as cd
+from contradpp.data import feedback
 from contradpp.data.feedback import Feedback, append_feedback, append_impression, log_files, read_choices, read_feedback
 from contradpp.errors import DataError, ParameterError
 
@@ -215,3 +216,13 @@ def test_several_processes_write_whole_lines_and_lose_none(path, rotate):
     assert read_feedback(path).damaged == 0
     shown = [offered[0] for offered in choices_of(path)[1]]
     assert sorted(shown) == sorted(f"{name}-{number}" for name in "abc" for number in range(60))
+
+
+def test_where_files_cannot_be_locked_logs_are_refused_with_a_reason(path, monkeypatch):
+    """As on Windows. What was written elsewhere can be read."""
+    append_feedback(path, "accepted", ["tea"])
+    monkeypatch.setattr(feedback, "fcntl", None)
+    for write in (lambda: append_feedback(path, "accepted", ["milk"]), lambda: feedback.check_log(path)):
+        with pytest.raises(ParameterError, match="Linux and macOS only"):
+            write()
+    assert read_feedback(path).positives == [["tea"]]

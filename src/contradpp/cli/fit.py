@@ -68,6 +68,7 @@ from contradpp.distributed.shards import list_files
 from contradpp.dpp.files import write_atomically
 from contradpp.errors import ConvergenceError, DataError, did_you_mean
 from contradpp.experts.history import in_order
+from contradpp.experts.table import DEFAULT_EXPERTS, WITHOUT_BASKETS
 from contradpp.learn.checkpoints import DEFAULT_EVERY, Checkpointing, parse_every
 from contradpp.learn.objectives import MOST_TO_INVERT
 from contradpp.learn.params import LOWRANK, TABLE, Parameter, flat_params, params_from_flat
@@ -213,6 +214,12 @@ fit_options = together(
     option("--new-items", is_flag=True, help="Add the items of --features that never sold."),
     random_state_option("Seed of split, start and training."),
     n_jobs_option,
+    option(
+        "--no-baskets",
+        is_flag=True,
+        help="Leave the training baskets out of the model file, and the experts that need them out "
+        f"of the model ({CONDITIONAL}).",
+    ),
     option("--checkpoint", type=FILE, help="Save the state of training to this file as it goes."),
     option("--resume", is_flag=True, help="Continue from the checkpoint, to the same result."),
     option(
@@ -229,7 +236,8 @@ fit_options = together(
 )
 MODEL_OPTIONS = "model n_clusters n_components n_skew objective contrast alpha oversize calibrate"
 RUN_OPTIONS = (
-    "max_iter validation test_size min_item_count feedback features new_items random_state n_jobs"
+    "max_iter validation test_size min_item_count feedback features new_items random_state n_jobs "
+    "no_baskets"
 )
 SECTIONS = {
     "File": LAYOUT,
@@ -433,7 +441,8 @@ def settings_of(run: Run, files: Files) -> Values:
 
 def save(run: Run, files: Files, settings: str) -> None:
     """Write the model and its settings."""
-    save_model(run.model, files.model)
+    without = run.options["no_baskets"] and isinstance(run.model, ConditionalDPP)
+    save_model(run.model, files.model, **({"baskets": False} if without else {}))
     if files.settings is not None:
         write_atomically(files.settings, settings.encode())
 
@@ -547,7 +556,7 @@ def prepare(data: str, options: Values) -> Run:
         validation=validation,
         feedback=None if options["feedback"] is None else read_feedback(options["feedback"]),
         features=features,
-        model=make_model(settings),
+        model=make_model(settings, WITHOUT_BASKETS if options["no_baskets"] else DEFAULT_EXPERTS),
         name=kind if kind == CONDITIONAL else f"{kind} ({settings['objective']})",
     )
 
@@ -585,7 +594,7 @@ def usable_baskets(baskets: Baskets, settings: Values) -> Baskets:
     return baskets.subset(fits)
 
 
-def make_model(settings: Values) -> Any:
+def make_model(settings: Values, experts: Sequence[str] = DEFAULT_EXPERTS) -> Any:
     """Make the estimator; a parameter that it does not have is a usage error."""
     model = settings["model"]
     given = {name: settings[name] for name in MODEL_PARAMETERS if settings[name] is not None}
@@ -603,7 +612,7 @@ def make_model(settings: Values) -> Any:
         return kernel
     shared = {name: given[name] for name in ("random_state", "n_jobs") if name in given}
     mixture = MixtureDPP(kernel, settings["n_clusters"] or "auto", **shared, verbose=1)
-    return mixture if model == MIXTURE else ConditionalDPP(mixture, **shared, verbose=1)
+    return mixture if model == MIXTURE else ConditionalDPP(mixture, experts, **shared, verbose=1)
 
 
 def choose(baskets: Baskets, options: Values) -> list[Choice]:

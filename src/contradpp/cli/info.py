@@ -64,8 +64,6 @@ def describe(model: DPPRecommender, path: Path) -> Values:
     marginals = model.dpp.rates
     likely = np.argsort(-marginals, kind="stable")[:N_POPULAR].tolist()
     n_baskets = getattr(model, "n_baskets_", None) or None
-    if isinstance(model, cd.ConditionalDPP):
-        n_baskets = model.baskets_.n_baskets
     parameters = flat_params(kernel_model(model))
     facts: Values = {
         "file": str(path),

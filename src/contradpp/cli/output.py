@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -27,9 +27,6 @@ from contradpp._types import Values
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.errors import ContradppError, ModelFileError
 from contradpp.learn.checkpoints import KIND
-
-if TYPE_CHECKING:
-    from contradpp.models.base import BaseDPP
 
 MAX_NAME = 42
 MAX_TEXT_WIDTH = 120
@@ -296,14 +293,14 @@ def is_model(path: Path) -> bool:
         return False
 
 
-def save_model(model: BaseDPP, path: Path) -> None:
+def save_model(model: Any, path: Path, **options: Any) -> None:
     """Save a model; if that fails, save it in the folder for temporary files and name the file."""
     try:
-        model.save(path)
+        model.save(path, **options)
     except ModelFileError as error:
         rescue = Path(tempfile.gettempdir()) / f"rescued-{secrets.token_hex(4)}-{path.name}"
         try:
-            model.save(rescue)
+            model.save(rescue, **options)
         except ModelFileError:
             raise error from error.__cause__
         raise ModelFileError(f"{error}. The model was saved as {rescue}") from error.__cause__

@@ -32,7 +32,7 @@ def limit_option(limit: Field[Any]) -> Decorator:
 @click.command()
 @model_argument
 @option("--host", default="127.0.0.1", help="Address to listen on.")
-@option("--port", default=8000, type=click.IntRange(0, 65535))
+@option("--port", default=8000, type=click.IntRange(0, 65535), envvar="CONTRADPP_PORT")
 @option("--workers", default=1, type=COUNT, help="Processes that share the port.")
 @option("--n-jobs", default=1, type=COUNT, help="Threads of one model call.")
 @option(

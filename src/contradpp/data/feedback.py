@@ -13,6 +13,10 @@ from typing import Any, Literal, NamedTuple
 from contradpp.data.baskets import Baskets
 from contradpp.errors import DataError, ParameterError
 
+fcntl: Any = None
+if os.name == "posix":
+    import fcntl
+
 log = logging.getLogger("contradpp")
 
 Outcome = Literal["accepted", "rejected"]
@@ -105,6 +109,16 @@ def append_impression(
     if problem := _find_problem(event):
         raise ParameterError(problem)
     _append(path, event | facts, rotate)
+
+
+def check_log(path: PathLike) -> None:
+    """Raise `ParameterError` unless the log can be written; it is created if it is missing."""
+    _check_locks()
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+    except OSError as error:
+        reason = error.strerror or error
+        raise ParameterError(f"cannot write the feedback log {path}: {reason}") from error
 
 
 def read_feedback(path: PathLike) -> Feedback:
@@ -239,9 +253,13 @@ def _events(path: PathLike) -> tuple[list[Event], int]:
     return found, n_damaged
 
 
-def _append(path: PathLike, event: Event, rotate: int | None) -> None:
-    import fcntl  # missing on Windows, where logs can only be read
+def _check_locks() -> None:
+    if fcntl is None:
+        raise ParameterError("feedback logs can be written on Linux and macOS only")
 
+
+def _append(path: PathLike, event: Event, rotate: int | None) -> None:
+    _check_locks()
     known = {name: value for name, value in event.items() if value is not None}
     try:
         line = (json.dumps(known, allow_nan=False) + "\n").encode()

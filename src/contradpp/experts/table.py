@@ -42,6 +42,7 @@ DEFAULT_EXPERTS = (
     "mixture",
     "history",
 )
+WITHOUT_BASKETS = ("popularity", "ridge", "loglinear", "mixture")  # files need no baskets for them
 KERNEL = "kernel"  # the name of the DPP among the experts
 MIXTURE = "mixture"  # and of its clusters
 SAVED_MODELS: dict[str, type[Baseline]] = {
@@ -276,6 +277,11 @@ def fit_experts(
 
 
 # -- Files -----------------------------------------------------------------------------------------
+
+
+def needs_baskets(expert: Any) -> bool:
+    """Return whether an expert of a model file learns anew from the training baskets."""
+    return not getattr(expert, "ARRAYS", True) and not isinstance(expert, Popularity)
 
 
 def expert_contents(experts: Mapping[str, Any]) -> tuple[files.Tensors, list[dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
@@ -40,6 +41,7 @@ from contradpp.experts.table import (
     KERNEL,
     expert_contents,
     fit_experts,
+    needs_baskets,
     restore_experts,
     restore_parameter,
     select_experts,
@@ -66,6 +68,8 @@ from contradpp.models.mixture import MixtureDPP
 from contradpp.models.nonsymmetric import complements
 from contradpp.slates.interchange import Company, Substitute
 from contradpp.slates.similarity import Similarity
+
+log = logging.getLogger("contradpp")
 
 HELD_OUT = 0.1  # the share of baskets that fit the weights, and stop the kernel's training early
 POPULAR = 0.02  # the share of items that are popular
@@ -117,7 +121,7 @@ class ConditionalDPP(DPPRecommender):
     weights_ : dict of feature name to (θ₀, θ₁)
     cold_start_ : the items that are scored by their features, with few sales or none; or None
     baskets_ : Baskets
-        The training baskets.
+        The training baskets; missing in a model of a file without them.
     items_ : Vocabulary
     n_updates_ : int
         Calls of `partial_fit` since `fit`.
@@ -139,6 +143,8 @@ class ConditionalDPP(DPPRecommender):
     n_baskets_: float
     cold_start_: ColdStart | None
     n_updates_: int
+    _baskets: Baskets  # `baskets_`, or the sets of `nested_baskets` instead
+    _has_logged = False
     _combination: Combination
     _kernel_model: KernelModel | None = None
     _substitutes: dict[int, list[Substitute]] | None = None  # found when first asked for
@@ -271,6 +277,7 @@ class ConditionalDPP(DPPRecommender):
             As in the `partial_fit` of the kernel model.
         """
         del y
+        before = self._training_baskets()
         new = without_excess(as_baskets(baskets))
         n_items = len(self.known_items.merge(new.items))
         selected = select_fitted_experts(self.experts, self.experts_, n_items)
@@ -283,7 +290,7 @@ class ConditionalDPP(DPPRecommender):
 
         labels = checked_weights(sample_weight, new.n_baskets, "sample_weight")
         added = new.subset(np.flatnonzero(labels > 0))
-        everything = Baskets.concat([self.baskets_, added]).recode(kernel.items_)
+        everything = Baskets.concat([before, added]).recode(kernel.items_)
         statistics = BasketStatistics(everything)
         experts = fit_experts(selected, statistics, self.n_jobs)
         if self._history is not None:
@@ -324,7 +331,9 @@ class ConditionalDPP(DPPRecommender):
             similarity = similarity.enlarged(len(new.items), mix)
         self.kernel_._append_items(new, counts)
         self.items_ = new.items
-        self.baskets_ = Baskets(self.baskets_.indptr, self.baskets_.indices, new.items)
+        self._baskets = Baskets(self._baskets.indptr, self._baskets.indices, new.items)
+        if hasattr(self, "baskets_"):
+            self.baskets_ = self._baskets
         self._combination = self._combine(
             self.kernel_, self.experts_, expert_items, counts, self._combination.weights
         )
@@ -360,6 +369,7 @@ class ConditionalDPP(DPPRecommender):
         self._substitutes = None
         self.experts_ = experts
         self.baskets_ = Baskets.trusted(*baskets.sets, baskets.items)  # without their customers
+        self._baskets = self.baskets_
         self.n_baskets_ = float(baskets.n_baskets)
         self.n_updates_ = n_updates
         self.items_ = kernel.items_
@@ -454,7 +464,9 @@ class ConditionalDPP(DPPRecommender):
         code = self.known_items.code(item)
         if self._substitutes is None:
             items = self.items_
-            self._substitutes = Company.of(self.baskets_.sets, len(items)).substitutes(items)
+            self._substitutes = Company.of(self._training_baskets().sets, len(items)).substitutes(
+                items
+            )
         found = self._substitutes.get(code, [])[: int(N)]
         codes = np.array([one.code for one in found], dtype=np.int64)
         return as_ids(codes, self.items_), np.array([one.ratio for one in found])
@@ -500,7 +512,16 @@ class ConditionalDPP(DPPRecommender):
     def item_counts_(self) -> Array:
         """The number of training baskets with each item (M,)."""
         _ = self.kernel_  # raises NotFittedError before fit
-        return self.baskets_.item_counts.astype(np.float64)
+        return self._baskets.item_counts.astype(np.float64)
+
+    def _training_baskets(self) -> Baskets:
+        _ = self.kernel_  # raises NotFittedError before fit
+        if not hasattr(self, "baskets_"):
+            raise NotFittedError(
+                "the training baskets, which partial_fit and substitutes need, were left out of "
+                "this model's file: fit it anew"
+            )
+        return self.baskets_
 
     # -- Next items --------------------------------------------------------------------------------
 
@@ -608,21 +629,45 @@ class ConditionalDPP(DPPRecommender):
             self.kernel = MixtureDPP()
         return super().set_params(**params)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model, its training baskets included, to one safetensors file, atomically.
+    def save(self, path: str | os.PathLike[str], *, baskets: bool = True) -> None:
+        """Write the model to one safetensors file, atomically.
 
         Experts of your own cannot be saved: pickle the model instead, if they can be pickled.
-        """
-        super().save(path)
 
-    def _contents(self) -> tuple[files.Tensors, dict[str, Any]]:
+        Parameters
+        ----------
+        path : str or path
+        baskets : bool
+            Whether the file holds the training baskets. Without them, it holds the number of
+            baskets with each item. The model gives the same answers, without `partial_fit`,
+            `substitutes` and `baskets_`. ItemKNN, BasketKNN, EASE and the history of customers
+            learn from the baskets whenever a file is loaded. Leave them out of `experts` first.
+        """
+        _ = self.kernel_  # raises NotFittedError before fit
+        if not baskets:
+            needed = [name for name, one in self.experts_.items() if needs_baskets(one)]
+            needed += [] if self._history is None else [HISTORY]
+            if needed:
+                raise ParameterError(
+                    f"the experts {', '.join(needed)} need the training baskets: fit without "
+                    "these experts, or save with baskets=True"
+                )
+        elif not self._has_logged:
+            self._has_logged = True
+            log.warning(
+                "%s holds the training baskets; save(path, baskets=False) leaves them out", path
+            )
+        files.write_model(path, *self._contents(baskets))
+
+    def _contents(self, baskets: bool = True) -> tuple[files.Tensors, dict[str, Any]]:
         tensors, kernel = self.kernel_._contents()
         select_experts(self.experts)  # raises an error if they were changed
         experts, descriptions = expert_contents(self.experts_)
         similarity, settings = self._similarity_contents()
         tensors |= similarity | experts | self._combination.weights.contents()
-        tensors["baskets.indptr"] = self.baskets_.indptr
-        tensors["baskets.indices"] = self.baskets_.indices
+        stored = self._baskets if baskets else nested_baskets(self._baskets)
+        tensors["baskets.indptr"] = stored.indptr
+        tensors["baskets.indices"] = stored.indices
         info = {
             "model": type(self).__name__,
             "params": files.plain_params(self.get_params(deep=False)),
@@ -630,6 +675,7 @@ class ConditionalDPP(DPPRecommender):
             "experts": descriptions,
             "expert_names": [expert for expert in self.experts if isinstance(expert, str)],
             "n_updates": int(self.n_updates_),
+            "has_baskets": baskets and hasattr(self, "baskets_"),
         }
         if self._history is not None:
             tensors |= self._history.contents()
@@ -668,6 +714,9 @@ class ConditionalDPP(DPPRecommender):
         everything = Baskets(baskets.indptr, baskets.indices, items)
         n_updates = int(info["n_updates"])
         model._set_fitted(kernel, experts, weights, everything, None, None, n_updates)
+        if not info["has_baskets"]:
+            del model.baskets_
+        model._has_logged = True  # who made the file was told
         history = HistoryExpert.restore(tensors)
         if history is not None:
             model._history = history.attach(experts, BasketStatistics(baskets))
@@ -776,6 +825,19 @@ def fit_combination(
         again, customers = item_statistics(everything.train)
         history = replace(history, again=again, customers=customers).attach(experts, everything)
     model._history = history
+
+
+def nested_baskets(baskets: Baskets) -> Baskets:
+    """Return as many sets with as many of each item, which say nothing else of the baskets.
+
+    The first n_j of them hold item j.
+    """
+    counts = baskets.item_counts
+    codes = np.repeat(np.arange(len(counts)), counts)
+    rows = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    indptr = np.zeros(baskets.n_baskets + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows, minlength=baskets.n_baskets), out=indptr[1:])
+    return Baskets(indptr, codes[np.lexsort((codes, rows))], baskets.items)
 
 
 # -- Scores ----------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from functools import partial
 from inspect import signature
 from typing import Any
 
-from contradpp.errors import MissingExtraError, ParameterError
+from contradpp.data.feedback import check_log
+from contradpp.errors import MissingExtraError
 from contradpp.models.base import load
 from contradpp.serve.options import METRICS_DIR, Limits, ServiceSettings, beyond_loopback
 from contradpp.serve.snapshot import open_model
@@ -48,12 +49,7 @@ def run_server(
         Processes. Each holds a model of its own; one that dies is replaced while the others go on.
     """
     if settings.feedback is not None:
-        try:  # better refused here than at the first event
-            os.close(os.open(settings.feedback, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
-        except OSError as error:
-            reason = error.strerror or error
-            message = f"cannot write the feedback log {settings.feedback}: {reason}"
-            raise ParameterError(message) from error
+        check_log(settings.feedback)  # better refused here than at the first event
     set_up_logs(access=settings.access_log)
     if beyond_loopback(host) and settings.token is None:
         warning = (
