@@ -531,6 +531,7 @@ async def _suggestions(
                     {**snapshot.named(item), "nats": nats} for item, nats in reason.by_item.items()
                 ]
                 suggestion["popular"] = reason.popular
+                suggestion["lift"] = snapshot.lift(reason.item, suggestion["probability"])
                 if reason.n_orders:
                     suggestion["bought"] = reason.n_bought
                 if reason.like:

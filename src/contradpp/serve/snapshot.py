@@ -71,7 +71,8 @@ class ModelSnapshot:
         with ThreadPoolExecutor(1) as pool:
             # Compiled code computes the marginals while Python sorts the names.
             marginals = pool.submit(lambda: model.dpp.rates)
-            lookup = Lookup(self.items, model.item_probabilities())
+            self.shares = model.item_probabilities()  # of all sales
+            lookup = Lookup(self.items, self.shares)
             _ = lookup.named  # computed before a request needs it
             labels = [
                 list(dict.fromkeys([self.items.name(item), str(item)])) for item in self.items
@@ -101,6 +102,10 @@ class ModelSnapshot:
     def weight(self, item: Hashable) -> float:
         """Return P(item ∈ Y)."""
         return float(self.probabilities[self.items.code(item)])
+
+    def lift(self, item: Hashable, probability: float) -> float:
+        """Return how many times an item's share of all sales a probability is."""
+        return probability / max(float(self.shares[self.items.code(item)]), 1e-12)
 
     @property
     def expected_size(self) -> float:
