@@ -135,7 +135,7 @@ def contrastive_loss(
     negative = row_sets(negatives, len(V), "negatives")
     if not is_dynamic and not negative.count:
         raise ParameterError(
-            "negatives has no sets: leave it out for dynamic negatives, or use -log_prob(...).mean()"
+            "negatives has no sets: leave it out for dynamic negatives, or use log_prob"
         )
     kind = "log_det" if contrast == 1.0 and negative.count else "joint"
     values = _apply(kind, concatenate(positive, negative), V, diagonal, skew)

@@ -180,8 +180,8 @@ def read(
     except (TypeError, RuntimeError) as error:
         kind = type(path).__name__
         raise ParameterError(
-            f"path must be the path of a file, got {kind}: use Baskets.from_frame for a data frame, "
-            "Baskets.from_lists for lists"
+            f"path must be the path of a file, got {kind}: use Baskets.from_frame for a data "
+            "frame, Baskets.from_lists for lists"
         ) from error
     builder = BasketBuilder(on_bad_row=on_bad_row, returns=returns)
     found = format
