@@ -64,8 +64,7 @@ from contradpp.models.learned import Engine, LearnedDPP, fit_on, new_estimator
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.mixture import MixtureDPP
 from contradpp.models.nonsymmetric import complements
-from contradpp.slates.interchange import Company, Substitute
-from contradpp.slates.similarity import Similarity
+from contradpp.slates.similarity import Company, Similarity, Substitute
 
 HELD_OUT = 0.1  # the share of baskets that fit the weights, and stop the kernel's training early
 POPULAR = 0.02  # the share of items that are popular

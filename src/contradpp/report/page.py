@@ -25,7 +25,7 @@ from contradpp.models.base import DPPRecommender
 from contradpp.models.mixture import MixtureDPP
 from contradpp.report.evaluation import BASELINE, KS, Example, K, assessment, describe_features
 from contradpp.report.item_map import N_LANDMARKS, ItemMap, clusters
-from contradpp.slates.interchange import Company
+from contradpp.slates.similarity import Company
 
 if TYPE_CHECKING:
     from jinja2 import Template
