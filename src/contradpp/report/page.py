@@ -38,11 +38,11 @@ N_TABLE = 12  # items in the table
 N_NAMED = 120  # items named on the map
 
 WIDTH = 500  # of a chart
-HEIGHT = 260
+HEIGHT = 270
 LEFT = 58  # the edges of what is drawn in it
 RIGHT = WIDTH - 16
 TOP = 18
-BOTTOM = HEIGHT - 38
+BOTTOM = HEIGHT - 48
 MAP_WIDTH = 760
 MAP_HEIGHT = 600
 
