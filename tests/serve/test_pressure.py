@@ -167,12 +167,12 @@ def test_sets_of_one_size_of_a_mixture_with_many_neighbors_are_drawn_by_a_chain(
     S = np.triu(rng.normal(size=(M, M)), 1)
     kernel = Kernel(rng.normal(size=(M, 3)), skew=S - S.T, diagonal=np.ones(M))
     snapshot = ModelSnapshot(cd.DPP(V=np.ones((M, 1))), "v")
-    assert not snapshot.is_drawn_by_chain(1, 4)
+    assert snapshot.sampling_method(1, 4) == "exact"
     snapshot.model = SimpleNamespace(dpp=Mixture(kernel, rng.normal(size=(30, M)), np.zeros(30)))
-    assert not snapshot.is_drawn_by_chain(1, 4)
+    assert snapshot.sampling_method(1, 4) == "exact"
     monkeypatch.setattr("contradpp.serve.snapshot.EXACT", 100.0 * M**3 / 10)
-    assert snapshot.is_drawn_by_chain(1, 4)
-    assert not snapshot.is_drawn_by_chain(1, None)
+    assert snapshot.sampling_method(1, 4) == "chain"
+    assert snapshot.sampling_method(1, None) == "exact"
     assert snapshot.sampling_cost(1, 4) < 1e9
 
 

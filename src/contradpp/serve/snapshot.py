@@ -154,14 +154,16 @@ class ModelSnapshot:
         """Estimate the cost of drawing n sets, of this size or of any."""
         k = float(self.expected_size if size is None else size)
         kernel = self.model.dpp.kernel
-        if self.is_drawn_by_chain(n, size):
+        if self.sampling_method(n, size) == "chain":
             return n * chain_steps(k) * (CHAIN_STEP * (k + 1) ** 3 + k * kernel.n_components)
         draw = DRAW if kernel.symmetric and not kernel.has_diagonal else DRAW_NONSYMMETRIC
         return draw * n * k**3 + self._preparation_cost(n, size)
 
-    def is_drawn_by_chain(self, n: int, size: int | None, *, given: bool = False) -> bool:
-        """Return whether sets are drawn by a Markov chain, because exact ones would take long."""
-        return not self.model.dpp.is_exact or self._preparation_cost(n, size, given=given) > EXACT
+    def sampling_method(self, n: int, size: int | None, *, given: bool = False) -> str:
+        """Return how to draw n sets: by a Markov chain if exact ones would take long."""
+        if self.model.dpp.is_exact and self._preparation_cost(n, size, given=given) <= EXACT:
+            return "exact"
+        return "chain"
 
     def _preparation_cost(self, n: int, size: int | None, *, given: bool = False) -> float:
         """Estimate the cost of what precedes n exact samples."""
@@ -269,8 +271,7 @@ class ModelSnapshot:
         self, n: int, *, size: int | None, given: list[Hashable], seed: int | None
     ) -> list[list[Hashable]]:
         """Draw sets exactly, or by a Markov chain if that would take too long."""
-        by_chain = self.is_drawn_by_chain(n, size, given=bool(given))
-        method = "chain" if by_chain else "exact"
+        method = self.sampling_method(n, size, given=bool(given))
         return list(self.model.sample(n, size=size, given=given, random_state=seed, method=method))
 
     def map_positions(self, required: Iterable[int], limit: int) -> tuple[list[int], Array]:
@@ -297,7 +298,7 @@ def open_model(path: str, n_jobs: int, version: str | None = None) -> ModelSnaps
         # These compile or load the kernels: a compiler in a request would hold the event loop.
         snapshot.recommend([[snapshot.items[0]]], 1)
         with suppress(ContradppError):  # a kernel may have no set of one item
-            snapshot.sample(1, size=1, given=[], seed=0)
+            model.sample(1, size=1, random_state=0, method=snapshot.sampling_method(1, 1))
     seconds = time.perf_counter() - started
     n_items = f"{len(snapshot.items):,}"
     log.info("serving model %s: %s items, ready in %.1f s", version, n_items, seconds)
