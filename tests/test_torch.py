@@ -227,3 +227,8 @@ def test_epochs_differ_and_a_seed_repeats_them():
 def test_a_batch_larger_than_the_rank_is_an_error():
     with pytest.raises(RankError, match="size=4"):
         list(cdt.DiverseBatchSampler(np.eye(3)[[0, 1, 2, 0, 1]], 4))
+
+
+def test_negatives_without_a_set_are_refused():
+    with pytest.raises(ParameterError, match="negatives has no sets"):
+        cdt.contrastive_loss(torch.eye(3), [[0, 1]], negatives=[])

@@ -123,7 +123,8 @@ def contrastive_loss(
         For dynamic negatives. A generator goes on from step to step; an integer draws the same.
     """
     positive = row_sets(baskets, len(V))
-    if negatives is None:
+    is_dynamic = negatives is None
+    if is_dynamic:
         d = None if diagonal is None else _array(diagonal)
         pairs = None if skew is None else (_array(skew[0]), _array(skew[1]), _array(skew[2]))
         state = state_of(_array(V), d, pairs, n_jobs=torch.get_num_threads())
@@ -132,6 +133,10 @@ def contrastive_loss(
         rng = stream(root_seed(random_state))
         negatives = source.draw(state, parents, parents.count, rng) if parents.count else parents
     negative = row_sets(negatives, len(V), "negatives")
+    if not is_dynamic and not negative.count:
+        raise ParameterError(
+            "negatives has no sets: leave it out for dynamic negatives, or use log_prob"
+        )
     kind = "log_det" if contrast == 1.0 and negative.count else "joint"
     values = _apply(kind, concatenate(positive, negative), V, diagonal, skew)
     loss = values.new_zeros(())

@@ -146,6 +146,19 @@ def test_a_chain_tends_to_the_same_distribution():
     assert p_value(drawn, defined("DVS")) > 1e-3
 
 
+def test_beside_a_chain_a_weak_kernel_knows_the_clusters_given_items_without_a_normalizer():
+    """Normalizers of every cluster would take a large matrix each."""
+    strong = mixture("DVS")
+    weak = Mixture(strong.kernel.scaled(0.02), strong.tilts, strong.log_weights)
+    given = np.array([2], dtype=np.int32)
+    exact, quick = weak.condition(given)[0], weak._condition_to_first_order(given)[0]
+    assert quick.weights == pytest.approx(exact.weights, abs=0.02)
+    assert np.abs(weak.weights - exact.weights).max() > 0.1
+    drawn = weak.sample(50, seed=1, size=3, given=given, chain=True, n_steps=50)
+    assert drawn.sizes.tolist() == [3] * 50
+    assert (drawn.indices[::3] == 2).all()
+
+
 def test_one_cluster_without_tilts_is_the_kernel_to_the_bit():
     kernel = mixture("DVS").kernel
     one = Mixture(kernel, np.zeros((1, M)), np.zeros(1))

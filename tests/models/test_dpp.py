@@ -239,3 +239,8 @@ def test_bad_questions_are_named(ask, error, words):
 def test_a_complex_matrix_is_refused():
     with pytest.raises(ParameterError, match="L must be a square matrix of real numbers"):
         cd.DPP(L=np.array([[1.0, 0.5j], [-0.5j, 1.0]]))
+
+
+def test_the_repr_shows_the_size():
+    assert repr(cd.DPP(V=np.ones((5, 2)))) == "DPP(5 items, n_components=2)"
+    assert repr(cd.DPP()) == "DPP()"

@@ -20,8 +20,6 @@ from contradpp.report.page import (
     Subject,
     complements,
     curve,
-    heat_legend,
-    heat_map,
     popular,
     render,
     short,
@@ -84,7 +82,7 @@ def test_everything_is_on_the_page(subject):
     page = render(subject)
     for words in (
         "A model of a &lt;shop&gt;", "How good is it?", "popularity", "Training", "best: round",
-        "Suggestions", "A map of the items", "Substitutes and complements", "The kernel", "n_components",
+        "Suggestions", "A map of the items", "Substitutes and complements", "n_components",
         "by the size of the basket", "by how popular the item is", "This kernel is symmetric",
     ):  # fmt: skip
         assert words in page, words
@@ -266,14 +264,6 @@ def test_the_best_round_is_marked_and_nan_is_left_out():
     assert drawn["points"][drawn["best"]][2] == 2
     assert curve(history[2:3], "validation") is None
     assert len(curve(history[:1], "validation")["points"]) == 1
-
-
-def test_the_heat_map_has_a_cell_a_pair_and_two_sides():
-    ratios = np.log(np.array([[1.0, 0.5, 3.0], [0.5, 1.0, 1.0], [3.0, 1.0, 1.0]]))
-    cells = heat_map(ratios, ["tea", "milk", "<b>"])["cells"]
-    assert [cell["color"][0] for cell in cells] == ["apart", "together", "together"]
-    assert cells[0]["words"] == "milk + tea: 0.50"
-    assert [len(heat_legend(attracts=attracts)) for attracts in (True, False)] == [5, 3]
 
 
 # -- In a browser --------------------------------------------------------------------------------

@@ -330,6 +330,7 @@ def test_suggestions_come_with_reasons_and_by_lift(start, live):
         assert first["item"] == "sauce"
         assert {reason["item"] for reason in first["because"]} == {"pasta", "cheese"}
         assert first["popular"] in (True, False)
+        assert first["lift"] == pytest.approx(first["probability"] / (40 / 200))
     (plain,) = server.post("/v1/recommend", {"basket": ["pasta"], "n": 2}).json()["results"]
     assert plain["suggestions"][0].get("because") is None
     for rank_by in ("lift", 0.5):

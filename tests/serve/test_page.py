@@ -185,7 +185,9 @@ def test_suggestions_say_why(start, visit):
     lists = [["tea", "milk"], ["tea", "milk", "sugar"], ["pasta", "sauce"], ["pasta", "sauce", "cheese"]] * 20
     page = visit(start(cd.ConditionalDPP(random_state=0, n_jobs=1).fit(lists)))
     add(page, "pasta")
-    expect(page.locator(".suggestion").first).to_contain_text("because of pasta")
+    expect(page.locator(".suggestion").first).to_contain_text("4.9 times its usual share")
+    add(page, "cheese")
+    expect(page.locator(".suggestion").first).to_contain_text("because of")
 
 
 def test_a_surprise_can_be_taken(live, visit):

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -16,6 +17,8 @@ import pytest
 import scipy.sparse
 
 import contradpp as cd
+from contradpp.dpp.kernel import Kernel
+from contradpp.dpp.mixture import Mixture
 from contradpp.dpp.normalizer import MAX_DENSE_ITEMS
 from contradpp.serve import routes
 from contradpp.serve.app import app_from_environment
@@ -155,6 +158,22 @@ def test_what_a_conditional_model_costs_is_more_than_its_kernel():
     assert inside.ranking_cost([basket], additions=10, rankings=11) > 10 * ranked
     assert inside.explaining_cost([basket], 10) > ranked
     assert alone.explaining_cost([basket], 10) == 0  # it gives no reasons
+
+
+def test_sets_of_one_size_of_a_mixture_with_many_neighbors_are_drawn_by_a_chain(monkeypatch):
+    """The sizes of the sets of every cluster took minutes, and held the interpreter for half of one."""
+    M = 40
+    rng = np.random.default_rng(0)
+    S = np.triu(rng.normal(size=(M, M)), 1)
+    kernel = Kernel(rng.normal(size=(M, 3)), skew=S - S.T, diagonal=np.ones(M))
+    snapshot = ModelSnapshot(cd.DPP(V=np.ones((M, 1))), "v")
+    assert snapshot.sampling_method(1, 4) == "exact"
+    snapshot.model = SimpleNamespace(dpp=Mixture(kernel, rng.normal(size=(30, M)), np.zeros(30)))
+    assert snapshot.sampling_method(1, 4) == "exact"
+    monkeypatch.setattr("contradpp.serve.snapshot.EXACT", 100.0 * M**3 / 10)
+    assert snapshot.sampling_method(1, 4) == "chain"
+    assert snapshot.sampling_method(1, None) == "exact"
+    assert snapshot.sampling_cost(1, 4) < 1e9
 
 
 def test_the_event_loop_need_not_wait_long_for_other_threads(monkeypatch):

@@ -10,10 +10,8 @@ import pytest
 import contradpp as cd
 from contradpp.data.sets import EMPTY
 from contradpp.errors import ModelFileError
-from contradpp.slates import interchange, similarity
-from contradpp.slates.interchange import Company
-from contradpp.slates.similarity import WEIGHTS, Similarity
-from contradpp.slates.words import word_vectors, words_of
+from contradpp.slates import similarity
+from contradpp.slates.similarity import WEIGHTS, Company, Similarity, word_vectors, words_of
 
 
 @cache
@@ -165,7 +163,7 @@ def test_few_baskets_teach_nothing(monkeypatch):
     baskets = cd.Baskets.from_lists([["a", "b"], ["b", "c"]] * 3)
     model = cd.LowRankDPP.from_factors(np.eye(3), items=baskets.items).learn_slates(baskets)
     assert not phi(model).any()
-    monkeypatch.setattr(interchange, "LEAST_SALES", 1)
+    monkeypatch.setattr(similarity, "LEAST_SALES", 1)
     assert np.isfinite(phi(model.learn_slates(baskets))).all()
 
 

@@ -283,7 +283,10 @@ def slate(
         plain = keywords | {"diversity": 0.0}
         basket = query.parser.basket(query.items)
         if set(query.model.slate(basket, **plain)[0].tolist()) == set(found):
-            say("Note: these are the most probable items: none of them are known to be alike.")
+            say(
+                "Note: these are the items of `recommend`: no others are as likely and less alike. "
+                "A larger --diversity gives up more."
+            )
 
 
 @click.command()

@@ -178,7 +178,11 @@ def read(
     try:
         where = Path(os.fsdecode(path)).expanduser()
     except (TypeError, RuntimeError) as error:
-        raise ParameterError(f"path must be the path of a file, got {path!r}") from error
+        kind = type(path).__name__
+        raise ParameterError(
+            f"path must be the path of a file, got {kind}: use Baskets.from_frame for a data "
+            "frame, Baskets.from_lists for lists"
+        ) from error
     builder = BasketBuilder(on_bad_row=on_bad_row, returns=returns)
     found = format
     layout = None

@@ -33,7 +33,7 @@ from contradpp.dpp import scoring
 from contradpp.dpp.factor import NO_ITEMS
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.normalizer import ROUGH, inclusion
-from contradpp.dpp.sampling import refuse_too_many
+from contradpp.dpp.sampling import first_order_inclusion, refuse_too_many
 from contradpp.errors import ParameterError
 
 # Clusters whose share of a score is below this, even for the item they prefer most, do not count.
@@ -326,12 +326,14 @@ class Mixture:
     ) -> Sets:
         """Draw n independent sets with the given items first, of exactly `size` items if given.
 
-        A cluster is drawn for each, then a set of its DPP.
+        A cluster is drawn for each, then a set of its DPP. Beside a chain, given items and sizes
+        count for the clusters to first order in the kernel.
         """
-        rest, codes = self.condition(given)
+        rest, codes = (self._condition_to_first_order if chain else self.condition)(given)
         logs = rest.log_weights
         if size is not None:
             refuse_too_many(size, self.kernel.rank)
+        if size is not None and self.n_clusters > 1:
             logs = rest._log_size_weights(size - len(given), chain=chain)
         left = None if size is None else size - len(given)
         drawn = stream(seed, COMPONENT).choice(self.n_clusters, size=n, p=softmax(logs))
@@ -350,6 +352,15 @@ class Mixture:
         indptr = sets.indptr + len(given) * np.arange(sets.count + 1)
         return Sets(indptr, items.astype(np.int32))
 
+    def _condition_to_first_order(self, given: Codes) -> tuple[Mixture, Ints]:
+        """Return about the same as `condition`, without a normalizer: P(given | c) = Π P(i | c)."""
+        if not len(given):
+            return self, np.arange(self.n_items)
+        kernel, rest = self.kernel.condition(given)
+        shares = [first_order_inclusion(self.component(c))[given] for c in range(self.n_clusters)]
+        logs = self.log_weights + np.log(np.maximum(shares, 1e-300)).sum(axis=1)
+        return Mixture(kernel, self.tilts[:, rest], logs), rest
+
     def _log_size_weights(self, size: int, *, chain: bool) -> Array:
         """Return log P(c, |Y| = size) (C,); beside a chain, by a normal approximation."""
         if not chain:
@@ -358,7 +369,7 @@ class Mixture:
         else:
             logs = np.empty(self.n_clusters)
             for c in range(self.n_clusters):
-                p = self.component(c).marginals()
+                p = first_order_inclusion(self.component(c))
                 variance = max(float((p * (1 - p)).sum()), 1e-12)
                 logs[c] = -0.5 * ((size - p.sum()) ** 2 / variance + np.log(variance))
             logs += self.log_weights

@@ -170,15 +170,12 @@ class Chain:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         skew = kernel.skew
-        norms = kernel.squared_norms
         entry_squares = skew.values**2
         owner = np.repeat(np.arange(kernel.n_items), np.diff(skew.indptr))
-        squares = np.bincount(owner, entry_squares, minlength=kernel.n_items)
-        self.squares = squares.astype(np.float64)
+        self.squares = _row_squares(kernel)
         running = np.concatenate([[0.0], np.cumsum(entry_squares / self.squares[owner])])
         self.row_cumulative: Array = running[1:] - running[skew.indptr[owner]]
-        odds = norms + self.squares / (1.0 + norms)  # of i ∈ Y, to first order in S
-        self.inclusion: Array = odds / (1.0 + odds)
+        self.inclusion = first_order_inclusion(kernel)
 
     def sample(
         self,
@@ -221,6 +218,20 @@ class Chain:
             return np.concatenate(drawn)
 
         return _in_blocks(draw, n, SAMPLES_PER_BLOCK["chain"], seed, kernel.n_jobs)
+
+
+def first_order_inclusion(kernel: Kernel) -> Array:
+    """Return P(i ∈ Y) to first order in S, without the repulsion of V (M,)."""
+    norms = kernel.squared_norms
+    odds = norms + _row_squares(kernel) / (1.0 + norms)
+    return np.asarray(odds / (1.0 + odds))
+
+
+def _row_squares(kernel: Kernel) -> Array:
+    """Return Σ_j S_ij² (M,)."""
+    owner = np.repeat(np.arange(kernel.n_items), np.diff(kernel.skew.indptr))
+    squares = np.bincount(owner, kernel.skew.values**2, minlength=kernel.n_items)
+    return squares.astype(np.float64)
 
 
 def chain_steps(size: float) -> int:

@@ -66,8 +66,7 @@ from contradpp.models.learned import Engine, LearnedDPP, fit_on, new_estimator
 from contradpp.models.lowrank import LowRankDPP
 from contradpp.models.mixture import MixtureDPP
 from contradpp.models.nonsymmetric import complements
-from contradpp.slates.interchange import Company, Substitute
-from contradpp.slates.similarity import Similarity
+from contradpp.slates.similarity import Company, Similarity, Substitute
 
 log = logging.getLogger("contradpp")
 

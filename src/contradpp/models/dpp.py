@@ -97,6 +97,12 @@ class DPP(BaseDPP):
         ids = Vocabulary(range(kernel.n_items)) if items is None else as_vocabulary(items)
         self._set_kernel(kernel, ids)
 
+    def __repr__(self) -> str:
+        kernel = getattr(self, "kernel_", None)
+        if kernel is None:
+            return "DPP()"
+        return f"DPP({kernel.n_items:,} items, n_components={kernel.n_components})"
+
     @classmethod
     def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
         model = cls()

@@ -93,15 +93,3 @@ def layout(squared_distances: Array, *, seed: int = 0) -> Array:
     ranks = np.argsort(np.argsort(points, axis=0, kind="stable"), axis=0) / (n - 1)
     positions: Array = 2 * (0.7 * linear + 0.3 * ranks) - 1
     return positions
-
-
-def clusters(points: Array, k: int) -> Ints:
-    """Return the cluster of each point, at most k, by Ward's method; the largest cluster is 0."""
-    if len(points) < 2:
-        return np.zeros(len(points), dtype=np.int64)
-    from sklearn.cluster import AgglomerativeClustering
-
-    labels = AgglomerativeClustering(min(k, len(points))).fit_predict(points)
-    rank = np.argsort(np.argsort(-np.bincount(labels), kind="stable"))
-    ordered: Ints = rank[labels]
-    return ordered

@@ -24,8 +24,8 @@ from contradpp.metrics.report import Breakdown, Row
 from contradpp.models.base import DPPRecommender
 from contradpp.models.mixture import MixtureDPP
 from contradpp.report.evaluation import BASELINE, KS, Example, K, assessment, describe_features
-from contradpp.report.item_map import N_LANDMARKS, ItemMap, clusters
-from contradpp.slates.interchange import Company
+from contradpp.report.item_map import N_LANDMARKS, ItemMap
+from contradpp.slates.similarity import Company
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -35,20 +35,16 @@ MIN_TOGETHER = 5  # baskets with two items, before one counts as a complement of
 N_COLORS = 8
 N_TYPICAL = 5  # items that describe a kind of basket
 N_TABLE = 12  # items in the table
-N_HEAT = 24  # items in the heat map
 N_NAMED = 120  # items named on the map
 
 WIDTH = 500  # of a chart
-HEIGHT = 260
+HEIGHT = 270
 LEFT = 58  # the edges of what is drawn in it
 RIGHT = WIDTH - 16
 TOP = 18
-BOTTOM = HEIGHT - 38
+BOTTOM = HEIGHT - 48
 MAP_WIDTH = 760
 MAP_HEIGHT = 600
-CELL = 24  # of the heat map
-LETTER = 6.6  # width of a letter, roughly
-FULL_COLOR = math.log(4.0)  # log ratio of a cell with its full color: a quarter, or four times
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,6 @@ def render(subject: Subject) -> str:
     template = load_template()
     model = subject.model
     items = survey(model, subject.train)
-    n_heat = min(N_HEAT, len(items.names))
     curves = ("validation", "objective") if model.history_ else ()
     explained = getattr(model, "explained_", None)
     comparison = subject.comparison
@@ -82,16 +77,12 @@ def render(subject: Subject) -> str:
         assessment=None if comparison is None else assessment(comparison, subject.name),
         panels=breakdown_charts(subject),
         map=map_chart(items),
-        heat=heat_map(items.ratios[:n_heat, :n_heat], items.names),
-        legend=heat_legend(attracts=items.attracts),
         history={key: curve(model.history_, key) for key in curves},
         settings={**model.get_params(), "rounds": model.n_iter_},
         features=None if explained is None else describe_features(explained),
         baseline=BASELINE,
         K=K,
         KS=KS,
-        n_heat=n_heat,
-        kernel=model.dpp.kernel,
         n_table=N_TABLE,
         version=cd.__version__,
         chart={"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "bottom": BOTTOM},
@@ -135,7 +126,7 @@ class Survey:
     """The most popular items and their relations, the most popular item first."""
 
     names: list[str]
-    ratios: Array  # (n, n), see `pair_ratios`
+    attracts: bool  # if any two items occur together more often than unrelated ones
     substitutes: list[list[tuple[str, float, float]]]  # names, times as often as by chance, bound
     complements: list[list[tuple[str, float, int]]]  # names, times likelier next, baskets with both
     positions: Array  # (n, 2) on the map
@@ -143,11 +134,6 @@ class Survey:
     clusters: list[int]  # the color of each item; N_COLORS is gray
     kinds: list[tuple[float, list[str]]]  # of baskets, one a color: share, typical items
     n_kinds: int
-
-    @property
-    def attracts(self) -> bool:
-        """True if any two items occur together more often than unrelated ones."""
-        return bool((self.ratios > 1e-6).any())
 
     @property
     def entries(self) -> list[Values]:
@@ -200,11 +186,9 @@ def survey(model: DPPRecommender, train: Baskets, *, n: int = N_LANDMARKS) -> Su
         along.append([entry for entry in entries if entry[2] >= MIN_TOGETHER][:N_RELATED])
     shares = train.item_counts[train.items.codes(ids)] / max(train.n_baskets, 1)
     colors, kinds, n_kinds = kinds_of_baskets(model, codes, shares)
-    if not kinds:
-        colors = clusters(item_map.positions, N_COLORS)
     return Survey(
         names,
-        item_map.ratios,
+        bool((item_map.ratios > 1e-6).any()),
         substitutes=near,
         complements=along,
         positions=item_map.positions,
@@ -221,11 +205,11 @@ def kinds_of_baskets(
     """Return the color of every item, the clusters of the colors, and the number of all clusters.
 
     An item has the color of the cluster that it prefers. The clusters whose items are sold most
-    have one. Without a mixture there are none.
+    have one. Without a mixture all items have the same.
     """
     mixture = model if isinstance(model, MixtureDPP) else getattr(model, "kernel_", None)
     if not isinstance(mixture, MixtureDPP) or mixture.dpp.n_clusters == 1:
-        return np.empty(0, dtype=np.int64), [], 0
+        return np.zeros(len(codes), dtype=np.int64), [], 0
     preferred = mixture.tilts_[:, codes].argmax(axis=0)
     counts = np.bincount(preferred, weights=shares, minlength=mixture.dpp.n_clusters)
     shown = np.argsort(-counts, kind="stable")[:N_COLORS]
@@ -393,47 +377,3 @@ def map_chart(items: Survey) -> Values:
         )
     ]
     return {"width": MAP_WIDTH, "height": MAP_HEIGHT, "dots": dots, "n_named": N_NAMED}
-
-
-def heat_map(ratios: Array, names: Sequence[str]) -> Values:
-    """Place all pairs of items in a triangle, colored by their log ratio."""
-    n = len(ratios)
-    labels = [short(name, 30) for name in names[:n]]
-    wide = round(LETTER * max(map(len, labels), default=0))
-    side = wide + 12
-    # Labels are slanted above the diagonal: the first rows need room for theirs.
-    heights = [round(0.64 * LETTER * len(name) - row * CELL) for row, name in enumerate(labels)]
-    head = max([0, *heights])
-    cells = [
-        {
-            "x": side + column * CELL,
-            "y": head + row * CELL,
-            "color": color(ratios[row, column]),
-            "words": f"{names[row]} + {names[column]}: {math.exp(ratios[row, column]):.2f}",
-        }
-        for row in range(n)
-        for column in range(row)
-    ]
-    return {
-        "width": side + n * CELL + 0.77 * wide,
-        "height": head + n * CELL + 8,
-        "cells": cells,
-        "size": CELL - 2,
-        "labels": [
-            (label, side, side + (row + 0.4) * CELL, head + (row + 0.75) * CELL)
-            for row, label in enumerate(labels)
-        ],
-    }
-
-
-def heat_legend(*, attracts: bool) -> list[tuple[tuple[str, str], str]]:
-    """Return the colors of the heat map and their meaning."""
-    steps = {0.0: "never together", 0.5: "half as often", 1.0: "as often as unrelated items"}
-    steps |= {2.0: "twice as often", 4.0: "4 times or more"} if attracts else {}
-    return [(color(math.log(max(times, 1e-9))), words) for times, words in steps.items()]
-
-
-def color(ratio: float) -> tuple[str, str]:
-    """Return the color of a log ratio and its strength, by the square root to show weak ones."""
-    strength = math.sqrt(min(abs(ratio) / FULL_COLOR, 1.0))
-    return ("apart" if ratio < 0 else "together"), f"{strength:.0%}"

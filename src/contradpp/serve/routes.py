@@ -127,39 +127,14 @@ router = APIRouter(route_class=BodyRoute)
 @router.post("/v1/recommend", response_model=schemas.RecommendAnswer, responses=ERRORS)
 async def recommend(request: Request, body: schemas.RecommendRequest) -> Response:
     """Suggest the next items of one basket or many."""
-    service, snapshot = _begin(request)
-    *resolved, candidates, exclude = await _find(
-        service, snapshot, *body.all, body.candidates, body.exclude
-    )
-    options = _item_filter(body, candidates, exclude)
-    baskets = [one.items for one in resolved]
-    is_plain = not body.exclude and body.candidates is None and body.rank_by == "probability"
-    is_plain = is_plain and body.history is None
-    if len(baskets) == 1 and is_plain:
-        ranked = [await service.batches.recommend(snapshot, baskets[0], body.n)]
-    else:
-        options |= {"rank_by": body.rank_by, **_history_options(service, snapshot, body)}
-        cost = snapshot.ranking_cost(baskets)
-        work = partial(snapshot.recommend, baskets, body.n, **options)
-        ranked = await service.run(work, cost, _overhead(options, len(baskets)))
-    return await _suggestions(request, snapshot, resolved, ranked, body)
+    return await _suggest(request, body, rank_by=body.rank_by)
 
 
 @router.post("/v1/slate", response_model=schemas.RecommendAnswer, responses=ERRORS)
 async def slate(request: Request, body: schemas.SlateRequest) -> Response:
     """Suggest items that go with a basket, or with many, and are unlike each other."""
-    service, snapshot = _begin(request)
-    *resolved, candidates, exclude = await _find(
-        service, snapshot, *body.all, body.candidates, body.exclude
-    )
-    options = _item_filter(body, candidates, exclude)
-    baskets = [one.items for one in resolved]
-    options |= {"diversity": body.diversity, "rank_by": body.rank_by, "at_most": body.at_most}
-    options |= _history_options(service, snapshot, body)
-    cost = snapshot.ranking_cost(baskets, additions=body.n)
-    work = partial(snapshot.slate, baskets, body.n, **options)
-    ranked = await service.run(work, cost, _overhead(options, len(baskets), body.n))
-    return await _suggestions(request, snapshot, resolved, ranked, body)
+    options = {"diversity": body.diversity, "rank_by": body.rank_by, "at_most": body.at_most}
+    return await _suggest(request, body, additions=body.n, **options)
 
 
 @router.post("/v1/rerank", response_model=schemas.RerankAnswer, responses=ERRORS)
@@ -500,6 +475,28 @@ def _named(
     ]
 
 
+async def _suggest(
+    request: Request, body: schemas.SuggestRequest, *, additions: int = 0, **options: Any
+) -> Response:
+    """Answer with next items, or with slates if items are added one by one."""
+    service, snapshot = _begin(request)
+    *resolved, candidates, exclude = await _find(
+        service, snapshot, *body.all, body.candidates, body.exclude
+    )
+    baskets = [one.items for one in resolved]
+    is_restricted = bool(body.exclude) or body.candidates is not None or body.history is not None
+    if len(baskets) == 1 and options == {"rank_by": "probability"} and not is_restricted:
+        ranked = [await service.batches.recommend(snapshot, baskets[0], body.n)]
+    else:
+        options |= _item_filter(body, candidates, exclude)
+        options |= _history_options(service, snapshot, body)
+        rank = snapshot.slate if additions else snapshot.recommend
+        cost = snapshot.ranking_cost(baskets, additions=additions)
+        work = partial(rank, baskets, body.n, **options)
+        ranked = await service.run(work, cost, _overhead(options, len(baskets), additions))
+    return await _suggestions(request, snapshot, resolved, ranked, body)
+
+
 async def _suggestions(
     request: Request,
     snapshot: ModelSnapshot,
@@ -531,6 +528,7 @@ async def _suggestions(
                     {**snapshot.named(item), "nats": nats} for item, nats in reason.by_item.items()
                 ]
                 suggestion["popular"] = reason.popular
+                suggestion["lift"] = snapshot.lift(reason.item, suggestion["probability"])
                 if reason.n_orders:
                     suggestion["bought"] = reason.n_bought
                 if reason.like:

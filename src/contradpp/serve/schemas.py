@@ -385,6 +385,9 @@ class Suggestion(ItemAnswer):
     because: list[Reason] | None = None
     popular: bool | None = Field(default=None, description="Suggested because it sells well.")
     bought: int | None = Field(default=None, description="Baskets of the history that hold it.")
+    lift: float | None = Field(
+        default=None, description="How many times its share of all sales the probability is."
+    )
     like: list[Id] | None = Field(
         default=None, description="Items typical of such baskets, where their kind matters."
     )

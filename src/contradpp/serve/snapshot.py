@@ -11,6 +11,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import cached_property
@@ -24,7 +25,7 @@ from contradpp._threads import blas_threads
 from contradpp._types import Array
 from contradpp.data.vocabulary import Lookup, Vocabulary
 from contradpp.dpp.sampling import chain_steps
-from contradpp.errors import ModelFileError, RankError
+from contradpp.errors import ContradppError, ModelFileError, RankError
 from contradpp.experts.queries import allowed_codes
 from contradpp.models.base import DPPRecommender, load
 from contradpp.models.conditional import ConditionalDPP
@@ -40,6 +41,11 @@ FACTORIZE = 10.0
 DRAW = 10.0
 DRAW_NONSYMMETRIC = 1000.0
 CHAIN_STEP = 10.0
+# Per cluster and n³, with n items in S: prepare a sampler, condition, find the sizes of sets.
+PREPARE = 0.3
+CONDITION = 0.2
+FIND_SIZES = 3.3
+EXACT = 1e10  # about a second: sets that take more are drawn by a chain
 # Per item scored by the experts, and per pair of an item scored and an item of the basket.
 SCORE_ITEM = 3000.0
 SCORE_PAIR = 300.0
@@ -71,7 +77,8 @@ class ModelSnapshot:
         with ThreadPoolExecutor(1) as pool:
             # Compiled code computes the marginals while Python sorts the names.
             marginals = pool.submit(lambda: model.dpp.rates)
-            lookup = Lookup(self.items, model.item_probabilities())
+            self.shares = model.item_probabilities()  # of all sales
+            lookup = Lookup(self.items, self.shares)
             _ = lookup.named  # computed before a request needs it
             labels = [
                 list(dict.fromkeys([self.items.name(item), str(item)])) for item in self.items
@@ -101,6 +108,10 @@ class ModelSnapshot:
     def weight(self, item: Hashable) -> float:
         """Return P(item ∈ Y)."""
         return float(self.probabilities[self.items.code(item)])
+
+    def lift(self, item: Hashable, probability: float) -> float:
+        """Return how many times an item's share of all sales a probability is."""
+        return probability / max(float(self.shares[self.items.code(item)]), 1e-12)
 
     @property
     def expected_size(self) -> float:
@@ -142,12 +153,25 @@ class ModelSnapshot:
     def sampling_cost(self, n: int, size: int | None) -> float:
         """Estimate the cost of drawing n sets, of this size or of any."""
         k = float(self.expected_size if size is None else size)
-        if not self.model.dpp.is_exact:
-            step = CHAIN_STEP * (k + 1) ** 3 + k * self.model.dpp.kernel.n_components
-            return n * chain_steps(k) * step
         kernel = self.model.dpp.kernel
+        if self.sampling_method(n, size) == "chain":
+            return n * chain_steps(k) * (CHAIN_STEP * (k + 1) ** 3 + k * kernel.n_components)
         draw = DRAW if kernel.symmetric and not kernel.has_diagonal else DRAW_NONSYMMETRIC
-        return draw * n * k**3 + float(len(kernel.skew.connected)) ** 3
+        return draw * n * k**3 + self._preparation_cost(n, size)
+
+    def sampling_method(self, n: int, size: int | None, *, given: bool = False) -> str:
+        """Return how to draw n sets: by a Markov chain if exact ones would take long."""
+        if self.model.dpp.is_exact and self._preparation_cost(n, size, given=given) <= EXACT:
+            return "exact"
+        return "chain"
+
+    def _preparation_cost(self, n: int, size: int | None, *, given: bool = False) -> float:
+        """Estimate the cost of what precedes n exact samples."""
+        n_clusters = getattr(self.model.dpp, "n_clusters", 1)
+        rounds = PREPARE * min(n, n_clusters) + CONDITION * n_clusters * given
+        if size is not None and n_clusters > 1:
+            rounds += FIND_SIZES * n_clusters
+        return rounds * float(len(self.model.dpp.kernel.skew.connected)) ** 3
 
     # -- Answers of the model ---------------------------------------------------------------------
 
@@ -246,8 +270,8 @@ class ModelSnapshot:
     def sample(
         self, n: int, *, size: int | None, given: list[Hashable], seed: int | None
     ) -> list[list[Hashable]]:
-        """Draw sets exactly, or by a Markov chain if the model is too large for that."""
-        method = "exact" if self.model.dpp.is_exact else "chain"
+        """Draw sets exactly, or by a Markov chain if that would take too long."""
+        method = self.sampling_method(n, size, given=bool(given))
         return list(self.model.sample(n, size=size, given=given, random_state=seed, method=method))
 
     def map_positions(self, required: Iterable[int], limit: int) -> tuple[list[int], Array]:
@@ -271,7 +295,10 @@ def open_model(path: str, n_jobs: int, version: str | None = None) -> ModelSnaps
         model = load(path)
         model.n_jobs = n_jobs  # the file was written for another machine
         snapshot = ModelSnapshot(model, version)
-        snapshot.recommend([[snapshot.items[0]]], 1)  # compiles or loads the kernels
+        # These compile or load the kernels: a compiler in a request would hold the event loop.
+        snapshot.recommend([[snapshot.items[0]]], 1)
+        with suppress(ContradppError):  # a kernel may have no set of one item
+            model.sample(1, size=1, random_state=0, method=snapshot.sampling_method(1, 1))
     seconds = time.perf_counter() - started
     n_items = f"{len(snapshot.items):,}"
     log.info("serving model %s: %s items, ready in %.1f s", version, n_items, seconds)

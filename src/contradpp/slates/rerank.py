@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contradpp._threads import resolve_n_jobs
-from contradpp._types import Array, Ints
+from contradpp._types import Array, Flags, Ints
 from contradpp.data.sets import pointers
-from contradpp.data.vocabulary import Vocabulary, check_unknown, plain
+from contradpp.data.vocabulary import Vocabulary, check_unknown, id_array, plain, unusable_ids
 from contradpp.dpp.kernel import checked_factors
 from contradpp.errors import DataError, NotFittedError, ParameterError, UnknownItemError
-from contradpp.slates.candidates import Candidates, plain_ids, read_candidates
 from contradpp.slates.greedy import Lists, SlateObjective, Slates, SlidingWindow, Vectors, choose
 from contradpp.slates.rules import (
+    NO_INTEGERS,
+    CategoryLimits,
     SlateRules,
     category_limits,
-    read_categories,
-    read_fixed,
+    check_places,
 )
+
+LARGEST = 1e100  # larger scores would overflow when they are standardized
 
 Rows = tuple[Vectors, Ints, Ints]  # vectors, rows of the candidates and of the given items
 
@@ -200,6 +203,224 @@ def _answer(lists: Candidates, slates: Slates, return_info: bool) -> Any:
         gains = slates.gains[number, :count]
         infos.append(SlateInfo(positions, gains, slates.reason(number, size)))
     return (*answer, infos[0] if lists.single else infos)
+
+
+# -- Candidates ------------------------------------------------------------------------------------
+
+
+class Candidates(NamedTuple):
+    """Ids and scores of all candidates, list after list."""
+
+    indptr: Ints
+    ids: NDArray[Any]
+    scores: Array
+    sources: Ints  # positions among all entries of the input
+    source_indptr: Ints  # pointers of the lists of the input
+    single: bool  # the input is one list, not a batch
+
+    @property
+    def n_lists(self) -> int:
+        """The number of lists."""
+        return len(self.indptr) - 1
+
+    def prefix(self, number: int) -> str:
+        """Return the start of a message about a list."""
+        return "" if self.single else f"list {number}: "
+
+    def ids_of(self, number: int) -> list[Hashable]:
+        """Return the ids of one list."""
+        ids: list[Hashable] = self.ids[self.indptr[number] : self.indptr[number + 1]].tolist()
+        return ids
+
+    def take(self, positions: Ints) -> Candidates:
+        """Return the candidates at these ascending positions."""
+        return self._replace(
+            indptr=np.searchsorted(positions, self.indptr),
+            ids=self.ids[positions],
+            scores=self.scores[positions],
+            sources=self.sources[positions],
+        )
+
+    def find(self, number: int, item: Hashable) -> int:
+        """Return the position of an item within a list, −1 if it is not there."""
+        ids = self.ids_of(number)
+        return ids.index(item) if item in ids else -1
+
+    def without(self, items_of_lists: list[list[Hashable]]) -> Flags:
+        """Tell which candidates are not among the items of their list."""
+        free = np.ones(len(self.ids), dtype=bool)
+        for number, items in enumerate(items_of_lists):
+            if items:
+                excluded = set(items)
+                first, last = self.indptr[number : number + 2].tolist()
+                free[first:last] = [item not in excluded for item in self.ids_of(number)]
+        return free
+
+
+def read_candidates(candidates: Any, scores: Any) -> Candidates:
+    """Read and check lists with their scores; leave out None, as in short rows of `recommend`."""
+    single, indptr, ids = flatten(candidates, "candidates", plain_ids)
+    single_scores, score_indptr, values = flatten(scores, "scores", _as_numbers)
+    if single != single_scores or len(indptr) != len(score_indptr):
+        raise DataError(
+            "candidates and scores must have the same shape: one list of each, or as many lists of "
+            "each"
+        )
+    if (indptr != score_indptr).any():
+        sizes = np.diff(indptr)
+        score_sizes = np.diff(score_indptr)
+        number = int(np.flatnonzero(sizes != score_sizes)[0])
+        subject = "there are" if single else f"list {number} has"
+        raise DataError(f"{subject} {sizes[number]} candidates but {score_sizes[number]} scores")
+    found = Candidates(indptr, ids, _as_numbers(values), np.arange(len(ids)), indptr, single)
+    if ids.dtype.kind not in "iuU":
+        found = found.take(np.flatnonzero([item is not None for item in ids.tolist()]))
+        unusable = unusable_ids(found.ids.tolist())
+        if unusable:
+            raise DataError(
+                f"a candidate must be a string, a number or a tuple of them, got {unusable[0]!r}"
+            )
+    finite = np.abs(found.scores) <= LARGEST
+    if not finite.all():
+        position = int(np.argmin(finite))
+        number = int(np.searchsorted(found.indptr, position, side="right")) - 1
+        raise DataError(
+            f"{found.prefix(number)}the score of {plain(found.ids[position])!r} is "
+            f"{found.scores[position]}: leave the candidate out, or give it a finite score within "
+            f"±{LARGEST:.0e}"
+        )
+    _refuse_duplicates(found)
+    return found
+
+
+def flatten(
+    lists: Any, name: str, as_array: Callable[[list[Any]], NDArray[Any]]
+) -> tuple[bool, Ints, NDArray[Any]]:
+    """Return if the input is a single list, the pointers of its lists, and all entries."""
+    if isinstance(lists, range):
+        lists = np.arange(lists.start, lists.stop, lists.step)
+    if isinstance(lists, np.ndarray) and lists.ndim in (1, 2) and lists.dtype != object:
+        n_lists = 1 if lists.ndim == 1 else len(lists)
+        return lists.ndim == 1, np.arange(n_lists + 1) * lists.shape[-1], lists.reshape(-1)
+    if isinstance(lists, (str, bytes, Mapping, set)) or not isinstance(lists, Iterable):
+        raise DataError(f"{name} must be a list, or a list of lists, got {type(lists).__name__}")
+    rows = list(lists)
+    if not any(isinstance(row, (list, np.ndarray)) for row in rows):
+        return True, np.array([0, len(rows)]), as_array(rows)
+    for row in rows:
+        is_vector = isinstance(row, np.ndarray) and row.ndim == 1
+        if not is_vector and not isinstance(row, (list, tuple)):
+            raise DataError(
+                f"{name} must be one list or a list of lists, but {row!r:.60} stands beside a list"
+            )
+    indptr = pointers([len(row) for row in rows])
+    kinds = {row.dtype.kind if isinstance(row, np.ndarray) else "O" for row in rows}
+    if len(kinds) == 1 and kinds != {"O"}:
+        return False, indptr, np.concatenate(rows)
+    return False, indptr, as_array([entry for row in rows for entry in row])
+
+
+def plain_ids(items: list[Any]) -> NDArray[Any]:
+    """Return items as an array of plain Python ids."""
+    if not set(map(type, items)) <= {int, str}:
+        items = [plain(item) for item in items]
+    return id_array(items)
+
+
+def _as_numbers(values: Any) -> Array:
+    try:
+        return np.ascontiguousarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"scores must be numbers: {error}") from None
+
+
+def _refuse_duplicates(found: Candidates) -> None:
+    sizes = np.diff(found.indptr)
+    if found.ids.dtype.kind in "iu" and len(sizes) and (sizes == sizes[0]).all():
+        rows = found.ids.reshape(found.n_lists, -1)
+        if found.single and (rows[:, 1:] > rows[:, :-1]).all():
+            return  # ascending positions, for things without an id
+        rows = np.sort(rows, axis=1)
+        doubled = (rows[:, 1:] == rows[:, :-1]).any(axis=1)
+    else:
+        ids = found.ids.tolist()
+        ends = itertools.pairwise(found.indptr.tolist())
+        doubled = np.array([len(set(ids[a:b])) < b - a for a, b in ends], dtype=bool)
+    for number in np.flatnonzero(doubled).tolist():
+        seen: set[Hashable] = set()
+        for item in found.ids_of(number):
+            if item in seen:
+                raise DataError(
+                    f"{found.prefix(number)}the candidate {item!r} occurs twice: "
+                    "keep one of the two"
+                )
+            seen.add(item)
+
+
+def read_categories(
+    categories: Any, candidates: Candidates
+) -> Sequence[Hashable | None] | NDArray[Any] | None:
+    """Return the category of every candidate, None for one without."""
+    if categories is None:
+        return None
+    if isinstance(categories, Mapping):
+        return [categories.get(item) for item in candidates.ids.tolist()]
+    _, _, entries = flatten(categories, "categories", plain_ids)
+    n_sources = candidates.source_indptr[-1]
+    if len(entries) != n_sources:
+        raise DataError(
+            f"there are {len(entries)} categories for {n_sources} candidates: "
+            "pass one for each, or a mapping"
+        )
+    labels = entries[candidates.sources]
+    if labels.dtype.kind in "iuU":
+        return labels
+    return [None if label is None or label != label else label for label in labels.tolist()]
+
+
+def read_fixed(
+    fixed: Any, candidates: Candidates, k: int, limits: CategoryLimits, names: list[Hashable]
+) -> tuple[Ints, Ints, Ints]:
+    """Return pointers of the lists, positions of fixed items within them, and their places."""
+    if fixed is None or len(fixed) == 0:
+        return np.zeros(candidates.n_lists + 1, dtype=np.int64), NO_INTEGERS, NO_INTEGERS
+    mappings = [fixed] * candidates.n_lists if isinstance(fixed, Mapping) else list(fixed)
+    if len(mappings) != candidates.n_lists or not all(isinstance(m, Mapping) for m in mappings):
+        raise ParameterError(
+            "fixed must be a mapping of item to place, or one for every list", parameters=("fixed",)
+        )
+    by_place: list[tuple[int, int]] = []
+    for number, places in enumerate(mappings):
+        try:
+            pairs = sorted(
+                (_place(place, k), _fixed_position(candidates, number, item))
+                for item, place in places.items()
+            )
+            groups = limits.groups[candidates.indptr[number] :]
+            check_places([(place, int(groups[at])) for place, at in pairs], limits, names, k)
+        except ParameterError as error:
+            message = f"{candidates.prefix(number)}{error}"
+            raise ParameterError(message, parameters=("fixed",)) from None
+        by_place += pairs
+    table = np.array(by_place, dtype=np.int64).reshape(-1, 2)
+    return pointers([len(places) for places in mappings]), table[:, 1], table[:, 0]
+
+
+def _place(place: Any, k: int) -> int:
+    if isinstance(place, bool) or not isinstance(place, (int, np.integer)) or not 0 <= place < k:
+        raise ParameterError(
+            f"a fixed place must be an integer from 0 to k − 1 = {k - 1}, got {place!r}"
+        )
+    return int(place)
+
+
+def _fixed_position(candidates: Candidates, number: int, item: Any) -> int:
+    position = candidates.find(number, plain(item))
+    if position < 0:
+        raise ParameterError(
+            f"the fixed item {item!r} is not among the candidates, or it is given already"
+        )
+    return position
 
 
 # -- Similarity ------------------------------------------------------------------------------------

@@ -11,11 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from contradpp._types import Codes, Ints
-from contradpp.data.sets import pointers
-from contradpp.data.vocabulary import Vocabulary, plain
-from contradpp.errors import DataError, ParameterError
+from contradpp.data.vocabulary import Vocabulary
+from contradpp.errors import ParameterError
 from contradpp.experts.queries import check_count
-from contradpp.slates.candidates import Candidates, flatten, plain_ids
 
 MOST = 2**40  # larger counts mean the same
 NO_INTEGERS = np.zeros(0, dtype=np.int64)
@@ -95,7 +93,7 @@ def category_limits(
                     parameters=("categories",),
                 )
         return CategoryLimits.none(n_candidates), []
-    groups, names = _numbered(labels)
+    groups, names = numbered(labels)
     caps = _counts("at_most", rules.at_most, names)
     needs = _counts("at_least", rules.at_least, None)
     names = list(dict.fromkeys([*names, *caps, *needs]))
@@ -152,73 +150,7 @@ def limits_of_items(
     return category_limits(labels, len(items), k, SlateRules(at_most=at_most))[0]
 
 
-def read_categories(
-    categories: Any, candidates: Candidates
-) -> Sequence[Hashable | None] | NDArray[Any] | None:
-    """Return the category of every candidate, None for one without."""
-    if categories is None:
-        return None
-    if isinstance(categories, Mapping):
-        return [categories.get(item) for item in candidates.ids.tolist()]
-    _, _, entries = flatten(categories, "categories", plain_ids)
-    n_sources = candidates.source_indptr[-1]
-    if len(entries) != n_sources:
-        raise DataError(
-            f"there are {len(entries)} categories for {n_sources} candidates: "
-            "pass one for each, or a mapping"
-        )
-    labels = entries[candidates.sources]
-    if labels.dtype.kind in "iuU":
-        return labels
-    return [None if label is None or label != label else label for label in labels.tolist()]
-
-
-def read_fixed(
-    fixed: Any, candidates: Candidates, k: int, limits: CategoryLimits, names: list[Hashable]
-) -> tuple[Ints, Ints, Ints]:
-    """Return pointers of the lists, positions of fixed items within them, and their places."""
-    if fixed is None or len(fixed) == 0:
-        return np.zeros(candidates.n_lists + 1, dtype=np.int64), NO_INTEGERS, NO_INTEGERS
-    mappings = [fixed] * candidates.n_lists if isinstance(fixed, Mapping) else list(fixed)
-    if len(mappings) != candidates.n_lists or not all(isinstance(m, Mapping) for m in mappings):
-        raise ParameterError(
-            "fixed must be a mapping of item to place, or one for every list", parameters=("fixed",)
-        )
-    by_place: list[tuple[int, int]] = []
-    for number, places in enumerate(mappings):
-        try:
-            pairs = sorted(
-                (_place(place, k), _fixed_position(candidates, number, item))
-                for item, place in places.items()
-            )
-            groups = limits.groups[candidates.indptr[number] :]
-            _check_places([(place, int(groups[at])) for place, at in pairs], limits, names, k)
-        except ParameterError as error:
-            message = f"{candidates.prefix(number)}{error}"
-            raise ParameterError(message, parameters=("fixed",)) from None
-        by_place += pairs
-    table = np.array(by_place, dtype=np.int64).reshape(-1, 2)
-    return pointers([len(places) for places in mappings]), table[:, 1], table[:, 0]
-
-
-def _place(place: Any, k: int) -> int:
-    if isinstance(place, bool) or not isinstance(place, (int, np.integer)) or not 0 <= place < k:
-        raise ParameterError(
-            f"a fixed place must be an integer from 0 to k − 1 = {k - 1}, got {place!r}"
-        )
-    return int(place)
-
-
-def _fixed_position(candidates: Candidates, number: int, item: Any) -> int:
-    position = candidates.find(number, plain(item))
-    if position < 0:
-        raise ParameterError(
-            f"the fixed item {item!r} is not among the candidates, or it is given already"
-        )
-    return position
-
-
-def _check_places(
+def check_places(
     places: list[tuple[int, int]], limits: CategoryLimits, names: list[Hashable], k: int
 ) -> None:
     """Refuse fixed places with their categories if they contradict each other or the rules."""
@@ -249,7 +181,7 @@ def _check_places(
         )
 
 
-def _numbered(labels: Sequence[Hashable | None] | NDArray[Any]) -> tuple[Codes, list[Hashable]]:
+def numbered(labels: Sequence[Hashable | None] | NDArray[Any]) -> tuple[Codes, list[Hashable]]:
     """Return a number for every label, −1 for None, and the labels by number."""
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "iuU":
         names, codes = np.unique(labels, return_inverse=True)

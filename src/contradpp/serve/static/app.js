@@ -125,9 +125,13 @@ function suggestionRow(one, most) {
   return row;
 }
 
-// The items of the basket that speak for a suggestion by a tenth of a nat or more, two at most.
-function reason({ because, popular, bought }) {
+// The items of the basket that speak for a suggestion by a tenth of a nat or more, two at most. The
+// only item of a basket is the reason for everything; how much likelier it makes something says more.
+function reason({ because, popular, bought, lift }) {
   const names = (because ?? []).filter((one) => one.nats >= 0.1).slice(0, 2).map((one) => one.name);
+  if (state.basket.length === 1 && lift) {
+    return [`${lift.toFixed(1)} times its usual share`, popular ? "popular" : ""].filter(Boolean).join("; ");
+  }
   const times = bought ? `bought in ${bought} of the orders before` : "";
   return [names.length ? `because of ${names.join(" and ")}` : "", times, popular ? "popular" : ""].filter(Boolean).join("; ");
 }
