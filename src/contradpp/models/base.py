@@ -38,7 +38,6 @@ from contradpp.experts.queries import (
     with_history,
 )
 from contradpp.slates.greedy import DEFAULT_DIVERSITY, Vectors, next_slates
-from contradpp.slates.likelihood import next_log_likelihoods
 from contradpp.slates.rules import limits_of_items
 from contradpp.slates.similarity import Similarity
 
@@ -317,45 +316,6 @@ class DPPRecommender(Recommender):
         )
         items = as_ids(codes, self.items_)
         return (items[0], probabilities[0]) if queries.single else (items, probabilities)
-
-    def score_slates(
-        self,
-        baskets: Any,
-        slates: Any,
-        *,
-        diversity: float | None = None,
-        alike: bool = True,
-        unknown: str = "error",
-    ) -> Array:
-        """Return log P(Y) of a slate Y for every basket, among all slates of its length.
-
-        P is the k-DPP with the kernel of `slate`, and the same τ for all baskets.
-
-        Parameters
-        ----------
-        baskets : a basket, or many
-        slates : as many slates
-        diversity : float, optional
-            Above 0, ½ if left out: it sets τ = (1 − diversity)/diversity. At 0 all but the most
-            probable items are impossible.
-        alike : bool
-            Whether the similarity of items counts; without it Φ = 1.001 I.
-        """
-        queries = as_queries(baskets, self.known_items, unknown=unknown)
-        wanted = as_queries(slates, self.known_items, unknown=unknown)
-        if queries.single != wanted.single or queries.sets.count != wanted.sets.count:
-            raise DataError(
-                f"there are {queries.sets.count} baskets but {wanted.sets.count} slates"
-            )
-        logs = next_log_likelihoods(
-            self.similarity_ if alike else Vectors.none(),
-            queries.sets,
-            self._next_probabilities(queries.sets),
-            wanted.sets,
-            DEFAULT_DIVERSITY if diversity is None else diversity,
-            n_jobs=self.dpp.n_jobs,
-        )
-        return logs[0] if queries.single else logs
 
     def learn_slates(self, baskets: Any) -> Self:
         """Learn from training baskets which items are alike in slates.
