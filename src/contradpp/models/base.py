@@ -341,11 +341,7 @@ class DPPRecommender(Recommender):
         self._similarity = similarity
         self._vectors = None
 
-    # -- Growing baskets ---------------------------------------------------------------------------
-
-    def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
-        """Return a basket to which items are added one by one, with suggestions after each."""
-        return GrowingBasket(self, basket)
+    # -- Filling a basket -------------------------------------------------------------------------
 
     def complete(
         self,
@@ -543,10 +539,6 @@ class BaseDPP(DPPRecommender):
 
     # -- Next items --------------------------------------------------------------------------------
 
-    def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
-        """Return a basket to which items are added one by one; each takes a pass over V."""
-        return GrowingKernelBasket(self, basket)
-
     def _next_probabilities(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
         return next_probabilities(self.kernel_, sets)
 
@@ -637,91 +629,3 @@ def _restore_kernel(tensors: files.Tensors) -> Kernel:
         indptr, indices, values = (tensors[f"skew.{name}"] for name in Skew._fields)
         skew = Skew.from_arrays(indptr, indices, values, len(factors))
     return Kernel(factors, tensors.get("inner"), skew, diagonal)
-
-
-# -- Growing baskets -------------------------------------------------------------------------------
-
-
-class GrowingBasket:
-    """A basket that grows, as `model.grow(basket)` returns it: add items, ask for suggestions.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import contradpp as cd
-    >>> model = cd.LowRankDPP.from_factors(np.eye(3) * [1, 2, 3], items=["tea", "milk", "bread"])
-    >>> basket = model.grow(["tea"])
-    >>> basket.add("bread").recommend(N=1)[0].tolist()
-    ['milk']
-    """
-
-    def __init__(self, model: DPPRecommender, basket: Iterable[Any]) -> None:
-        self._model = model
-        self._codes: list[int] = as_codes(basket, model.known_items).tolist()
-
-    @property
-    def items(self) -> list[Hashable]:
-        """The items of the basket, in the order in which they came."""
-        return [self._model.items_[code] for code in self._codes]
-
-    def add(self, item: Any) -> Self:
-        """Add an item to the basket; one that is there already changes nothing."""
-        code = self._model.items_.code(item)
-        if code not in self._codes:
-            self._append(code)
-        return self
-
-    def _append(self, code: int) -> None:
-        self._codes.append(code)
-
-    def probabilities(self) -> Array:
-        """Return P(next = i | basket) for every item, 0 for those in it; all 0 if none is left."""
-        return self._model.predict_next(self.items)
-
-    def recommend(
-        self,
-        N: int = 10,
-        *,
-        candidates: Iterable[Any] | None = None,
-        exclude: Iterable[Any] | None = None,
-    ) -> tuple[NDArray[Any], Array]:
-        """Return the N most probable next items and P(next = i | A), best first."""
-        return self._model.recommend(self.items, N, candidates=candidates, exclude=exclude)
-
-
-class GrowingKernelBasket(GrowingBasket):
-    """A growing basket of a single kernel, whose scores are updated with each item."""
-
-    def __init__(self, model: BaseDPP, basket: Iterable[Any]) -> None:
-        super().__init__(model, basket)
-        self._set = model.kernel_.grow(as_codes(basket, model.known_items))
-        self._codes = self._set.codes
-
-    def _append(self, code: int) -> None:
-        self._set.add(code)
-
-    def probabilities(self) -> Array:
-        scores = np.where(self._set.open_to, np.maximum(self._set.scores, 0.0), 0.0)
-        total = scores.sum()
-        if not total > 0 and self._set.open_to.any():
-            raise RankError(
-                f"no item can be added to this basket of {len(self._set)}: "
-                "every larger set is impossible"
-            )
-        probabilities: Array = scores / (total or 1.0)
-        return probabilities
-
-    def recommend(
-        self,
-        N: int = 10,
-        *,
-        candidates: Iterable[Any] | None = None,
-        exclude: Iterable[Any] | None = None,
-    ) -> tuple[NDArray[Any], Array]:
-        check_count(N)
-        probabilities = self.probabilities()
-        items = self._model.items_
-        free = self._set.open_to & allowed_codes(items, candidates, exclude)
-        n = min(int(N), int(free.sum()))
-        best = top_n(np.where(free, probabilities, -np.inf)[None], n)[0]
-        return items.take(best.tolist()), probabilities[best]
