@@ -567,20 +567,20 @@ class ColdStart:
     # -- Logits ------------------------------------------------------------------------------------
 
     def write_logits(
-        self, combination: Combination, sets: Sets, out: Array, *, each: bool = False
+        self, combination: Combination, sets: Sets, out: Array, *, leave_one_out: bool = False
     ) -> None:
         """Write the logits of all items, later ones included; see `Combination.write_logits`."""
-        if each and self.is_unsold[sets.indices].any():
+        if leave_one_out and self.is_unsold[sets.indices].any():
             sets = without_each(sets)
-            each = False
+            leave_one_out = False
         known = np.empty((len(out), self.n_known))
-        combination.write_logits(self.substitute(sets), known, each=each)
+        combination.write_logits(self.substitute(sets), known, leave_one_out=leave_one_out)
         known -= log_sums(known)[:, None]
         is_known = self.codes < self.n_known
         logits = np.zeros((len(out), len(self.codes)))
         logits[:, is_known] = known[:, self.codes[is_known]]
         out[:, : self.n_known] = known
-        queries = without_each(sets) if each else sets
+        queries = without_each(sets) if leave_one_out else sets
         self._blend(logits, self._basket_features(queries, known), queries.sizes)
         out[:, self.codes] = logits
 
@@ -762,7 +762,7 @@ def _candidate_features(
         part = take_sets(sets, np.arange(first, last))
         start = int(sets.indptr[first])
         known = np.empty((len(part.indices), M))
-        combination.write_logits(part, known, each=True)
+        combination.write_logits(part, known, leave_one_out=True)
         log_totals[start : start + len(known)] = log_sums(known)
         values = cold_start.features(without_each(part), known)
         for entry in range(len(known)):

@@ -782,16 +782,18 @@ def fit_combination(
 # -- Scores ----------------------------------------------------------------------------------------
 
 
-def next_logits(model: ConditionalDPP, sets: Sets, *, each: bool = False) -> Array:
+def next_logits(model: ConditionalDPP, sets: Sets, *, leave_one_out: bool = False) -> Array:
     """Return the logits of every item given every set, and its history if it has one (n_sets, M).
 
-    With `each`, given every set without each of its entries (nnz, M).
+    With `leave_one_out`, given every set without each of its entries (nnz, M).
     """
     plain = Sets(*sets)
-    logits = _logits(model.dpp, model._combination, model.cold_start_, plain, each=each)
+    logits = _logits(
+        model.dpp, model._combination, model.cold_start_, plain, leave_one_out=leave_one_out
+    )
     if isinstance(sets, SetsWithHistory) and model._history is not None:
         histories = sets.histories
-        if each:
+        if leave_one_out:
             histories = histories.take(sets.owners)
             plain = without_each(plain)
         model._history.add_to(logits, plain, histories)
@@ -804,18 +806,18 @@ def _logits(
     cold_start: ColdStart | None,
     sets: Sets,
     *,
-    each: bool = False,
+    leave_one_out: bool = False,
 ) -> Array:
     """Return logits; given an empty set the distribution of sets alone decides.
 
     The weights are fitted to baskets with items.
     """
-    logits = np.empty((len(sets.indices) if each else sets.count, distribution.n_items))
+    logits = np.empty((len(sets.indices) if leave_one_out else sets.count, distribution.n_items))
     if cold_start is None:
-        combination.write_logits(sets, logits, each=each)
+        combination.write_logits(sets, logits, leave_one_out=leave_one_out)
     else:
-        cold_start.write_logits(combination, sets, logits, each=each)
-    is_empty = np.repeat(sets.sizes, sets.sizes) == 1 if each else sets.sizes == 0
+        cold_start.write_logits(combination, sets, logits, leave_one_out=leave_one_out)
+    is_empty = np.repeat(sets.sizes, sets.sizes) == 1 if leave_one_out else sets.sizes == 0
     if is_empty.any():
         with np.errstate(divide="ignore"):
             logits[is_empty] = np.log(distribution.squared_norms)
