@@ -144,7 +144,7 @@ class LogLinear(Baseline):
     def alone(self, items: Ints) -> Array:
         return self.base_[items]
 
-    def to_probabilities(self, scores: Array, sets: Sets) -> Array:
+    def _to_probabilities(self, scores: Array, sets: Sets) -> Array:
         return softmax_outside(scores, sets)
 
     def arrays(self) -> persist.Tensors:

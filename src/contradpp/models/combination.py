@@ -140,10 +140,9 @@ class Weights(NamedTuple):
         return files.stored_arrays(arrays, STORED_WEIGHTS)
 
     @classmethod
-    def restore(cls, n_features: Sequence[int], tensors: files.Tensors) -> Weights:
-        """Return the weights of a model file, given the number of features of each expert."""
-        columns = np.cumsum(n_features, dtype=np.int64) - 1
-        n = sum(n_features) + len(columns) * (len(columns) + 1) // 2
+    def restore(cls, columns: Ints, tensors: files.Tensors) -> Weights:
+        """Return the weights of a model file, given the last feature of each expert."""
+        n = int(columns[-1]) + 1 + len(columns) * (len(columns) + 1) // 2
         sizes = {"weights": n, "all": N_CONTEXT * n, "experts": len(columns)}
         found = files.read_arrays(tensors, STORED_WEIGHTS, "weights", **sizes)
         products = Products(columns, found["products.center"], found["products.spread"])

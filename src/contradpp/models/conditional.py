@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import HELD_OUT_BASKETS, RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
-from contradpp._types import Array, Codes, Flags, Ints
+from contradpp._types import Array, Flags, Ints
 from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.features import ItemFeatures
 from contradpp.data.orders import SetsWithHistory
@@ -25,7 +25,7 @@ from contradpp.dpp.ahead import FIT, compile_ahead
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.mixture import Mixture
 from contradpp.errors import ConvergenceError, DataError, NotFittedError, ParameterError
-from contradpp.experts.base import best_by_score, probabilities_by_block, softmax_outside
+from contradpp.experts.base import softmax_outside
 from contradpp.experts.history import (
     HISTORY,
     HistoryExpert,
@@ -52,7 +52,6 @@ from contradpp.learn.params import MOST_LEARNED, FitData, checked_weights, witho
 from contradpp.models.base import DPPRecommender, restore_model
 from contradpp.models.cold_start import (
     ColdStart,
-    ColdStartWeights,
     FeatureModel,
     check_new_ids,
     fit_cold_start_weights,
@@ -203,53 +202,33 @@ class ConditionalDPP(DPPRecommender):
         """
         del y
         select_experts(self.experts)  # refuses wrong names before any work
+        given = FitData(baskets, sample_weight, negatives, validation)
         if engine is not None:
-            data = FitData(baskets, sample_weight, negatives, validation)
-            fit_on(engine, self, data, callbacks, item_features, checkpoint)
+            fit_on(engine, self, given, callbacks, item_features, checkpoint)
             return self
 
-        train = without_excess(as_baskets(baskets))
-        if negatives is not None:  # the catalog includes items that were only ever refused
-            refused, weighted = negatives, None
-            if isinstance(negatives, WeightedSets):
-                refused, weighted = negatives.sets, negatives
-            refused = as_baskets(refused, "negatives")
-            negatives = refused if weighted is None else replace(weighted, sets=refused)
-            train = train.recode(train.items.merge(refused.items))
-        features = None if item_features is None else ItemFeatures.learn(item_features, train.items)
-        if train.customers is not None and (validation is None or np.isscalar(validation)):
-            train = in_order(train)
-        rows, held_out = self._split(train, validation)
-        labels = checked_weights(sample_weight, train.n_baskets, "sample_weight")
-        if not (labels[rows] > 0).any():
-            raise DataError(
-                "ConditionalDPP needs a basket whose sample_weight is above zero: "
-                "experts learn from no other"
-            )
-        everything = train.subset(np.flatnonzero(labels > 0))
-        if not (validation is None or np.isscalar(validation)):
-            everything = Baskets.concat([everything, held_out]).recode(held_out.items)
-
+        data = hold_out(self, given)
+        features = None
+        if item_features is not None:
+            features = ItemFeatures.learn(item_features, data.train.items)
         kernel = new_kernel_model(self)
-        part = train.subset(rows[labels[rows] > 0])
-        statistics = BasketStatistics(part), BasketStatistics(everything)
-        fit_rest = partial(fit_combination, self, kernel, held_out, *statistics, features)
-        weights = None if sample_weight is None else labels[rows]
+        part = BasketStatistics(data.part)
+        everything = BasketStatistics(data.everything)
         compile_ahead(FIT, n_jobs=self.n_jobs)
         try:
             kernel.fit(
-                train.subset(rows),
+                data.train,
                 None,
-                weights,
-                negatives,
-                held_out,
+                data.labels,
+                data.negatives,
+                data.held_out,
                 callbacks,
                 checkpoint=checkpoint,
             )
-            fit_rest()
+            fit_combination(self, kernel, data.held_out, part, everything, features)
         except (KeyboardInterrupt, ConvergenceError):
-            if getattr(kernel, "history_", None):
-                fit_rest()  # to the best kernel so far; it takes seconds
+            if getattr(kernel, "history_", None):  # the best kernel so far; the rest takes seconds
+                fit_combination(self, kernel, data.held_out, part, everything, features)
             raise
         return self
 
@@ -279,24 +258,27 @@ class ConditionalDPP(DPPRecommender):
         kernel.n_jobs = self.n_jobs
         kernel.partial_fit(new, None, sample_weight, negatives, callbacks, **kernel_options)
 
+        n_jobs = resolve_n_jobs(self.n_jobs)
         known = new.recode(self._expert_items, unknown="ignore")
-        weights, _, _ = fit_weights(self._combination, known, self._seed(), self._threads)
+        weights, _, _ = fit_weights(self._combination, known, self._seed(), n_jobs)
 
         labels = checked_weights(sample_weight, new.n_baskets, "sample_weight")
         added = new.subset(np.flatnonzero(labels > 0))
         everything = Baskets.concat([self.baskets_, added]).recode(kernel.items_)
         statistics = BasketStatistics(everything)
+        counts = everything.item_counts.astype(np.float64)
         experts = fit_experts(selected, statistics, self.n_jobs)
+        combination = self._combine(kernel, experts, kernel.items_, counts, weights)
+        cold_start = None
+        if self.cold_start_ is not None:
+            cold_start = ColdStart(
+                kernel.feature_model_, counts, self.cold_start_.weights, n_jobs=n_jobs
+            )
         if self._history is not None:
             self._history = self._history.attach(experts, statistics)
+        n_updates = self.n_updates_ + 1
         self._set_fitted(
-            kernel,
-            experts,
-            weights,
-            everything,
-            None if self.cold_start_ is None else self.cold_start_.weights,
-            self._similarity,
-            self.n_updates_ + 1,
+            kernel, experts, combination, everything, cold_start, self._similarity, n_updates
         )
         return self
 
@@ -315,10 +297,11 @@ class ConditionalDPP(DPPRecommender):
         the basket. In a basket, experts see the nearest known item instead.
         """
         counts = self.item_counts_
+        n_jobs = resolve_n_jobs(self.n_jobs)
         expert_items = self._expert_items
         feature_model = self.kernel_.feature_model_
         added = check_new_ids(ids, names, categories)
-        new = new_items(feature_model, self.items_, counts, added, features, n_jobs=self._threads)
+        new = new_items(feature_model, self.items_, counts, added, features, n_jobs=n_jobs)
         similarity = self._similarity
         if similarity is not None:
             mix = new.neighbors.matrix(len(self.items_))
@@ -326,53 +309,14 @@ class ConditionalDPP(DPPRecommender):
         self.kernel_._append_items(new, counts)
         self.items_ = new.items
         self.baskets_ = Baskets(self.baskets_.indptr, self.baskets_.indices, new.items)
+        weights = self._combination.weights
         self._combination = self._combine(
-            self.kernel_, self.experts_, expert_items, counts, self._combination.weights
+            self.kernel_, self.experts_, expert_items, counts, weights
         )
         if self.cold_start_ is not None:
             self.cold_start_ = self.cold_start_.add(new)
         self._set_similarity(similarity)
         return self
-
-    def _split(self, train: Baskets, validation: Any) -> tuple[Ints, Baskets]:
-        """Return the numbers of the training baskets, and the held-out baskets."""
-        if validation is not None and not np.isscalar(validation):
-            held_out = as_baskets(validation, "validation").recode(train.items, unknown="ignore")
-            return np.arange(train.n_baskets), held_out.draw(MOST_LEARNED)
-        choose = held_out_rows(self, validation)
-        if not train.n_baskets or not train.n_items:
-            raise DataError("ConditionalDPP needs at least one basket and one item to learn from")
-        rows = choose(train.n_baskets)
-        return other_rows(rows, train.n_baskets), train.subset(rows)
-
-    def _set_fitted(
-        self,
-        kernel: KernelModel,
-        experts: dict[str, Any],
-        weights: Weights,
-        baskets: Baskets,
-        cold_start_weights: ColdStartWeights | None,
-        similarity: Similarity | None,
-        n_updates: int = 0,
-    ) -> None:
-        """Set all fitted attributes."""
-        counts = baskets.item_counts.astype(np.float64)
-        self._kernel_model = kernel
-        self._substitutes = None
-        self.experts_ = experts
-        self.baskets_ = Baskets.trusted(*baskets.sets, baskets.items)  # without their customers
-        self.n_baskets_ = float(baskets.n_baskets)
-        self.n_updates_ = n_updates
-        self.items_ = kernel.items_
-        self._combination = self._combine(
-            kernel, experts, kernel.items_, baskets.item_counts, weights
-        )
-        self.cold_start_ = None
-        if cold_start_weights is not None and kernel.feature_model_ is not None:
-            self.cold_start_ = ColdStart.of(
-                kernel.feature_model_, counts, cold_start_weights, self._threads
-            )
-        self._set_similarity(similarity)
 
     def _combine(
         self,
@@ -382,26 +326,42 @@ class ConditionalDPP(DPPRecommender):
         counts: NDArray[np.number],
         weights: Weights | None = None,
     ) -> Combination:
+        """Return the combination of fitted experts, which know these items, and the kernel."""
         by_cluster = "mixture" in self.experts
-        distribution = kernel.dpp
-        return Combination.of(distribution, experts, items, counts, weights, by_cluster=by_cluster)
+        return Combination.of(kernel.dpp, experts, items, counts, weights, by_cluster=by_cluster)
 
-    def _seed(self, *key: int) -> int:
-        """Return a seed; without a random state it is fixed, and so are the held-out baskets."""
-        fixed = 0 if self.random_state is None else root_seed(deepcopy(self.random_state))
-        return root_seed(stream(fixed, *key)) if key else fixed
+    def _set_fitted(
+        self,
+        kernel: KernelModel,
+        experts: dict[str, Any],
+        combination: Combination,
+        baskets: Baskets,
+        cold_start: ColdStart | None,
+        similarity: Similarity | None,
+        n_updates: int = 0,
+    ) -> None:
+        """Set all fitted attributes but the history."""
+        self._kernel_model = kernel
+        self._combination = combination
+        self._substitutes = None
+        self.experts_ = experts
+        self.cold_start_ = cold_start
+        self.items_ = kernel.items_
+        self.baskets_ = Baskets.trusted(*baskets.sets, baskets.items)  # without their customers
+        self.n_baskets_ = float(baskets.n_baskets)
+        self.n_updates_ = n_updates
+        self._set_similarity(similarity)
 
-    @property
-    def _threads(self) -> int:
-        return resolve_n_jobs(self.n_jobs)
+    def _seed(self) -> int:
+        """Return the seed; without a random state it is fixed, and so are the held-out baskets."""
+        return 0 if self.random_state is None else root_seed(deepcopy(self.random_state))
 
     @property
     def _expert_items(self) -> Vocabulary:
         """The items that the experts know: all but those of `add_items`."""
         items = self.known_items
-        if self.cold_start_ is None or self.cold_start_.n_known == len(items):
-            return items
-        return items.subset(range(self.cold_start_.n_known))
+        n_known = len(self._combination.counts)
+        return items if n_known == len(items) else items.subset(range(n_known))
 
     # -- The kernel model, and questions about sets ------------------------------------------------
 
@@ -510,14 +470,8 @@ class ConditionalDPP(DPPRecommender):
         """True if the model was fitted to baskets whose customers are known."""
         return self._history is not None
 
-    def _next_probabilities(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
-        n_items = len(self.known_items)
-        return probabilities_by_block(partial(next_logits, self), softmax_outside, sets, n_items)
-
-    def _best(self, sets: Sets, n: int, pool: Ints | None, banned: Codes) -> tuple[Ints, Array]:
-        n_items = len(self.known_items)
-        score = (partial(next_logits, self), softmax_outside)
-        return best_by_score(*score, sets, n, pool, banned, n_items, self.n_jobs)
+    def _scores(self, sets: Sets) -> Array:
+        return next_logits(self, sets)
 
     def _can_extend(self, sets: Sets) -> Flags:
         return np.ones(sets.count, dtype=bool)  # experts score where the kernel is singular
@@ -656,30 +610,28 @@ class ConditionalDPP(DPPRecommender):
         experts = restore_experts(tensors, info["experts"], baskets)
         parameter = restore_parameter(experts, info["expert_names"])
         select_experts(parameter)  # raises an error for unknown names
-        words = info["expert_names"]
-        combination = Combination.of(
-            kernel.dpp, experts, known, np.zeros(n_known), by_cluster="mixture" in words
-        )
-        n_features = [len(features) for features in combination.features.values()]
-        weights = Weights.restore(n_features, tensors)
         params = {"random_state": info["params"].get("random_state")}
         model = cls(
             type(kernel)(**kernel.get_params(deep=False)), parameter, **cls._own_params(params)
         )
         everything = Baskets(baskets.indptr, baskets.indices, items)
-        n_updates = int(info["n_updates"])
-        model._set_fitted(kernel, experts, weights, everything, None, None, n_updates)
-        history = HistoryExpert.restore(tensors)
-        if history is not None:
-            model._history = history.attach(experts, BasketStatistics(baskets))
+        counts = everything.item_counts.astype(np.float64)
+        combination = model._combine(kernel, experts, known, counts)
+        combination.weights = Weights.restore(combination.last_features, tensors)
+        scored_by_features = None
         if cold_start is not None:
             if kernel.feature_model_ is None:
                 raise ParameterError("it knows of new items, but their features are missing")
-            counts = model.item_counts_
-            model._combination = model._combine(kernel, experts, known, counts, weights)
-            model.cold_start_ = ColdStart.restored(
+            scored_by_features = ColdStart.restored(
                 tensors, cold_start, kernel.feature_model_, counts
             )
+        n_updates = int(info["n_updates"])
+        model._set_fitted(
+            kernel, experts, combination, everything, scored_by_features, None, n_updates
+        )
+        history = HistoryExpert.restore(tensors)
+        if history is not None:
+            model._history = history.attach(experts, BasketStatistics(baskets))
         model._set_contents(tensors, info)
         return model
 
@@ -698,6 +650,61 @@ def new_kernel_model(model: ConditionalDPP) -> KernelModel:
     return found
 
 
+class TrainingData(NamedTuple):
+    """The baskets of `fit`, some of them held out."""
+
+    train: Baskets  # for the kernel
+    labels: Array | None  # of these
+    negatives: Any  # for the kernel
+    held_out: Baskets  # for early stopping and the weights of the experts
+    part: Baskets  # those of `train` with a label above zero, for the experts
+    everything: Baskets  # these and the held-out ones
+
+
+def hold_out(model: ConditionalDPP, given: FitData) -> TrainingData:
+    """Return checked baskets of one vocabulary, with a part of them held out."""
+    train = without_excess(as_baskets(given.baskets))
+    negatives = given.negatives
+    if negatives is not None:  # the catalog includes items that were only ever refused
+        weighted = negatives if isinstance(negatives, WeightedSets) else None
+        refused = as_baskets(negatives if weighted is None else weighted.sets, "negatives")
+        negatives = refused if weighted is None else replace(weighted, sets=refused)
+        train = train.recode(train.items.merge(refused.items))
+    validation = given.validation
+    is_share = validation is None or np.isscalar(validation)
+    if is_share:
+        if train.customers is not None:
+            train = in_order(train)
+        choose = held_out_rows(model, validation)
+        if not train.n_baskets or not train.n_items:
+            raise DataError("ConditionalDPP needs at least one basket and one item to learn from")
+        held = choose(train.n_baskets)
+        held_out = train.subset(held)
+        rows = other_rows(held, train.n_baskets)
+    else:
+        known = as_baskets(validation, "validation").recode(train.items, unknown="ignore")
+        held_out = known.draw(MOST_LEARNED)
+        rows = np.arange(train.n_baskets)
+    labels = checked_weights(given.sample_weight, train.n_baskets, "sample_weight")
+    liked = rows[labels[rows] > 0]
+    if not len(liked):
+        raise DataError(
+            "ConditionalDPP needs a basket whose sample_weight is above zero: "
+            "experts learn from no other"
+        )
+    everything = train.subset(np.flatnonzero(labels > 0))
+    if not is_share:
+        everything = Baskets.concat([everything, held_out]).recode(held_out.items)
+    return TrainingData(
+        train.subset(rows),
+        None if given.sample_weight is None else labels[rows],
+        negatives,
+        held_out,
+        train.subset(liked),
+        everything,
+    )
+
+
 def held_out_rows(model: ConditionalDPP, validation: Any) -> Callable[[int], Ints]:
     """Return a function of the number of baskets that chooses those that `fit` holds out.
 
@@ -709,7 +716,8 @@ def held_out_rows(model: ConditionalDPP, validation: Any) -> Callable[[int], Int
         raise ParameterError(
             f"validation must be baskets, or a share between 0 and 1, got {validation!r}"
         )
-    return partial(_choose_rows, share=float(share), seed=model._seed(HELD_OUT_BASKETS))
+    seed = root_seed(stream(model._seed(), HELD_OUT_BASKETS))
+    return partial(_choose_rows, share=float(share), seed=seed)
 
 
 def _choose_rows(n_baskets: int, *, share: float, seed: int) -> Ints:
@@ -747,35 +755,42 @@ def fit_combination(
         Features of the items of the baskets.
     """
     seed = model._seed()
-    n_jobs = model._threads
-    counts = part.train.item_counts
-    selected = select_experts(model.experts, everything.train.n_items)
+    n_jobs = resolve_n_jobs(model.n_jobs)
+    unfitted = select_experts(model.experts, everything.train.n_items)
 
-    experts = fit_experts(selected, part, model.n_jobs)
+    # Experts that have not seen the held-out baskets, to which their weights are fitted.
+    experts = fit_experts(unfitted, part, model.n_jobs)
+    counts = part.train.item_counts.astype(np.float64)
     combination = model._combine(kernel, experts, held_out.items, counts)
     queries = held_out.recode(kernel.items_)
     weights, sets, examples = fit_weights(combination, queries, seed, n_jobs)
     combination.weights = weights
-    cold_start_weights = None
-    if features is not None:
-        cold_start_weights = fit_cold_start_weights(
-            combination, sets, examples, features, counts.astype(np.float64), seed, n_jobs
-        )
-        own = features.recode(part.train.items, kernel.items_)
-        kernel.feature_model_ = FeatureModel.learn(own, everything.train.item_counts)
     history = None
     if HISTORY in model.experts:
         score = partial(_logits, kernel.dpp, combination, None)
         fit_theta = partial(fit_offset_weights, n_jobs=n_jobs)
         history = learn_from_customers(score, part, queries, experts, fit_theta, seed)
+    cold_start_weights = None
+    if features is not None:
+        cold_start_weights = fit_cold_start_weights(
+            combination, sets, examples, features, counts, seed, n_jobs
+        )
 
-    experts = fit_experts(selected, everything, model.n_jobs)
-    train = everything.train.recode(kernel.items_)
-    similarity = Similarity.of(train.sets, len(kernel.items_))
-    model._set_fitted(kernel, experts, weights, everything.train, cold_start_weights, similarity)
+    # Experts that have seen all baskets.
+    experts = fit_experts(unfitted, everything, model.n_jobs)
+    counts = everything.train.item_counts.astype(np.float64)
+    combination = model._combine(kernel, experts, kernel.items_, counts, weights)
+    cold_start = None
+    if features is not None and cold_start_weights is not None:
+        known = features.recode(part.train.items, kernel.items_)
+        kernel.feature_model_ = FeatureModel.learn(known, counts)
+        cold_start = ColdStart(kernel.feature_model_, counts, cold_start_weights, n_jobs=n_jobs)
     if history is not None:
         again, customers = item_statistics(everything.train)
         history = replace(history, again=again, customers=customers).attach(experts, everything)
+    train = everything.train.recode(kernel.items_)
+    similarity = Similarity.of(train.sets, len(kernel.items_))
+    model._set_fitted(kernel, experts, combination, everything.train, cold_start, similarity)
     model._history = history
 
 
