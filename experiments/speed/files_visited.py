@@ -40,10 +40,8 @@ class Trace:
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         """See `sys.setprofile`."""
         del argument
-        if event != "call":
-            return
-        there = self.file_of(frame)
-        if there is None:
+        there = self.file_of(frame) if event == "call" else None
+        if there is None or frame.f_back is None:  # Numba shows a compiled kernel without a caller
             return
         self.files.add(there)
         caller = frame.f_back

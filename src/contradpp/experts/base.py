@@ -91,18 +91,11 @@ class Recommender(BaseEstimator, ABC):
     answer without the batch axis) or many: a `Baskets`, or a list of lists.
     """
 
+    items_: Vocabulary
     uses_history: ClassVar[bool] = False  # True if scores depend on a customer's earlier baskets
+    n_jobs: int | None = None
 
     # -- Written by subclasses ---------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def known_items(self) -> Vocabulary:
-        """The catalogue; `NotFittedError` before `fit`."""
-
-    @abstractmethod
-    def item_probabilities(self) -> Array:
-        """Return the share of every item in all items of the training baskets (M,)."""
 
     def _scores(self, sets: Sets) -> Array:
         """Return the scores of every item given every set, in a new array (n_sets, M)."""
@@ -113,6 +106,20 @@ class Recommender(BaseEstimator, ABC):
         return softmax_outside(scores, sets)
 
     # -- Questions ---------------------------------------------------------------------------------
+
+    @property
+    def known_items(self) -> Vocabulary:
+        """The catalogue; `NotFittedError` before `fit`."""
+        if not hasattr(self, "items_"):
+            name = type(self).__name__
+            raise NotFittedError(f"this {name} has learned nothing yet: call fit first")
+        return self.items_
+
+    def item_probabilities(self) -> Array:
+        """Return the share of every item in all items of the training baskets (M,)."""
+        counts = getattr(self, "item_counts_", np.zeros(len(self.known_items)))
+        probabilities: Array = counts / max(int(counts.sum()), 1)
+        return probabilities
 
     def predict_next(self, baskets: Any, *, history: Any = None, unknown: str = "error") -> Array:
         """Return P(next = i | A) for every basket A and item i.
@@ -341,11 +348,9 @@ class Baseline(Recommender):
     """
 
     ARRAYS: ClassVar[persist.Schema] = {}  # the arrays that a model file holds
-    items_: Vocabulary
     item_counts_: Ints
     item_weights_: ItemWeights | None = None
     bias_: Array | float = 0.0
-    n_jobs: int | None = None
 
     # -- Written by subclasses ---------------------------------------------------------------------
 
@@ -437,18 +442,6 @@ class Baseline(Recommender):
         self.items_ = train.items
         self.item_counts_ = train.item_counts
         return self
-
-    @property
-    def known_items(self) -> Vocabulary:
-        if not hasattr(self, "items_"):
-            raise NotFittedError(
-                f"this {type(self).__name__} has not seen any baskets yet: call fit first"
-            )
-        return self.items_
-
-    def item_probabilities(self) -> Array:
-        probabilities: Array = self.item_counts_ / max(int(self.item_counts_.sum()), 1)
-        return probabilities
 
     @property
     def has_contributions(self) -> bool:

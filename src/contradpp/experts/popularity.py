@@ -43,18 +43,7 @@ class Popularity(Baseline):
         )
 
     def score_samples(self, baskets: Any, *, unknown: str = "error") -> Array:
-        """Return log P(A) of every basket.
-
-        Parameters
-        ----------
-        baskets : a basket, or many
-        unknown : {"error", "ignore"}
-            Raise `UnknownItemError` for items outside the catalogue, or leave them out.
-
-        Returns
-        -------
-        array (n,), or a number for one basket
-        """
+        """Return log P(A) of every basket; `baskets` and `unknown` are as in `predict_next`."""
         queries = as_queries(baskets, self.known_items, unknown=unknown)
         logs = self.log_probability(queries.sets)
         return logs[0] if queries.single else logs

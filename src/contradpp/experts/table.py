@@ -197,15 +197,7 @@ class ExternalExpert:
 
 
 def select_experts(experts: Sequence[Any], n_items: int = 0) -> dict[str, Any]:
-    """Return the unfitted experts by name that suit a catalog of this size.
-
-    Parameters
-    ----------
-    experts : sequence of str and models
-        Words of the table, and models of the user's.
-    n_items : int
-        The size of the catalog; 0 selects every expert.
-    """
+    """Return the unfitted experts by name that suit a catalog of this size; 0 for any size."""
     if isinstance(experts, str) or not isinstance(experts, Iterable):
         raise ParameterError(f"experts must be a sequence of names and models, got {experts!r}")
     selected: dict[str, Any] = {}

@@ -53,7 +53,6 @@ class DPPRecommender(Recommender):
     Subclasses define `dpp`, the scores of next items, and the contents of files.
     """
 
-    items_: Vocabulary
     _similarity: Similarity | None = None  # learned by `learn_slates`
     _vectors: Vectors | None = None  # cache of `similarity_`
 
@@ -209,11 +208,6 @@ class DPPRecommender(Recommender):
             raise ParameterError(
                 "the given items are the whole catalogue: no items are left to condition"
             )
-
-    @property
-    def known_items(self) -> Vocabulary:
-        _ = self.dpp  # raises NotFittedError before fit
-        return self.items_
 
     def item_probabilities(self) -> Array:
         """Return the share of every item in all sales; by L_ii alone for a model without data."""

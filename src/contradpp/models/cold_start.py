@@ -308,16 +308,8 @@ def new_items(
 ) -> NewItems:
     """Find the neighbors and the popularity of new items; raise an error for an item that exists.
 
-    Parameters
-    ----------
-    known : FeatureModel or None
-        The features of the model's items.
-    items : Vocabulary
-        The model's items, sold in `counts` baskets each.
-    added : Vocabulary
-        The new items; see `check_new_ids`.
-    features : data frame, Arrow table, array, sparse array or mapping
-    n_jobs : int
+    `known` are the features of the model's `items`, which are sold in `counts` baskets each.
+    `added` comes from `check_new_ids`, and `features` from the user.
     """
     if known is None:
         raise ParameterError("add_items needs a model that was fitted with item_features")
@@ -431,19 +423,9 @@ class ColdStartWeights(NamedTuple):
 class ColdStart:
     """The cold-start items: all whose logits depend on features, wholly or in part.
 
-    Parameters
-    ----------
-    model : FeatureModel
-        The features of all items.
-    counts : array (M,)
-        Their sales.
-    weights : ColdStartWeights
-    codes : array (C,), optional
-        Other items than those that the weights make cold-start items, ascending.
-    n_known : int, optional
-        The items that the experts know; later items are behind them. All if left out.
-    neighbors : Neighbors, optional
-        Those of the items if they are known already.
+    `model` has the features of all items, `counts` their sales. The experts know the first
+    `n_known` items, or all. `codes` (C,) are the items, ascending, if it is not for the weights to
+    say which they are.
     """
 
     def __init__(
@@ -632,17 +614,9 @@ class ColdStart:
     ) -> tuple[Array, Array, Array]:
         """Divide the logits of items among the experts and the features.
 
-        A basket item adds its own feature values over the basket's size, and an equal part of the
-        rest.
-
-        Returns
-        -------
-        weight : array (m,)
-            1 − cold_share: the weight of the experts.
-        alone : array (m,)
-            The logit by constant features.
-        parts : array (m, n)
-            The logit by features that depend on the basket, by basket item.
+        Return the weight of the experts, 1 − cold_share (m,), the logits by constant features (m,),
+        and those by features of basket items (m, n). A basket item adds its own feature values over
+        the basket's size, and an equal part of the rest.
         """
         n = len(codes)
         weight = np.ones(len(items))

@@ -185,17 +185,8 @@ class Combination:
     ) -> Combination:
         """Return the combination of fitted experts and the kernel.
 
-        Parameters
-        ----------
-        distribution : Kernel or Mixture
-        fitted : mapping of name to expert
-            Baselines and models of the user's.
-        items : Vocabulary
-            The items that the experts know; the kernel and `counts` may have later ones.
-        counts : array
-        weights : Weights, optional
-        by_cluster : bool
-            Make the clusters of a mixture an expert, too.
+        The experts know `items`; the kernel and `counts` may have later ones. With `by_cluster`,
+        the clusters of a mixture are an expert, too.
         """
         scored: dict[str, Expert] = {
             name: expert if isinstance(expert, Baseline) else ExternalExpert(expert, items)
@@ -318,13 +309,8 @@ def fit_weights(
 ) -> tuple[Weights, Sets, Examples | None]:
     """Fit the weights to baskets that no expert has seen, from those of the combination as prior.
 
-    Returns
-    -------
-    weights : Weights
-        Those of the combination if no basket has two items.
-    sets : Sets
-        The baskets that examples are made of.
-    examples : Examples or None
+    Also return the baskets that examples were made of, and the examples. If no basket has two
+    items, there are no examples, and the weights are those of the combination.
     """
     chosen = choose_baskets(held_out, N_EXAMPLES, root_seed(stream(seed, EXAMPLES)))
     prior = combination.weights
@@ -606,14 +592,10 @@ def _linear_and_product(examples: Examples, weights: Weights, n_jobs: int) -> ND
 
 
 def fit_offset_weights(features: Array, offsets: Array, context: Array, n_jobs: int) -> Array:
-    """Return the θ of features that are added to fixed logits, with a prior mean of zero (R, F).
+    """Return the θ of features (N, C, F) that are added to fixed logits, around zero (R, F).
 
-    Parameters
-    ----------
-    features : array (N, C, F)
-    offsets : array (N, C)
-        The logits without the features, the held-out item's first; −∞ for no candidate.
-    context : array (N, R)
+    `offsets` (N, C) are the logits without the features, the held-out item's first; −∞ for no
+    candidate. `context` is (N, R).
     """
     examples = Examples(features, offsets, context)
     precision = PRIOR * np.tile(np.square(examples.spread(n_jobs)), context.shape[1])

@@ -25,7 +25,6 @@ from contradpp.dpp.ahead import FIT, compile_ahead
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.mixture import Mixture
 from contradpp.errors import ConvergenceError, DataError, NotFittedError, ParameterError
-from contradpp.experts.base import softmax_outside
 from contradpp.experts.history import (
     HISTORY,
     HistoryExpert,
@@ -55,6 +54,7 @@ from contradpp.models.cold_start import (
     FeatureModel,
     check_new_ids,
     fit_cold_start_weights,
+    log_sums,
     new_items,
 )
 from contradpp.models.combination import Combination, Weights, fit_offset_weights, fit_weights
@@ -270,10 +270,8 @@ class ConditionalDPP(DPPRecommender):
         experts = fit_experts(selected, statistics, self.n_jobs)
         combination = self._combine(kernel, experts, kernel.items_, counts, weights)
         cold_start = None
-        if self.cold_start_ is not None:
-            cold_start = ColdStart(
-                kernel.feature_model_, counts, self.cold_start_.weights, n_jobs=n_jobs
-            )
+        if self.cold_start_ is not None and (model := kernel.feature_model_) is not None:
+            cold_start = ColdStart(model, counts, self.cold_start_.weights, n_jobs=n_jobs)
         if self._history is not None:
             self._history = self._history.attach(experts, statistics)
         n_updates = self.n_updates_ + 1
@@ -521,15 +519,8 @@ class ConditionalDPP(DPPRecommender):
             logits = after
             n_bought = np.bincount(sets.histories.baskets(0).indices, minlength=len(known))
             n_orders = int(sets.histories.lengths[0])
-        probabilities = softmax_outside(logits.copy(), sets)[0, queries]
         logits[0, codes] = -np.inf
-        top = logits.max()
-        log_total = top + np.log(np.exp(logits - top).sum())
-        with np.errstate(divide="ignore"):  # a probability may underflow
-            logs = np.where(
-                probabilities > 0, np.log(probabilities), logits[0, queries] - log_total
-            )
-        normalizers = (parts.totals - logs).tolist()
+        normalizers = (parts.totals - logits[0, queries] + log_sums(logits)).tolist()
         counts = self.item_counts_
         n_popular = max(POPULAR * len(known), 3)
         ids = [known[code] for code in codes.tolist()]
@@ -738,21 +729,10 @@ def fit_combination(
     everything: BasketStatistics,
     features: ItemFeatures | None = None,
 ) -> None:
-    """Fit all but the kernel, and set the attributes of the model.
+    """Fit experts and weights beside a fitted kernel model, and set the attributes of the model.
 
-    Parameters
-    ----------
-    model : ConditionalDPP
-    kernel : MixtureDPP, NonsymmetricDPP or LowRankDPP
-        The fitted kernel model.
-    held_out : Baskets
-        Baskets for the weights and the similarity of slates.
-    part : BasketStatistics
-        The other baskets, from which the experts learn first.
-    everything : BasketStatistics
-        All baskets, from which the experts learn in the end.
-    features : ItemFeatures, optional
-        Features of the items of the baskets.
+    The experts learn from a part of the baskets first, and in the end from everything. `features`
+    are those of the items of the baskets.
     """
     seed = model._seed()
     n_jobs = resolve_n_jobs(model.n_jobs)
