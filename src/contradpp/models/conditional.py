@@ -87,9 +87,10 @@ class ConditionalDPP(DPPRecommender):
     validation set, and the experts, which do not see them. It fits θ and Φ to the held-out baskets,
     τ and ρ also to parts of them. Then the experts, not the kernel, learn from all baskets.
 
-    The kernel model `kernel_` answers questions about sets: `score_samples`, `sample`, `marginals`
-    and the like. Of a basket with more than 500 items, 500 random ones are learned from, with a
-    warning.
+    `kernel` is the unfitted kernel model, as it was passed, and `kernel_` the fitted one. It
+    answers questions about sets: `score_samples`, `sample`, `marginals` and the like. L itself is
+    `kernel_.kernel_`. Of a basket with more than 500 items, 500 random ones are learned from, with
+    a warning.
 
     Parameters
     ----------
@@ -211,12 +212,12 @@ class ConditionalDPP(DPPRecommender):
         features = None
         if item_features is not None:
             features = ItemFeatures.learn(item_features, data.train.items)
-        kernel = new_kernel_model(self)
+        kernel_model = new_kernel_model(self)
         part = BasketStatistics(data.part)
         everything = BasketStatistics(data.everything)
         compile_ahead(FIT, n_jobs=self.n_jobs)
         try:
-            kernel.fit(
+            kernel_model.fit(
                 data.train,
                 None,
                 data.labels,
@@ -225,10 +226,11 @@ class ConditionalDPP(DPPRecommender):
                 callbacks,
                 checkpoint=checkpoint,
             )
-            fit_combination(self, kernel, data.held_out, part, everything, features)
+            fit_combination(self, kernel_model, data.held_out, part, everything, features)
         except (KeyboardInterrupt, ConvergenceError):
-            if getattr(kernel, "history_", None):  # the best kernel so far; the rest takes seconds
-                fit_combination(self, kernel, data.held_out, part, everything, features)
+            if getattr(kernel_model, "history_", None):
+                # The kernel is the best so far; the rest takes seconds.
+                fit_combination(self, kernel_model, data.held_out, part, everything, features)
             raise
         return self
 
@@ -254,9 +256,9 @@ class ConditionalDPP(DPPRecommender):
         new = without_excess(as_baskets(baskets))
         n_items = len(self.known_items.merge(new.items))
         selected = select_fitted_experts(self.experts, self.experts_, n_items)
-        kernel = deepcopy(self.kernel_)
-        kernel.n_jobs = self.n_jobs
-        kernel.partial_fit(new, None, sample_weight, negatives, callbacks, **kernel_options)
+        kernel_model = deepcopy(self.kernel_)
+        kernel_model.n_jobs = self.n_jobs
+        kernel_model.partial_fit(new, None, sample_weight, negatives, callbacks, **kernel_options)
 
         n_jobs = resolve_n_jobs(self.n_jobs)
         known = new.recode(self._expert_items, unknown="ignore")
@@ -264,19 +266,19 @@ class ConditionalDPP(DPPRecommender):
 
         labels = checked_weights(sample_weight, new.n_baskets, "sample_weight")
         added = new.subset(np.flatnonzero(labels > 0))
-        everything = Baskets.concat([self.baskets_, added]).recode(kernel.items_)
+        everything = Baskets.concat([self.baskets_, added]).recode(kernel_model.items_)
         statistics = BasketStatistics(everything)
         counts = everything.item_counts.astype(np.float64)
         experts = fit_experts(selected, statistics, self.n_jobs)
-        combination = self._combine(kernel, experts, kernel.items_, counts, weights)
+        combination = self._combine(kernel_model, experts, kernel_model.items_, counts, weights)
         cold_start = None
-        if self.cold_start_ is not None and (model := kernel.feature_model_) is not None:
+        if self.cold_start_ is not None and (model := kernel_model.feature_model_) is not None:
             cold_start = ColdStart(model, counts, self.cold_start_.weights, n_jobs=n_jobs)
         if self._history is not None:
             self._history = self._history.attach(experts, statistics)
         n_updates = self.n_updates_ + 1
         self._set_fitted(
-            kernel, experts, combination, everything, cold_start, self._similarity, n_updates
+            kernel_model, experts, combination, everything, cold_start, self._similarity, n_updates
         )
         return self
 
@@ -318,19 +320,20 @@ class ConditionalDPP(DPPRecommender):
 
     def _combine(
         self,
-        kernel: KernelModel,
+        kernel_model: KernelModel,
         experts: dict[str, Any],
         items: Vocabulary,
         counts: NDArray[np.number],
         weights: Weights | None = None,
     ) -> Combination:
         """Return the combination of fitted experts, which know these items, and the kernel."""
+        distribution = kernel_model.dpp
         by_cluster = "mixture" in self.experts
-        return Combination.of(kernel.dpp, experts, items, counts, weights, by_cluster=by_cluster)
+        return Combination.of(distribution, experts, items, counts, weights, by_cluster=by_cluster)
 
     def _set_fitted(
         self,
-        kernel: KernelModel,
+        kernel_model: KernelModel,
         experts: dict[str, Any],
         combination: Combination,
         baskets: Baskets,
@@ -339,12 +342,12 @@ class ConditionalDPP(DPPRecommender):
         n_updates: int = 0,
     ) -> None:
         """Set all fitted attributes but the history."""
-        self._kernel_model = kernel
+        self._kernel_model = kernel_model
         self._combination = combination
         self._substitutes = None
         self.experts_ = experts
         self.cold_start_ = cold_start
-        self.items_ = kernel.items_
+        self.items_ = kernel_model.items_
         self.baskets_ = Baskets.trusted(*baskets.sets, baskets.items)  # without their customers
         self.n_baskets_ = float(baskets.n_baskets)
         self.n_updates_ = n_updates
@@ -562,7 +565,7 @@ class ConditionalDPP(DPPRecommender):
         super().save(path)
 
     def _contents(self) -> tuple[files.Tensors, dict[str, Any]]:
-        tensors, kernel = self.kernel_._contents()
+        tensors, kernel_info = self.kernel_._contents()
         select_experts(self.experts)  # raises an error if they were changed
         experts, descriptions = expert_contents(self.experts_)
         similarity, settings = self._similarity_contents()
@@ -572,7 +575,7 @@ class ConditionalDPP(DPPRecommender):
         info = {
             "model": type(self).__name__,
             "params": files.plain_params(self.get_params(deep=False)),
-            "kernel": kernel,
+            "kernel": kernel_info,
             "experts": descriptions,
             "expert_names": [expert for expert in self.experts if isinstance(expert, str)],
             "n_updates": int(self.n_updates_),
@@ -588,10 +591,10 @@ class ConditionalDPP(DPPRecommender):
     def _restore(
         cls, tensors: files.Tensors, info: dict[str, Any], path: str | os.PathLike[str]
     ) -> Self:
-        kernel = restore_model(tensors, info["kernel"], path)
-        if not isinstance(kernel, KernelModel):
-            raise ParameterError(f"its kernel is a {type(kernel).__name__}")
-        items = kernel.items_
+        kernel_model = restore_model(tensors, info["kernel"], path)
+        if not isinstance(kernel_model, KernelModel):
+            raise ParameterError(f"its kernel is a {type(kernel_model).__name__}")
+        items = kernel_model.items_
         cold_start = info.get("cold_start")
         n_known = len(items) if cold_start is None else int(cold_start["n_known"])
         if not 0 < n_known <= len(items):
@@ -603,22 +606,24 @@ class ConditionalDPP(DPPRecommender):
         select_experts(parameter)  # raises an error for unknown names
         params = {"random_state": info["params"].get("random_state")}
         model = cls(
-            type(kernel)(**kernel.get_params(deep=False)), parameter, **cls._own_params(params)
+            type(kernel_model)(**kernel_model.get_params(deep=False)),
+            parameter,
+            **cls._own_params(params),
         )
         everything = Baskets(baskets.indptr, baskets.indices, items)
         counts = everything.item_counts.astype(np.float64)
-        combination = model._combine(kernel, experts, known, counts)
+        combination = model._combine(kernel_model, experts, known, counts)
         combination.weights = Weights.restore(combination.last_features, tensors)
         scored_by_features = None
         if cold_start is not None:
-            if kernel.feature_model_ is None:
+            if kernel_model.feature_model_ is None:
                 raise ParameterError("it knows of new items, but their features are missing")
             scored_by_features = ColdStart.restored(
-                tensors, cold_start, kernel.feature_model_, counts
+                tensors, cold_start, kernel_model.feature_model_, counts
             )
         n_updates = int(info["n_updates"])
         model._set_fitted(
-            kernel, experts, combination, everything, scored_by_features, None, n_updates
+            kernel_model, experts, combination, everything, scored_by_features, None, n_updates
         )
         history = HistoryExpert.restore(tensors)
         if history is not None:
@@ -723,7 +728,7 @@ def other_rows(held_out: Ints, n_baskets: int) -> Ints:
 
 def fit_combination(
     model: ConditionalDPP,
-    kernel: KernelModel,
+    kernel_model: KernelModel,
     held_out: Baskets,
     part: BasketStatistics,
     everything: BasketStatistics,
@@ -741,13 +746,13 @@ def fit_combination(
     # Experts that have not seen the held-out baskets, to which their weights are fitted.
     experts = fit_experts(unfitted, part, model.n_jobs)
     counts = part.train.item_counts.astype(np.float64)
-    combination = model._combine(kernel, experts, held_out.items, counts)
-    queries = held_out.recode(kernel.items_)
+    combination = model._combine(kernel_model, experts, held_out.items, counts)
+    queries = held_out.recode(kernel_model.items_)
     weights, sets, examples = fit_weights(combination, queries, seed, n_jobs)
     combination.weights = weights
     history = None
     if HISTORY in model.experts:
-        score = partial(_logits, kernel.dpp, combination, None)
+        score = partial(_logits, kernel_model.dpp, combination, None)
         fit_theta = partial(fit_offset_weights, n_jobs=n_jobs)
         history = learn_from_customers(score, part, queries, experts, fit_theta, seed)
     cold_start_weights = None
@@ -759,18 +764,19 @@ def fit_combination(
     # Experts that have seen all baskets.
     experts = fit_experts(unfitted, everything, model.n_jobs)
     counts = everything.train.item_counts.astype(np.float64)
-    combination = model._combine(kernel, experts, kernel.items_, counts, weights)
+    combination = model._combine(kernel_model, experts, kernel_model.items_, counts, weights)
     cold_start = None
     if features is not None and cold_start_weights is not None:
-        known = features.recode(part.train.items, kernel.items_)
-        kernel.feature_model_ = FeatureModel.learn(known, counts)
-        cold_start = ColdStart(kernel.feature_model_, counts, cold_start_weights, n_jobs=n_jobs)
+        known = features.recode(part.train.items, kernel_model.items_)
+        feature_model = FeatureModel.learn(known, counts)
+        kernel_model.feature_model_ = feature_model
+        cold_start = ColdStart(feature_model, counts, cold_start_weights, n_jobs=n_jobs)
     if history is not None:
         again, customers = item_statistics(everything.train)
         history = replace(history, again=again, customers=customers).attach(experts, everything)
-    train = everything.train.recode(kernel.items_)
-    similarity = Similarity.of(train.sets, len(kernel.items_))
-    model._set_fitted(kernel, experts, combination, everything.train, cold_start, similarity)
+    train = everything.train.recode(kernel_model.items_)
+    similarity = Similarity.of(train.sets, len(kernel_model.items_))
+    model._set_fitted(kernel_model, experts, combination, everything.train, cold_start, similarity)
     model._history = history
 
 
