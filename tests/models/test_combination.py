@@ -10,7 +10,7 @@ from contradpp.data.sets import Sets, without_each
 from contradpp.dpp.scoring import scores_given, write_scores_without_each
 from contradpp.errors import NumericalError
 from contradpp.experts.compiled import FARTHEST
-from contradpp.experts.table import KINDS
+from contradpp.experts.table import EXPERTS
 from contradpp.models import combination as module
 from contradpp.models.combination import (
     NO_PRODUCTS,
@@ -41,7 +41,7 @@ def shop() -> tuple[cd.Baskets, Combination]:
     """Experts that have learned from a small shop."""
     baskets = cd.Baskets.from_lists(_lists(), items=list("abcdefghij"))
     fitted = cd.NonsymmetricDPP(3, 4, max_iter=5, random_state=0, n_jobs=1).fit(baskets)
-    experts = {name: kind.make().fit(baskets) for name, kind in KINDS.items()}
+    experts = {name: kind.make().fit(baskets) for name, kind in EXPERTS.items()}
     combination = Combination.of(fitted.kernel_, experts, baskets.items, baskets.item_counts)
     rng = np.random.default_rng(1)
     n_experts = len(combination.features)
