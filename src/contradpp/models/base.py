@@ -20,7 +20,7 @@ from contradpp._threads import resolve_n_jobs
 from contradpp._types import Array, Codes, Flags, Ints
 from contradpp.data.baskets import Baskets, as_baskets, refuse_order_lines
 from contradpp.data.sets import Sets, take_sets
-from contradpp.data.vocabulary import Vocabulary, as_vocabulary
+from contradpp.data.vocabulary import as_vocabulary
 from contradpp.dpp import files
 from contradpp.dpp.greedy import greedy_completion
 from contradpp.dpp.kernel import Kernel, Skew
@@ -37,6 +37,7 @@ from contradpp.experts.queries import (
     check_count,
     with_history,
 )
+from contradpp.models.cold_start import NewItems
 from contradpp.slates.greedy import DEFAULT_DIVERSITY, Vectors, next_slates
 from contradpp.slates.rules import limits_of_items
 from contradpp.slates.similarity import Similarity
@@ -331,6 +332,12 @@ class DPPRecommender(Recommender):
             self._vectors = self._similarity.vectors(self.items_)
         return self._vectors
 
+    def _enlarged_similarity(self, new: NewItems) -> Similarity | None:
+        """Return the similarity with new items, which are like their neighbors."""
+        if self._similarity is None:
+            return None
+        return self._similarity.enlarged(len(new.items), new.neighbors.matrix(len(self.items_)))
+
     def _set_similarity(self, similarity: Similarity | None) -> None:
         self._similarity = similarity
         self._vectors = None
@@ -465,12 +472,12 @@ class BaseDPP(DPPRecommender):
     def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
         """Return a model with this kernel, and the parameters that belong to its shape."""
         model = cls(n_components=kernel.n_components)  # type: ignore[call-arg]
-        ids = Vocabulary(range(kernel.n_items)) if items is None else as_vocabulary(items)
-        model._set_kernel(kernel, ids)
+        model._set_kernel(kernel, items)
         return model
 
-    def _set_kernel(self, kernel: Kernel, items: Vocabulary) -> None:
+    def _set_kernel(self, kernel: Kernel, items: Iterable[Any] | None) -> None:
         """Set the kernel, and forget what depends on an earlier one."""
+        items = as_vocabulary(range(kernel.n_items) if items is None else items)
         if len(items) != kernel.n_items:
             raise ParameterError(
                 f"the kernel has {kernel.n_items} rows, but there are {len(items)} items"

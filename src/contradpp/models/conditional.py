@@ -302,10 +302,7 @@ class ConditionalDPP(DPPRecommender):
         feature_model = self.kernel_.feature_model_
         added = check_new_ids(ids, names, categories)
         new = new_items(feature_model, self.items_, counts, added, features, n_jobs=n_jobs)
-        similarity = self._similarity
-        if similarity is not None:
-            mix = new.neighbors.matrix(len(self.items_))
-            similarity = similarity.enlarged(len(new.items), mix)
+        similarity = self._enlarged_similarity(new)
         self.kernel_._append_items(new, counts)
         self.items_ = new.items
         self.baskets_ = Baskets(self.baskets_.indptr, self.baskets_.indices, new.items)

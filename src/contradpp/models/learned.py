@@ -66,10 +66,11 @@ class LearnedDPP(BaseDPP):
     verbose: int
     history_: list[dict[str, Any]]
     n_iter_: int
-    item_counts_: Array | None  # training baskets with each item; labels count as they weigh
-    n_baskets_: float
-    n_updates_: int  # calls of partial_fit since fit
-    feature_model_: FeatureModel | None
+    # Nothing is known of the training baskets of given factors.
+    item_counts_: Array | None = None  # those with each item; labels count as they weigh
+    n_baskets_: float = 0.0
+    n_updates_: int = 0  # calls of partial_fit since fit
+    feature_model_: FeatureModel | None = None
 
     def fit(
         self,
@@ -269,19 +270,6 @@ class LearnedDPP(BaseDPP):
 
     # -- Training ----------------------------------------------------------------------------------
 
-    @classmethod
-    def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
-        model = super()._of_kernel(kernel, items)
-        model._set_counts(None)
-        return model
-
-    def _set_counts(self, counts: Array | None, n_baskets: float = 0.0, n_updates: int = 0) -> None:
-        """Set what is known of the training baskets, which is nothing for given factors."""
-        self.item_counts_ = counts
-        self.n_baskets_ = n_baskets
-        self.n_updates_ = n_updates
-        self.feature_model_ = None
-
     def _learn(
         self,
         problem: Problem,
@@ -322,10 +310,7 @@ class LearnedDPP(BaseDPP):
     def _append_items(self, new: NewItems, counts: Array) -> None:
         """Append a row for every new item to the kernel, given the sales of all others."""
         old_counts = self._known_counts()
-        similarity = self._similarity
-        if similarity is not None:
-            mix = new.neighbors.matrix(len(self.items_))
-            similarity = similarity.enlarged(len(new.items), mix)
+        similarity = self._enlarged_similarity(new)
         kernel = enlarge_kernel(self.kernel_, new.neighbors, new.log_popularity, counts)
         self._set_kernel(kernel, new.items)
         self._set_similarity(similarity)
@@ -350,7 +335,6 @@ class LearnedDPP(BaseDPP):
 
     def _set_contents(self, tensors: persist.Tensors, info: Mapping[str, Any]) -> None:
         super()._set_contents(tensors, info)
-        self._set_counts(None)
         n_items = len(self.items_)
         features = info.get("features")
         if "item_counts" in tensors:
@@ -358,9 +342,9 @@ class LearnedDPP(BaseDPP):
             for name in ("n_baskets", "n_updates"):
                 Parameter(name, "", low=0).check(training[name])
             arrays = persist.read_arrays(tensors, _COUNTS, "item counts", M=n_items)
-            self._set_counts(
-                arrays["item_counts"], float(training["n_baskets"]), int(training["n_updates"])
-            )
+            self.item_counts_ = arrays["item_counts"]
+            self.n_baskets_ = float(training["n_baskets"])
+            self.n_updates_ = int(training["n_updates"])
         elif features is not None:
             raise ParameterError("its items have features but no counts of their sales")
         if features is not None:
@@ -392,20 +376,19 @@ def set_result(
     features: tuple[ItemFeatures, Vocabulary] | None = None,
 ) -> None:
     """Set the attributes that training learns; an update keeps what belongs to known items."""
-    similarity = None
-    feature_model = None
-    if n_updates:
-        similarity = model._similarity
-        feature_model = model.feature_model_
+    similarity = model._similarity if n_updates else None
+    feature_model = model.feature_model_ if n_updates else None
     if feature_model is not None:
         feature_model = feature_model.recode(model.items_, result.items)
-    model._set_kernel(result.kernel, result.items)
     if features is not None:
         known = features[0].recode(features[1], result.items)
         feature_model = FeatureModel.learn(known, result.counts)
-    model._set_counts(result.counts, result.n_baskets, n_updates)
-    model.feature_model_ = feature_model
+    model._set_kernel(result.kernel, result.items)
     model._set_similarity(similarity)
+    model.item_counts_ = result.counts
+    model.n_baskets_ = result.n_baskets
+    model.n_updates_ = n_updates
+    model.feature_model_ = feature_model
     model.history_ = result.history
     model.n_iter_ = result.n_iter
 
