@@ -44,7 +44,7 @@ class Trace:
         if there is None or frame.f_back is None:  # Numba shows a compiled kernel without a caller
             return
         self.files.add(there)
-        caller = frame.f_back
+        caller: FrameType | None = frame.f_back
         while caller is not None and self.file_of(caller) is None:
             caller = caller.f_back
         if caller is not None and (here := self.file_of(caller)) not in (None, there):
