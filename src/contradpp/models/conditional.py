@@ -51,6 +51,7 @@ from contradpp.learn.params import MOST_LEARNED, FitData, checked_weights, witho
 from contradpp.models.base import DPPRecommender, restore_model
 from contradpp.models.cold_start import (
     ColdStart,
+    ColdStartWeights,
     FeatureModel,
     check_new_ids,
     fit_cold_start_weights,
@@ -260,26 +261,19 @@ class ConditionalDPP(DPPRecommender):
         kernel_model.n_jobs = self.n_jobs
         kernel_model.partial_fit(new, None, sample_weight, negatives, callbacks, **kernel_options)
 
-        n_jobs = resolve_n_jobs(self.n_jobs)
         known = new.recode(self._expert_items, unknown="ignore")
+        n_jobs = resolve_n_jobs(self.n_jobs)
         weights, _, _ = fit_weights(self._combination, known, self._seed(), n_jobs)
+        cold_start = None if self.cold_start_ is None else self.cold_start_.weights
 
         labels = checked_weights(sample_weight, new.n_baskets, "sample_weight")
         added = new.subset(np.flatnonzero(labels > 0))
         everything = Baskets.concat([self.baskets_, added]).recode(kernel_model.items_)
         statistics = BasketStatistics(everything)
-        counts = everything.item_counts.astype(np.float64)
         experts = fit_experts(selected, statistics, self.n_jobs)
-        combination = self._combine(kernel_model, experts, kernel_model.items_, counts, weights)
-        cold_start = None
-        if self.cold_start_ is not None and (model := kernel_model.feature_model_) is not None:
-            cold_start = ColdStart(model, counts, self.cold_start_.weights, n_jobs=n_jobs)
-        if self._history is not None:
-            self._history = self._history.attach(experts, statistics)
+        found = HeldOutWeights(weights, cold_start, self._history)
         n_updates = self.n_updates_ + 1
-        self._set_fitted(
-            kernel_model, experts, combination, everything, cold_start, self._similarity, n_updates
-        )
+        self._set_fitted(kernel_model, experts, statistics, found, self._similarity, n_updates)
         return self
 
     def add_items(
@@ -332,23 +326,32 @@ class ConditionalDPP(DPPRecommender):
         self,
         kernel_model: KernelModel,
         experts: dict[str, Any],
-        combination: Combination,
-        baskets: Baskets,
-        cold_start: ColdStart | None,
+        statistics: BasketStatistics,
+        weights: HeldOutWeights,
         similarity: Similarity | None,
         n_updates: int = 0,
     ) -> None:
-        """Set all fitted attributes but the history."""
+        """Set all fitted attributes, given experts that have learned from all baskets."""
+        baskets = statistics.train
+        counts = baskets.item_counts.astype(np.float64)
         self._kernel_model = kernel_model
-        self._combination = combination
-        self._substitutes = None
-        self.experts_ = experts
-        self.cold_start_ = cold_start
         self.items_ = kernel_model.items_
+        self.experts_ = experts
         self.baskets_ = Baskets.trusted(*baskets.sets, baskets.items)  # without their customers
         self.n_baskets_ = float(baskets.n_baskets)
         self.n_updates_ = n_updates
+        self._combination = self._combine(
+            kernel_model, experts, self.items_, counts, weights.experts
+        )
+        self.cold_start_ = None
+        features = kernel_model.feature_model_
+        if weights.cold_start is not None and features is not None:
+            n_jobs = resolve_n_jobs(self.n_jobs)
+            self.cold_start_ = ColdStart(features, counts, weights.cold_start, n_jobs=n_jobs)
+        history = weights.history
+        self._history = None if history is None else history.attach(experts, statistics)
         self._set_similarity(similarity)
+        self._substitutes = None
 
     def _seed(self) -> int:
         """Return the seed; without a random state it is fixed, and so are the held-out baskets."""
@@ -611,20 +614,17 @@ class ConditionalDPP(DPPRecommender):
         counts = everything.item_counts.astype(np.float64)
         combination = model._combine(kernel_model, experts, known, counts)
         combination.weights = Weights.restore(combination.last_features, tensors)
-        scored_by_features = None
-        if cold_start is not None:
-            if kernel_model.feature_model_ is None:
-                raise ParameterError("it knows of new items, but their features are missing")
-            scored_by_features = ColdStart.restored(
-                tensors, cold_start, kernel_model.feature_model_, counts
-            )
+        weights = HeldOutWeights(combination.weights, None, HistoryExpert.restore(tensors))
         n_updates = int(info["n_updates"])
         model._set_fitted(
-            kernel_model, experts, combination, everything, scored_by_features, None, n_updates
+            kernel_model, experts, BasketStatistics(everything), weights, None, n_updates
         )
-        history = HistoryExpert.restore(tensors)
-        if history is not None:
-            model._history = history.attach(experts, BasketStatistics(baskets))
+        model._combination = combination
+        if cold_start is not None:
+            features = kernel_model.feature_model_
+            if features is None:
+                raise ParameterError("it knows of new items, but their features are missing")
+            model.cold_start_ = ColdStart.restored(tensors, cold_start, features, counts)
         model._set_contents(tensors, info)
         return model
 
@@ -736,45 +736,59 @@ def fit_combination(
     The experts learn from a part of the baskets first, and in the end from everything. `features`
     are those of the items of the baskets.
     """
-    seed = model._seed()
-    n_jobs = resolve_n_jobs(model.n_jobs)
+    items = kernel_model.items_
     unfitted = select_experts(model.experts, everything.train.n_items)
 
-    # Experts that have not seen the held-out baskets, to which their weights are fitted.
     experts = fit_experts(unfitted, part, model.n_jobs)
+    weights = fit_to_held_out(model, kernel_model, experts, held_out, part, features)
+
+    experts = fit_experts(unfitted, everything, model.n_jobs)
+    if features is not None:
+        known = features.recode(part.train.items, items)
+        kernel_model.feature_model_ = FeatureModel.learn(known, everything.train.item_counts)
+    if weights.history is not None:
+        again, customers = item_statistics(everything.train)
+        history = replace(weights.history, again=again, customers=customers)
+        weights = weights._replace(history=history)
+    similarity = Similarity.of(everything.train.recode(items).sets, len(items))
+    model._set_fitted(kernel_model, experts, everything, weights, similarity)
+
+
+class HeldOutWeights(NamedTuple):
+    """The weights that are fitted to held-out baskets."""
+
+    experts: Weights
+    cold_start: ColdStartWeights | None
+    history: HistoryExpert | None
+
+
+def fit_to_held_out(
+    model: ConditionalDPP,
+    kernel_model: KernelModel,
+    experts: dict[str, Any],
+    held_out: Baskets,
+    part: BasketStatistics,
+    features: ItemFeatures | None,
+) -> HeldOutWeights:
+    """Fit all weights to baskets that the experts, which learned from the part, have not seen."""
+    seed = model._seed()
+    n_jobs = resolve_n_jobs(model.n_jobs)
     counts = part.train.item_counts.astype(np.float64)
     combination = model._combine(kernel_model, experts, held_out.items, counts)
     queries = held_out.recode(kernel_model.items_)
     weights, sets, examples = fit_weights(combination, queries, seed, n_jobs)
     combination.weights = weights
+    cold_start = None
+    if features is not None:
+        cold_start = fit_cold_start_weights(
+            combination, sets, examples, features, counts, seed, n_jobs
+        )
     history = None
     if HISTORY in model.experts:
         score = partial(_logits, kernel_model.dpp, combination, None)
         fit_theta = partial(fit_offset_weights, n_jobs=n_jobs)
         history = learn_from_customers(score, part, queries, experts, fit_theta, seed)
-    cold_start_weights = None
-    if features is not None:
-        cold_start_weights = fit_cold_start_weights(
-            combination, sets, examples, features, counts, seed, n_jobs
-        )
-
-    # Experts that have seen all baskets.
-    experts = fit_experts(unfitted, everything, model.n_jobs)
-    counts = everything.train.item_counts.astype(np.float64)
-    combination = model._combine(kernel_model, experts, kernel_model.items_, counts, weights)
-    cold_start = None
-    if features is not None and cold_start_weights is not None:
-        known = features.recode(part.train.items, kernel_model.items_)
-        feature_model = FeatureModel.learn(known, counts)
-        kernel_model.feature_model_ = feature_model
-        cold_start = ColdStart(feature_model, counts, cold_start_weights, n_jobs=n_jobs)
-    if history is not None:
-        again, customers = item_statistics(everything.train)
-        history = replace(history, again=again, customers=customers).attach(experts, everything)
-    train = everything.train.recode(kernel_model.items_)
-    similarity = Similarity.of(train.sets, len(kernel_model.items_))
-    model._set_fitted(kernel_model, experts, combination, everything.train, cold_start, similarity)
-    model._history = history
+    return HeldOutWeights(weights, cold_start, history)
 
 
 # -- Scores ----------------------------------------------------------------------------------------
