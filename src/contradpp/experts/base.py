@@ -87,8 +87,10 @@ MOST = 1e15  # the largest parameter of a baseline: floats hold integers up to h
 class Recommender(BaseEstimator, ABC):
     """A model with a catalogue that predicts next items: a scikit-learn estimator of baskets.
 
-    In every method a basket is an iterable of item ids. Methods that take baskets accept one (and
-    answer without the batch axis) or many: a `Baskets`, or a list of lists.
+    In every method a basket is an iterable of item ids. Duplicates in it are ignored, and
+    `unknown="ignore"` leaves out unknown items instead of raising `UnknownItemError`. Methods that
+    take baskets accept one (and answer without the batch axis) or many: a `Baskets`, or a list of
+    lists.
     """
 
     items_: Vocabulary

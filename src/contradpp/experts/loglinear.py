@@ -88,7 +88,7 @@ class LogLinear(Baseline):
                 f"most: here are {M:,}. ConditionalDPP does without it when it is fitted anew"
             )
         sets, fraction = self._sample(train)
-        counts = train.item_counts.astype(np.float64)
+        counts = statistics.counts
         center = np.log(counts + 1.0)
         center -= center.max()
         pairs = np.triu_indices(M, 1)

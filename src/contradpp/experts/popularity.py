@@ -37,9 +37,9 @@ class Popularity(Baseline):
 
     def _fit(self, statistics: BasketStatistics) -> None:
         check_at_least(0, smoothing=self.smoothing)
-        train = statistics.train
-        self.probabilities_ = (train.item_counts.astype(np.float64) + self.smoothing) / (
-            train.n_baskets + 2 * self.smoothing
+        n_baskets = statistics.train.n_baskets
+        self.probabilities_ = (statistics.counts + self.smoothing) / (
+            n_baskets + 2 * self.smoothing
         )
 
     def score_samples(self, baskets: Any, *, unknown: str = "error") -> Array:
@@ -62,9 +62,6 @@ class Popularity(Baseline):
         return logs
 
     def write_scores(self, sets: Sets, out: Array) -> None:  # noqa: ARG002
-        out[:] = self.probabilities_
-
-    def write_scores_without_each(self, sets: Sets, out: Array) -> None:  # noqa: ARG002
         out[:] = self.probabilities_
 
     def contributions(self, codes: Codes, item: int) -> Array:  # noqa: ARG002

@@ -46,11 +46,6 @@ from contradpp.slates.similarity import Similarity
 class DPPRecommender(Recommender):
     """A recommender with a DPP over sets of its items.
 
-    In every method a basket is an iterable of item ids. Duplicates in it are ignored, and
-    `unknown="ignore"` leaves out unknown items instead of raising `UnknownItemError`. Methods that
-    take baskets accept one (and answer without the batch axis) or many: a `Baskets`, or a list of
-    lists.
-
     Subclasses define `dpp`, the scores of next items, and the contents of files.
     """
 

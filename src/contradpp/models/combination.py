@@ -346,20 +346,20 @@ class Examples(NamedTuple):
         n = max(SCORES_PER_BLOCK // max(C * (F + self.products.n_products), 1), 1)
         return [slice(first, min(first + n, N)) for first in range(0, N, n)]
 
-    def block(self, rows: slice) -> tuple[NDArray[np.floating], NDArray[np.floating], Array]:
-        """Return features with products, counts and context of some examples."""
-        X = self.products.append_to(self.features[rows])
-        return X, self.log_counts[rows], self.context[rows]
-
-    def map_blocks(self, work: Callable[[slice], T], n_jobs: int) -> list[T]:
-        """Return the results of a function of every block of rows, on threads."""
+    def map_blocks(self, work: Callable[[Array, slice], T], n_jobs: int) -> list[T]:
+        """Return work(features with products, rows) of every block of rows, on threads."""
         blocks = self.blocks
+
+        def of_block(block: int) -> T:
+            rows = blocks[block]
+            return work(self.products.append_to(self.features[rows]), rows)
+
         with blas_threads(1):
-            return results_of_blocks(lambda block: work(blocks[block]), len(blocks), n_jobs)
+            return results_of_blocks(of_block, len(blocks), n_jobs)
 
     def times(self, weights: Array, n_jobs: int = 1) -> Array:
         """Return features and products times the weights of every example (N, F + P, n)."""
-        parts = self.map_blocks(lambda rows: np.matmul(self.block(rows)[0], weights[rows]), n_jobs)
+        parts = self.map_blocks(lambda X, rows: np.matmul(X, weights[rows]), n_jobs)
         return np.concatenate(parts)
 
     def logits(self, weights: Array, n_jobs: int = 1) -> Array:
@@ -370,9 +370,8 @@ class Examples(NamedTuple):
     def spread(self, n_jobs: int = 1) -> Array:
         """Return the mean standard deviation of features and products within examples, 1 for 0."""
 
-        def squares(rows: slice) -> Array:
-            X, log_counts, _ = self.block(rows)
-            real = np.isfinite(log_counts)[..., None]
+        def squares(X: Array, rows: slice) -> Array:
+            real = np.isfinite(self.log_counts[rows])[..., None]
             count = np.maximum(real.sum(axis=1), 1)
             features = np.where(real, X, 0.0).astype(np.float64)
             mean = features.sum(axis=1) / count
@@ -502,10 +501,10 @@ def log_likelihood(examples: Examples, theta: Array, n_jobs: int = 1) -> tuple[f
 
     # θ may be a step too far: the value is then not a number.
     @np.errstate(over="ignore", invalid="ignore")
-    def work(rows: slice) -> tuple[float, Array, Array]:
-        X, log_counts, Z = examples.block(rows)
+    def work(X: Array, rows: slice) -> tuple[float, Array, Array]:
+        Z = examples.context[rows]
         W = (Z @ theta).astype(X.dtype)
-        logits = np.matmul(X, W[:, :, None])[..., 0] + log_counts
+        logits = np.matmul(X, W[:, :, None])[..., 0] + examples.log_counts[rows]
         logits -= logits.max(axis=1, keepdims=True)
         P = np.exp(logits)
         totals = P.sum(axis=1, keepdims=True)

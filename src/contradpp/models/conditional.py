@@ -333,7 +333,7 @@ class ConditionalDPP(DPPRecommender):
     ) -> None:
         """Set all fitted attributes, given experts that have learned from all baskets."""
         baskets = statistics.train
-        counts = baskets.item_counts.astype(np.float64)
+        counts = statistics.counts
         self._kernel_model = kernel_model
         self.items_ = kernel_model.items_
         self.experts_ = experts
@@ -745,7 +745,7 @@ def fit_combination(
     experts = fit_experts(unfitted, everything, model.n_jobs)
     if features is not None:
         known = features.recode(part.train.items, items)
-        kernel_model.feature_model_ = FeatureModel.learn(known, everything.train.item_counts)
+        kernel_model.feature_model_ = FeatureModel.learn(known, everything.counts)
     if weights.history is not None:
         again, customers = item_statistics(everything.train)
         history = replace(weights.history, again=again, customers=customers)
@@ -773,15 +773,14 @@ def fit_to_held_out(
     """Fit all weights to baskets that the experts, which learned from the part, have not seen."""
     seed = model._seed()
     n_jobs = resolve_n_jobs(model.n_jobs)
-    counts = part.train.item_counts.astype(np.float64)
-    combination = model._combine(kernel_model, experts, held_out.items, counts)
+    combination = model._combine(kernel_model, experts, held_out.items, part.counts)
     queries = held_out.recode(kernel_model.items_)
     weights, sets, examples = fit_weights(combination, queries, seed, n_jobs)
     combination.weights = weights
     cold_start = None
     if features is not None:
         cold_start = fit_cold_start_weights(
-            combination, sets, examples, features, counts, seed, n_jobs
+            combination, sets, examples, features, part.counts, seed, n_jobs
         )
     history = None
     if HISTORY in model.experts:
