@@ -643,7 +643,7 @@ def new_kernel_model(model: ConditionalDPP) -> KernelModel:
     return found
 
 
-class TrainingData(NamedTuple):
+class HeldOutSplit(NamedTuple):
     """The baskets of `fit`, some of them held out."""
 
     train: Baskets  # for the kernel
@@ -654,7 +654,7 @@ class TrainingData(NamedTuple):
     everything: Baskets  # these and the held-out ones
 
 
-def hold_out(model: ConditionalDPP, given: FitData) -> TrainingData:
+def hold_out(model: ConditionalDPP, given: FitData) -> HeldOutSplit:
     """Return checked baskets of one vocabulary, with a part of them held out."""
     train = without_excess(as_baskets(given.baskets))
     negatives = given.negatives
@@ -688,7 +688,7 @@ def hold_out(model: ConditionalDPP, given: FitData) -> TrainingData:
     everything = train.subset(np.flatnonzero(labels > 0))
     if not is_share:
         everything = Baskets.concat([everything, held_out]).recode(held_out.items)
-    return TrainingData(
+    return HeldOutSplit(
         train.subset(rows),
         None if given.sample_weight is None else labels[rows],
         negatives,
