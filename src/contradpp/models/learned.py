@@ -66,11 +66,10 @@ class LearnedDPP(BaseDPP):
     verbose: int
     history_: list[dict[str, Any]]
     n_iter_: int
-    # Nothing is known of the training baskets of given factors.
-    item_counts_: Array | None = None  # those with each item; labels count as they weigh
-    n_baskets_: float = 0.0
-    n_updates_: int = 0  # calls of partial_fit since fit
-    feature_model_: FeatureModel | None = None
+    item_counts_: Array | None  # training baskets with each item; labels count as they weigh
+    n_baskets_: float
+    n_updates_: int  # calls of partial_fit since fit
+    feature_model_: FeatureModel | None
 
     def fit(
         self,
@@ -270,6 +269,19 @@ class LearnedDPP(BaseDPP):
 
     # -- Training ----------------------------------------------------------------------------------
 
+    @classmethod
+    def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
+        model = super()._of_kernel(kernel, items)
+        model._set_untrained()
+        return model
+
+    def _set_untrained(self) -> None:
+        """Set what is known of the training baskets of given factors: nothing."""
+        self.item_counts_ = None
+        self.n_baskets_ = 0.0
+        self.n_updates_ = 0
+        self.feature_model_ = None
+
     def _learn(
         self,
         problem: Problem,
@@ -335,6 +347,7 @@ class LearnedDPP(BaseDPP):
 
     def _set_contents(self, tensors: persist.Tensors, info: Mapping[str, Any]) -> None:
         super()._set_contents(tensors, info)
+        self._set_untrained()
         n_items = len(self.items_)
         features = info.get("features")
         if "item_counts" in tensors:
