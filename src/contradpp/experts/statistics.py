@@ -140,8 +140,8 @@ class BasketStatistics:
 
         See `dpp.cooccurrence.regress_on_neighbors`.
         """
-        diagonal = diagonal.astype(np.float64)
-        return Rows.of(self._regress(self.counts, diagonal, n_neighbors, n_jobs))
+        penalties: Array = diagonal.astype(np.float64)
+        return Rows.of(self._regress(self.counts, penalties, n_neighbors, n_jobs))
 
     def _count(self) -> Any:
         train = self.train

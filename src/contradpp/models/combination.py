@@ -346,7 +346,7 @@ class Examples(NamedTuple):
         n = max(SCORES_PER_BLOCK // max(C * (F + self.products.n_products), 1), 1)
         return [slice(first, min(first + n, N)) for first in range(0, N, n)]
 
-    def map_blocks(self, work: Callable[[Array, slice], T], n_jobs: int) -> list[T]:
+    def map_blocks(self, work: Callable[[NDArray[np.floating], slice], T], n_jobs: int) -> list[T]:
         """Return work(features with products, rows) of every block of rows, on threads."""
         blocks = self.blocks
 
@@ -370,7 +370,7 @@ class Examples(NamedTuple):
     def spread(self, n_jobs: int = 1) -> Array:
         """Return the mean standard deviation of features and products within examples, 1 for 0."""
 
-        def squares(X: Array, rows: slice) -> Array:
+        def squares(X: NDArray[np.floating], rows: slice) -> Array:
             real = np.isfinite(self.log_counts[rows])[..., None]
             count = np.maximum(real.sum(axis=1), 1)
             features = np.where(real, X, 0.0).astype(np.float64)
@@ -501,7 +501,7 @@ def log_likelihood(examples: Examples, theta: Array, n_jobs: int = 1) -> tuple[f
 
     # θ may be a step too far: the value is then not a number.
     @np.errstate(over="ignore", invalid="ignore")
-    def work(X: Array, rows: slice) -> tuple[float, Array, Array]:
+    def work(X: NDArray[np.floating], rows: slice) -> tuple[float, Array, Array]:
         Z = examples.context[rows]
         W = (Z @ theta).astype(X.dtype)
         logits = np.matmul(X, W[:, :, None])[..., 0] + examples.log_counts[rows]
