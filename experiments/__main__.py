@@ -25,6 +25,7 @@ SPEED = {
     "completions": ("experiments.speed.clusters", "baskets filled up by `complete` and by `recommend`"),
     "cost": ("experiments.speed.learning", "a training step against catalogue, rank and basket size; draws a figure"),
     "evaluation": ("experiments.speed.answers", "a whole evaluation over the matrix product it needs"),
+    "files_visited": ("experiments.speed.files_visited", "the files of the package that a call walks through"),
     "fuzz_api": ("experiments.speed.service", "made-up requests from the OpenAPI document: no 5xx allowed"),
     "kernels": ("experiments.speed.clusters", "a ConditionalDPP with a mixture beside one with a single kernel"),
     "known_kernels": ("experiments.speed.known", "kernels that are known, learned from samples of them"),

@@ -30,7 +30,6 @@ DPP = frozenset(
         "slate",
         "sample",
         "similar",
-        "grow",
         "partial_fit",
         "save",
         "params",

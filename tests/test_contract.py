@@ -152,8 +152,6 @@ def test_nothing_comes_after_the_whole_catalogue(name):
     assert [len(part) for part in model.recommend(ITEMS)] == [0, 0]
     if "slate" in ROWS[name].can:
         assert [len(part) for part in model.slate(ITEMS)] == [0, 0]
-    if hasattr(model, "grow") and np.isfinite(model.score_samples(ITEMS)):
-        assert model.grow(ITEMS).probabilities().tolist() == [0.0] * 8
 
 
 @every_model
@@ -203,13 +201,6 @@ def test_what_is_unknown_may_be_excluded(name):
             assert (
                 model.slate(basket, exclude=with_salt)[0].tolist() == model.slate(basket, exclude=without)[0].tolist()
             )
-
-
-@models_that("grow")
-def test_candidates_and_excluded_items_of_a_growing_basket(name):
-    basket = fitted(name).grow(["r0", "b1"])
-    assert set(basket.recommend(candidates=["b0", "r0", "r3"])[0]) == {"b0", "r3"}
-    assert set(basket.recommend(exclude=["b0", "r3", "salt"])[0]) == {"r1", "r2", "b2", "b3"}
 
 
 @every_model
@@ -347,23 +338,6 @@ def test_complements_go_together(name):
     assert set(items.tolist()) <= set(BLACK)
     assert len(items) > 0
     assert (lift > 1).all()
-
-
-@models_that("grow")
-def test_a_growing_basket_says_what_the_whole_one_says(name):
-    model = fitted(name)
-    basket = model.grow(["r1"])
-    for item in ("b2", "b2", "r3"):
-        basket.add(item)
-        np.testing.assert_allclose(basket.probabilities(), model.predict_next(basket.items), atol=1e-9)
-        best, shares = basket.recommend(N=2)
-        expected = model.recommend(basket.items, N=2)
-        assert best.tolist() == expected[0].tolist()
-        np.testing.assert_allclose(shares, expected[1], atol=1e-9)
-    assert basket.items == ["r1", "b2", "r3"]
-    with pytest.raises(UnknownItemError):
-        basket.add("salt")
-    assert basket.items == ["r1", "b2", "r3"]
 
 
 # -- Going on ------------------------------------------------------------------------------------------
@@ -588,13 +562,6 @@ def test_a_count_is_a_positive_integer(name, N):
     if "similar" in ROWS[name].can:
         with pytest.raises(ParameterError, match="N must be"):
             fitted(name).similar_items("r0", N=N)
-
-
-@models_that("grow")
-@pytest.mark.parametrize("N", [0, -1, 2.5, "3", None, True])
-def test_a_growing_basket_wants_a_positive_integer_too(name, N):
-    with pytest.raises(ParameterError, match="N must be"):
-        fitted(name).grow(["r0"]).recommend(N=N)
 
 
 @every_model

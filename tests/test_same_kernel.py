@@ -61,7 +61,6 @@ QUESTIONS = {
     "predict_next": each(lambda m, basket: m.predict_next(basket)),
     "recommend": each(lambda m, basket: ranked(m.recommend(basket, N=3))),
     "candidates": each(lambda m, basket: ranked(m.recommend(basket, candidates=[0], N=3))),
-    "grow": each(lambda m, basket: m.grow(basket).probabilities()),
     "complete": each(lambda m, basket: m.score_samples(m.complete(basket, len(basket) + 1))),
     "similar_items": lambda m: ranked(m.similar_items(0)),
     "sizes of samples": each(lambda m, basket: m.sample(3, size=len(basket) + 1, given=basket).sizes),
@@ -164,7 +163,6 @@ def check_beyond(model, V) -> None:
     assert model.score_samples([*most, rank]) == -np.inf
     for ask in (
         lambda: model.predict_next(most),
-        lambda: model.grow(most).probabilities(),
         lambda: model.complete(most, rank + 1),
         lambda: model.complete(most[:-1], rank + 1),
         lambda: model.sample(size=rank + 1),

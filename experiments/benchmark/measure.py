@@ -366,7 +366,7 @@ def _lift(evaluation: Evaluation, sets: Sets) -> Array:
         if isinstance(scorer, ConditionalScorer):
             p = softmax_outside(scores, rest)
         elif isinstance(evaluation.model, Baseline):
-            p = evaluation.model.to_probabilities(scores, rest)
+            p = evaluation.model._to_probabilities(scores, rest)
         else:
             p = np.maximum(scores, 0.0)
             p[rest.owners, rest.indices] = 0.0

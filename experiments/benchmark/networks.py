@@ -446,7 +446,8 @@ class PublishedNDPP(NonsymmetricDPP):
                     inner = torch.block_diag(torch.eye(K), D - D.T).detach().numpy()
                     kept = torch.cat([V, B], dim=1).detach().numpy(), inner
         self._set_kernel(Kernel(*kept), everything.items)
-        self._set_counts(everything.item_counts.astype(np.float64), float(everything.n_baskets))
+        self.item_counts_ = everything.item_counts.astype(np.float64)
+        self.n_baskets_ = float(everything.n_baskets)
         return self
 
 

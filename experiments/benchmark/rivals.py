@@ -25,9 +25,9 @@ from contradpp.experts.base import Baseline, softmax_outside, tie_break
 from contradpp.experts.customers import HistoryBaseline
 from contradpp.experts.item_knn import ItemKNN
 from contradpp.experts.statistics import BasketStatistics, Rows, indicator, write_sums, write_sums_without_each
-from contradpp.learn.params import without_excess
+from contradpp.learn.params import FitData
 from contradpp.models.combination import Combination, choose_baskets
-from contradpp.models.conditional import ConditionalDPP, next_logits
+from contradpp.models.conditional import ConditionalDPP, hold_out, next_logits
 
 Features = NDArray[np.float32]
 
@@ -232,7 +232,7 @@ class BoostedTrees(Baseline):
 
         train = statistics.train
         self.model_ = FirstStage(n_jobs=self.n_jobs, random_state=self.random_state, verbose=0).fit(train)
-        held = self.model_._split(without_excess(train), None)[1]
+        held = hold_out(self.model_, FitData(train)).held_out
         queries = choose_baskets(held, self.n_queries, self.random_state)
         combination = self.model_.__dict__.pop("unseen_")
         X, labels, groups, logits = self._examples(combination, queries)

@@ -34,7 +34,6 @@ N_CANDIDATES = 100
 N_DIMENSIONS = 64
 VALIDATION = 0.1  # of the training baskets, for the settings of all ways but ours by default
 N_QUESTIONS = 4000
-N_LIKELIHOODS = 1000
 KEPT = 0.99  # of the recall
 REFERENCE = "co-occurrence"  # ways without anything that we learned
 LEAST = {"groceries": 4}  # items of a basket; 8 elsewhere
@@ -80,7 +79,7 @@ def measure(task: Task, n_jobs: int | None) -> Result:
     curves["Top 10"] = [[tops[1].recall, tops[1].metrics[goal]]]
     return {
         "ways": found, "curves": curves, "goal": goal, "n_baskets": tops[1].n_baskets, "n_items": len(train.items),
-        "least": least, "likelihood": _likelihood(model, final),
+        "least": least,
     }  # fmt: skip
 
 
@@ -95,15 +94,6 @@ def _some(baskets: Baskets, least: int, seed: int) -> Baskets:
 def _measured(report: SlateReport, top: SlateReport, setting: float | None) -> Result:
     gains = {metric: report.difference(top, metric)[:3] for metric in COMPARED}
     return {"metrics": {name: report.metrics[name] for name in SHOWN}, "gains": gains, "setting": setting}
-
-
-def _likelihood(model: ConditionalDPP, final: Questions) -> Result:
-    """Return the gain by similarity in the log-likelihood of hidden halves."""
-    few = final.baskets.subset(np.arange(min(N_LIKELIHOODS, final.baskets.n_baskets)))
-    report = evaluate_slates(model, few, K, min_size=final.least, likelihood=True)
-    low, high = report.interval("log_likelihood_gain")
-    return {"gain": report.log_likelihood_gain, "low": low, "high": high, "log_likelihood": report.log_likelihood,
-            "n_baskets": report.n_baskets}  # fmt: skip
 
 
 # -- The ways --------------------------------------------------------------------------------------------

@@ -433,8 +433,6 @@ def test_no_answer_is_made_of_rounding(kind, dtype):
         model.recommend([0, 1])
     with pytest.raises(RankError):
         model.recommend([0, 1], candidates=[2, 3])
-    with pytest.raises(RankError):
-        model.grow([0, 1]).probabilities()
     assert model.predict_next([2])[[3, 4]].tolist() == [0, 0]
 
 
@@ -444,7 +442,7 @@ def test_nothing_linked_to_the_basket_is_no_answer_either():
     S = np.zeros((5, 5))
     S[0, 1], S[1, 0] = 0.5, -0.5
     model = cd.NonsymmetricDPP.from_factors(rng.normal(size=(5, 1)) * rng.normal(size=3), S=S)
-    for ask in (model.predict_next, model.recommend, lambda basket: model.grow(basket).probabilities()):
+    for ask in (model.predict_next, model.recommend):
         with pytest.raises(RankError):
             ask([2])
     assert (model.predict_next([0]) > 0).tolist() == [False, True, False, False, False]
@@ -459,7 +457,6 @@ def test_a_possible_set_can_be_completed(kind, long, short):
     for model in (apart, together, nearly):
         assert model.score_samples([0, 1]) > -15
         assert sorted(model.complete([0], 2)) == [0, 1]
-        assert model.grow([0]).add(1).items == [0, 1]
         assert model.predict_next([0]).tolist() == [0, 1]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -34,7 +33,6 @@ def slates_result(monkeypatch) -> dict:
     monkeypatch.setattr(slates, "ConditionalDPP", lambda **options: cd.ConditionalDPP(kernel, **options))
     monkeypatch.setattr(slates, "SETTINGS", (0.1, 0.5))
     monkeypatch.setattr(slates, "OURS", (0.3, 0.6))
-    monkeypatch.setattr(slates, "N_LIKELIHOODS", 40)
     return plain(slates.measure(SLATES, 1))
 
 
@@ -46,7 +44,6 @@ def test_every_way_runs_and_the_section_is_written(slates_result, tmp_path, monk
     gains = ways["ours"]["gains"]["categories_hit"]
     assert gains[1] <= gains[0] <= gains[2]
     assert len(slates_result["curves"]["ours"]) == 2
-    assert math.isfinite(slates_result["likelihood"]["gain"])
     monkeypatch.setattr(run, "carry_out", lambda task, n_jobs=None: {**slates_result, "total_seconds": 1.0})
     (section,) = run.reproduce(["slates"], tmp_path, Protocol(quick=True))
     text = (tmp_path / "slates.md").read_text(encoding="utf-8")

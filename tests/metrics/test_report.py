@@ -123,7 +123,7 @@ def test_baseline_metrics_are_their_definitions(kind):
 
     def scores(given: tuple[int, ...]) -> list[float]:
         # rounding of sums in another order must not part what ties
-        return np.round(model.scores(Sets.one(list(given)))[0], 13).tolist()
+        return np.round(model._scores(Sets.one(list(given)))[0], 13).tolist()
 
     report = cd.evaluate(model, test, ks=KS)
     agree(report, expected(scores, test, list(range(40)), 0))

@@ -116,19 +116,6 @@ def test_models_are_asked_for_their_slates(name):
         assert (plain.slates == best.slates).all()
 
 
-def test_likelihood_of_the_hidden_half():
-    model = fitted("nonsymmetric-exact")
-    test = [list(model.items_)[:5], list(model.items_)[1:7]]
-    report = cd.evaluate_slates(model, test, 3, likelihood=True)
-    halves = hide(test)
-    logs = [model.score_slates(a, b) for a, b in zip(halves.given, halves.hidden, strict=True)]
-    alone = [model.score_slates(a, b, alike=False) for a, b in zip(halves.given, halves.hidden, strict=True)]
-    assert np.allclose(report.by_basket["log_likelihood"], logs)
-    assert np.allclose(report.by_basket["log_likelihood_gain"], np.subtract(logs, alone))
-    other = cd.evaluate_slates(some_slates, TEST, 4, likelihood=True)
-    assert math.isnan(other.log_likelihood)
-
-
 def test_baskets_that_are_impossible_under_the_model_are_skipped():
     """Two items with the same factors are never in one set; others can be answered all the same."""
     V = np.random.default_rng(0).normal(size=(8, 6))

@@ -113,7 +113,7 @@ def test_several_items_are_explained_as_each_alone(with_new_items):
 
 def test_leaving_out_one_by_one_agrees_with_asking(with_new_items):
     sets = cd.Baskets.from_lists([["red", "r0", "r1"], ["b0", "b1"]], items=with_new_items.items_).sets
-    each = next_logits(with_new_items, sets, each=True)
+    each = next_logits(with_new_items, sets, leave_one_out=True)
     rests = [["r0", "r1"], ["red", "r1"], ["red", "r0"], ["b1"], ["b0"]]
     plain = next_logits(with_new_items, cd.Baskets.from_lists(rests, items=with_new_items.items_).sets)
     assert np.allclose(each - each.mean(axis=1, keepdims=True), plain - plain.mean(axis=1, keepdims=True))

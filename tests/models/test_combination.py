@@ -10,7 +10,7 @@ from contradpp.data.sets import Sets, without_each
 from contradpp.dpp.scoring import scores_given, write_scores_without_each
 from contradpp.errors import NumericalError
 from contradpp.experts.compiled import FARTHEST
-from contradpp.experts.table import KINDS
+from contradpp.experts.table import EXPERTS
 from contradpp.models import combination as module
 from contradpp.models.combination import (
     NO_PRODUCTS,
@@ -41,7 +41,7 @@ def shop() -> tuple[cd.Baskets, Combination]:
     """Experts that have learned from a small shop."""
     baskets = cd.Baskets.from_lists(_lists(), items=list("abcdefghij"))
     fitted = cd.NonsymmetricDPP(3, 4, max_iter=5, random_state=0, n_jobs=1).fit(baskets)
-    experts = {name: kind.make().fit(baskets) for name, kind in KINDS.items()}
+    experts = {name: kind.make().fit(baskets) for name, kind in EXPERTS.items()}
     combination = Combination.of(fitted.kernel_, experts, baskets.items, baskets.item_counts)
     rng = np.random.default_rng(1)
     n_experts = len(combination.features)
@@ -155,7 +155,7 @@ def test_weights_depend_on_size_and_on_how_often_the_items_sold(shop):
     whole = [[1, np.log(2), sparsity[[0, 3]].mean()], [1, np.log(3), sparsity[[1, 2, 7]].mean()], [1, 0, 0]]
     np.testing.assert_allclose(combination.context(sets), whole)
     rest = without_each(sets)
-    np.testing.assert_allclose(combination.context(sets, each=True), combination.context(rest), rtol=1e-12)
+    np.testing.assert_allclose(combination.context(sets, leave_one_out=True), combination.context(rest), rtol=1e-12)
     np.testing.assert_allclose(combination.theta(np.array([[1.0, 2.0, 3.0]]))[0], [1, 2, 3] @ combination.weights.theta)
 
 
@@ -163,10 +163,10 @@ def test_logits_are_features_times_weights(shop):
     baskets, combination = shop
     sets = Sets(np.array([0, 2, 5]), np.array([0, 3, 1, 2, 7], dtype=np.int32))
     features = np.empty((combination.n_features, 5, 10))
-    combination.write_features(sets, features)
+    combination.write_features(sets, features, leave_one_out=True)
     logits = np.empty((5, 10))
-    combination.write_logits(sets, logits, each=True)
-    theta = combination.theta(combination.context(sets, each=True))
+    combination.write_logits(sets, logits, leave_one_out=True)
+    theta = combination.theta(combination.context(sets, leave_one_out=True))
     everything = combination.weights.products.append_to(features.transpose(1, 2, 0))
     np.testing.assert_allclose(logits, np.einsum("ef,ejf->ej", theta, everything), rtol=1e-10)
     one_by_one = np.empty((5, 10))
@@ -182,9 +182,9 @@ def test_large_blocks_are_done_in_pieces(shop, monkeypatch):
     _, combination = shop
     sets = Sets(np.array([0, 2, 5]), np.array([0, 3, 1, 2, 7], dtype=np.int32))
     whole, pieces = np.empty((2, 5, 10))
-    combination.write_logits(sets, whole, each=True)
+    combination.write_logits(sets, whole, leave_one_out=True)
     monkeypatch.setattr(module, "MAX_SCORES", 20)
-    combination.write_logits(sets, pieces, each=True)
+    combination.write_logits(sets, pieces, leave_one_out=True)
     rest = without_each(sets)
     outside = np.ones((5, 10), dtype=bool)
     outside[np.repeat(np.arange(5), rest.sizes), rest.indices] = False

@@ -11,7 +11,7 @@ import pytest
 import contradpp as cd
 from contract import BASKETS, BLACK, FAST, RED, answers, checkerboard, fitted
 from contradpp.errors import DataError, ModelFileError, NotFittedError, ParameterError, RankError, UnknownItemError
-from contradpp.experts.table import DEFAULT_EXPERTS, KERNEL, KINDS
+from contradpp.experts.table import DEFAULT_EXPERTS, EXPERTS, KERNEL
 from contradpp.learn.callbacks import Callback
 from contradpp.models import conditional
 from contradpp.models.combination import NEUTRAL_TEMPERATURE
@@ -97,7 +97,7 @@ def test_an_interrupt_while_voices_are_learned_loses_nothing(monkeypatch):
 
 def test_voices_learn_from_all_baskets_and_the_kernel_from_nine_tenths():
     model = fitted("conditional")
-    assert set(model.experts_) == set(KINDS)
+    assert set(model.experts_) == set(EXPERTS)
     assert model.baskets_.n_baskets == model.n_baskets_ == 420
     np.testing.assert_array_equal(model.experts_["popularity"].item_counts_, checkerboard().item_counts)
     np.testing.assert_array_equal(model.item_counts_, checkerboard().item_counts)

@@ -105,7 +105,7 @@ def test_the_order_of_a_basket_does_not_count(expert):
 
 def test_scores_are_those_of_predict_next_but_for_ties(expert):
     sets = shop(seed=1).sets
-    np.testing.assert_allclose(expert.scores(sets), scores_of(expert, sets) + expert.bias_)
+    np.testing.assert_allclose(expert._scores(sets), scores_of(expert, sets) + expert.bias_)
 
 
 @pytest.mark.parametrize("name", [*SUMS, *BASKETS])

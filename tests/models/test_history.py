@@ -445,7 +445,7 @@ def test_logits_without_each_are_those_of_single_questions():
     sets = orders()[:3].sets
     queries = with_history(Queries(sets, single=False), orders().histories().take(np.arange(3)), model)
     histories = queries.sets.histories
-    each = next_logits(model, queries.sets, each=True)
+    each = next_logits(model, queries.sets, leave_one_out=True)
     assert each.shape == (len(sets.indices), len(ITEMS))
     entry = 0
     for row in range(3):

@@ -125,7 +125,7 @@ def test_large_catalogues_are_refused_by_itself_and_done_without_by_a_conditiona
     monkeypatch.setattr(loglinear, "DENSE_UP_TO", M - 1)
     with pytest.raises(ParameterError, match="5 at most: here are 6"):
         cd.baselines.LogLinear().fit(baskets())
-    monkeypatch.setitem(experts.KINDS, "loglinear", experts.KINDS["loglinear"]._replace(max_items=M - 1))
+    monkeypatch.setitem(experts.EXPERTS, "loglinear", experts.EXPERTS["loglinear"]._replace(max_items=M - 1))
     model = cd.ConditionalDPP(cd.NonsymmetricDPP(2, 2, max_iter=2), random_state=0).fit(baskets())
     assert set(model.experts_) == {"popularity", "ridge", "item_knn_share", "item_knn_cosine", "basket_knn"}
     model.save(tmp_path / "large.safetensors")
@@ -137,7 +137,7 @@ def test_large_catalogues_are_refused_by_itself_and_done_without_by_a_conditiona
 
 
 def test_a_model_that_has_the_expert_keeps_it_when_the_catalogue_grows(monkeypatch):
-    monkeypatch.setitem(experts.KINDS, "loglinear", experts.KINDS["loglinear"]._replace(max_items=M))
+    monkeypatch.setitem(experts.EXPERTS, "loglinear", experts.EXPERTS["loglinear"]._replace(max_items=M))
     model = cd.ConditionalDPP(cd.NonsymmetricDPP(2, 2, max_iter=2), random_state=0).fit(baskets())
     model.partial_fit(baskets(40, seed=1, n_items=M + 3))
     assert model.experts_["loglinear"].weights_.shape == (M + 3, M + 3)

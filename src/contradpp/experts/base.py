@@ -13,7 +13,7 @@ Everything else is inherited. Override, where it applies:
 - `write_scores_without_each`, if there is a faster way than to score every reduced basket;
 - `contributions` and `alone`, which divide a score among the items of a basket in an explanation
   (without them it adds the items one after the other, and takes the differences);
-- `to_probabilities`, if scores are logits;
+- `_to_probabilities`, if scores are logits;
 - `ARRAYS`, `arrays` and `set_arrays`, if a model file should hold what takes long to learn.
 
 List the class in `contradpp/baselines.py` and in `tests/contract.py`. An expert that
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._display import html_table
-from contradpp._threads import resolve_n_jobs, run_blocks
+from contradpp._threads import over_parts, resolve_n_jobs
 from contradpp._types import Array, Codes, Ints
 from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.orders import Histories, SetsWithHistory
@@ -87,36 +87,41 @@ MOST = 1e15  # the largest parameter of a baseline: floats hold integers up to h
 class Recommender(BaseEstimator, ABC):
     """A model with a catalogue that predicts next items: a scikit-learn estimator of baskets.
 
-    In every method a basket is an iterable of item ids. Methods that take baskets accept one (and
-    answer without the batch axis) or many: a `Baskets`, or a list of lists.
+    In every method a basket is an iterable of item ids. Duplicates in it are ignored, and
+    `unknown="ignore"` leaves out unknown items instead of raising `UnknownItemError`. Methods that
+    take baskets accept one (and answer without the batch axis) or many: a `Baskets`, or a list of
+    lists.
     """
 
+    items_: Vocabulary
     uses_history: ClassVar[bool] = False  # True if scores depend on a customer's earlier baskets
+    n_jobs: int | None = None
 
     # -- Written by subclasses ---------------------------------------------------------------------
 
-    @property
-    @abstractmethod
-    def known_items(self) -> Vocabulary:
-        """The catalogue; `NotFittedError` before `fit`."""
+    def _scores(self, sets: Sets) -> Array:
+        """Return the scores of every item given every set, in a new array (n_sets, M)."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def item_probabilities(self) -> Array:
-        """Return the share of every item in all items of the training baskets (M,)."""
-
-    @abstractmethod
-    def _best(self, sets: Sets, n: int, pool: Ints | None, banned: Codes) -> tuple[Ints, Array]:
-        """Return the codes of the n best next items of every set, and their probabilities.
-
-        Only items of `pool` (ascending; None for all) that are not banned. Both arrays are as wide
-        as the longest row; shorter rows end in −1.
-        """
-
-    @abstractmethod
-    def _next_probabilities(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
-        """Yield blocks of sets: first, last (excluded), and P(next = i | A) of each (sets, M)."""
+    def _to_probabilities(self, scores: Array, sets: Sets) -> Array:
+        """Turn scores into probabilities, 0 for items in the set; `scores` is overwritten."""
+        return softmax_outside(scores, sets)
 
     # -- Questions ---------------------------------------------------------------------------------
+
+    @property
+    def known_items(self) -> Vocabulary:
+        """The catalogue; `NotFittedError` before `fit`."""
+        if not hasattr(self, "items_"):
+            name = type(self).__name__
+            raise NotFittedError(f"this {name} has learned nothing yet: call fit first")
+        return self.items_
+
+    def item_probabilities(self) -> Array:
+        """Return the share of every item in all items of the training baskets (M,)."""
+        counts = getattr(self, "item_counts_", np.zeros(len(self.known_items)))
+        probabilities: Array = counts / max(int(counts.sum()), 1)
+        return probabilities
 
     def predict_next(self, baskets: Any, *, history: Any = None, unknown: str = "error") -> Array:
         """Return P(next = i | A) for every basket A and item i.
@@ -281,6 +286,45 @@ class Recommender(BaseEstimator, ABC):
         tags.input_tags.two_d_array = False  # baskets are no table of numbers
         return tags
 
+    # -- The best items ----------------------------------------------------------------------------
+
+    def _next_probabilities(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
+        """Yield blocks of sets: first, last (excluded), and P(next = i | A) of each (sets, M)."""
+        step = max(SCORES_PER_BLOCK // len(self.known_items), 1)
+        for first in range(0, sets.count, step):
+            part = take_sets(sets, np.arange(first, min(first + step, sets.count)))
+            probabilities = self._to_probabilities(self._scores(part), part)
+            if isinstance(part, SetsWithHistory):
+                probabilities[part.histories.banned] = 0.0
+            yield first, first + part.count, probabilities
+
+    def _best(self, sets: Sets, n: int, pool: Ints | None, banned: Codes) -> tuple[Ints, Array]:
+        """Return the codes of the n best next items of every set, and their probabilities.
+
+        Only items of `pool` (ascending; None for all) that are not banned. Both arrays are as wide
+        as the longest row; shorter rows end in −1. Blocks of sets run on threads, on whose number
+        the result does not depend.
+        """
+        n_items = len(self.known_items)
+        excluded = excluded_codes(n_items, pool, banned)
+        n = min(n, n_items)
+        codes = np.full((sets.count, n), -1)
+        probabilities = np.zeros((sets.count, n))
+
+        def rank(rows: slice) -> None:
+            part = take_sets(sets, np.arange(rows.start, rows.stop))
+            scores = self._scores(part)
+            normalized = self._to_probabilities(scores.copy(), part)
+            scores[:, excluded] = -np.inf
+            scores[part.owners, part.indices] = -np.inf
+            if isinstance(part, SetsWithHistory):
+                scores[part.histories.banned] = -np.inf
+            codes[rows], probabilities[rows] = best_columns(scores, normalized, n)
+
+        step = max(SCORES_PER_BLOCK // n_items, 1)
+        over_parts(rank, sets.count, step, resolve_n_jobs(self.n_jobs))
+        return without_blanks(codes, probabilities)
+
     def _best_lifts(
         self, sets: Sets, n: int, pool: Ints | None, banned: Codes, damping: float
     ) -> tuple[Ints, Array]:
@@ -306,11 +350,9 @@ class Baseline(Recommender):
     """
 
     ARRAYS: ClassVar[persist.Schema] = {}  # the arrays that a model file holds
-    items_: Vocabulary
     item_counts_: Ints
     item_weights_: ItemWeights | None = None
     bias_: Array | float = 0.0
-    n_jobs: int | None = None
 
     # -- Written by subclasses ---------------------------------------------------------------------
 
@@ -341,7 +383,7 @@ class Baseline(Recommender):
         """Return the part of the scores of items that does not depend on the basket (n,)."""
         return np.zeros(len(items))
 
-    def to_probabilities(self, scores: Array, sets: Sets) -> Array:
+    def _to_probabilities(self, scores: Array, sets: Sets) -> Array:
         """Turn scores into probabilities, 0 for items in the set; `scores` is overwritten."""
         inside = sets.owners, sets.indices
         scores[inside] = np.inf
@@ -404,18 +446,6 @@ class Baseline(Recommender):
         return self
 
     @property
-    def known_items(self) -> Vocabulary:
-        if not hasattr(self, "items_"):
-            raise NotFittedError(
-                f"this {type(self).__name__} has not seen any baskets yet: call fit first"
-            )
-        return self.items_
-
-    def item_probabilities(self) -> Array:
-        probabilities: Array = self.item_counts_ / max(int(self.item_counts_.sum()), 1)
-        return probabilities
-
-    @property
     def has_contributions(self) -> bool:
         """True if `contributions` divides the scores among the items of a basket."""
         overridden = type(self).contributions is not Baseline.contributions
@@ -425,7 +455,7 @@ class Baseline(Recommender):
         """Return the scores of items given a customer's earlier baskets, oldest first (M,)."""
         raise ParameterError(f"{type(self).__name__} does not use a history")
 
-    def scores(self, sets: Sets) -> Array:
+    def _scores(self, sets: Sets) -> Array:
         """Return the scores of every item given every set (n_sets, M), ties broken."""
         scores = np.empty((sets.count, len(self.known_items)))
         self.write_scores(sets, scores)
@@ -441,14 +471,6 @@ class Baseline(Recommender):
             scores[row] = self.history_scores(histories.baskets(row))
         return scores
 
-    def _next_probabilities(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
-        n_items = len(self.known_items)
-        return probabilities_by_block(self.scores, self.to_probabilities, sets, n_items)
-
-    def _best(self, sets: Sets, n: int, pool: Ints | None, banned: Codes) -> tuple[Ints, Array]:
-        how = (self.scores, self.to_probabilities)
-        return best_by_score(*how, sets, n, pool, banned, len(self.known_items), self.n_jobs)
-
     def _checked_item_weights(self) -> ItemWeights:
         if self.item_weights_ is None:
             raise ParameterError(
@@ -458,61 +480,6 @@ class Baseline(Recommender):
 
 
 # -- Next items by score ---------------------------------------------------------------------------
-
-
-def probabilities_by_block(
-    score: Callable[[Sets], Array],
-    to_probabilities: Callable[[Array, Sets], Array],
-    sets: Sets,
-    n_items: int,
-) -> Iterator[tuple[int, int, Array]]:
-    """Yield blocks of sets: first, last (excluded), and their next-item probabilities (sets, M).
-
-    `score` returns a new array of scores (n_sets, M), which `to_probabilities` may overwrite.
-    """
-    step = max(SCORES_PER_BLOCK // n_items, 1)
-    for first in range(0, sets.count, step):
-        part = take_sets(sets, np.arange(first, min(first + step, sets.count)))
-        probabilities = to_probabilities(score(part), part)
-        if isinstance(part, SetsWithHistory):
-            probabilities[part.histories.banned] = 0.0
-        yield first, first + part.count, probabilities
-
-
-def best_by_score(
-    score: Callable[[Sets], Array],
-    to_probabilities: Callable[[Array, Sets], Array],
-    sets: Sets,
-    n: int,
-    pool: Ints | None,
-    banned: Codes,
-    n_items: int,
-    n_jobs: int | None,
-) -> tuple[Ints, Array]:
-    """Return the codes of the n items of the highest score of every set, and their probabilities.
-
-    Only items of `pool` (None for all) outside the set that are not banned; see `Recommender`.
-    Blocks of sets run on threads. The result does not depend on their number.
-    """
-    excluded = excluded_codes(n_items, pool, banned)
-    n = min(n, n_items)
-    codes = np.full((sets.count, n), -1)
-    probabilities = np.zeros((sets.count, n))
-    step = max(SCORES_PER_BLOCK // n_items, 1)
-
-    def rank(block: int) -> None:
-        rows = slice(block * step, min((block + 1) * step, sets.count))
-        part = take_sets(sets, np.arange(rows.start, rows.stop))
-        scores = score(part)
-        normalized = to_probabilities(scores.copy(), part)
-        scores[:, excluded] = -np.inf
-        scores[part.owners, part.indices] = -np.inf
-        if isinstance(part, SetsWithHistory):
-            scores[part.histories.banned] = -np.inf
-        codes[rows], probabilities[rows] = best_columns(scores, normalized, n)
-
-    run_blocks(rank, -(-sets.count // step), resolve_n_jobs(n_jobs))
-    return without_blanks(codes, probabilities)
 
 
 def softmax_outside(logits: Array, sets: Sets) -> Array:

@@ -101,12 +101,10 @@ class BasketKNN(Baseline):
         self.bias_ = 1e-9 * counts / train.n_baskets
 
     def write_scores(self, sets: Sets, out: Array) -> None:
-        each = False
-        experts.compiled.count_votes(self.index_, *self._voting, *sets, each, out)
+        experts.compiled.count_votes(self.index_, *self._voting, *sets, False, out)
 
     def write_scores_without_each(self, sets: Sets, out: Array) -> None:
-        each = True
-        experts.compiled.count_votes(self.index_, *self._voting, *sets, each, out)
+        experts.compiled.count_votes(self.index_, *self._voting, *sets, True, out)
 
     def contributions(self, codes: Codes, item: int) -> Array:
         shares = np.empty(len(codes))

@@ -76,7 +76,7 @@ def count_votes(
     shrinkage: float,
     sets: Ints,
     codes: Codes,
-    each: bool,
+    leave_one_out: bool,
     out: Array,
 ) -> None:
     """Write the votes for every item given every set, or its set without each entry in turn."""
@@ -87,8 +87,8 @@ def count_votes(
         members = codes[sets[s] : sets[s + 1]]
         found = touched[: find_overlaps(index, members, overlap, touched)]
         least = TIE * sum_of(index.weights, members)
-        for e in range(sets[s] if each else s, sets[s + 1] if each else s + 1):
-            if each:
+        for e in range(sets[s] if leave_one_out else s, sets[s + 1] if leave_one_out else s + 1):
+            if leave_one_out:
                 add_overlap(index, codes[e], -index.weights[codes[e]], overlap)
             weigh(index, found, overlap, least, n, power, shrinkage, votes)
             for j in range(out.shape[1]):
@@ -97,7 +97,7 @@ def count_votes(
                 if votes[k] > 0.0:
                     for p in range(index.indptr[found[k]], index.indptr[found[k] + 1]):
                         out[e, index.indices[p]] += votes[k]
-            if each:
+            if leave_one_out:
                 add_overlap(index, codes[e], index.weights[codes[e]], overlap)
         for b in found:
             overlap[b] = 0.0
@@ -244,35 +244,41 @@ def least_of_best(values: Array, n: int) -> float:
 
 
 @entry
-def add_pairs(
-    scores: Array, center: Array, spread: Array, linear: Array, products: Array, out: Array
+def write_weighted_sums(
+    features: Array, columns: Ints, center: Array, spread: Array, theta: Array, out: Array
 ) -> None:
-    """Add features and their products to the logits of every basket r and item j.
+    """Write the logits of every basket r and item j: weighted features and products of them.
 
-    out[r, j] += Σ_v linear[r, v] f_v + Σ_{u≤v} products[r, uv] z_u z_v
+    out[r, j] = Σ_f theta[r, f] f + Σ_{u≤v} theta[r, F + uv] z_u z_v
 
-    with f_v = scores[v, r, j] and z_v = (f_v − center_v)/spread_v, clipped. The products of u are
-    those with u, u + 1, ...
+    with f = features[f, r, j] and z_v = (f − center_v)/spread_v, clipped, for f = columns[v]. The
+    products of u are those with u, u + 1, ...
     """
-    V, n, M = scores.shape
+    F, n, M = features.shape
+    V = len(columns)
     z = np.empty((V, TILE))
     for r in range(n):
         for first in range(0, M, TILE):
             width = min(TILE, M - first)
             target = out[r, first : first + width]
+            for j in range(width):
+                target[j] = 0.0
+            for f in range(F):
+                row = features[f, r, first : first + width]
+                weight = theta[r, f]
+                for j in range(width):
+                    target[j] += weight * row[j]
             for v in range(V):
-                row = scores[v, r, first : first + width]
+                row = features[columns[v], r, first : first + width]
                 z_v = z[v]
                 c = center[v]
                 rate = 1.0 / spread[v]
-                weight = linear[r, v]
                 for j in range(width):
-                    target[j] += weight * row[j]
                     z_v[j] = min(max(rate * (row[j] - c), -FARTHEST), FARTHEST)
-            pair = 0
+            pair = F
             for u in range(V):
                 for v in range(u, V):
-                    weight = products[r, pair]
+                    weight = theta[r, pair]
                     z_u = z[u]
                     z_v = z[v]
                     pair += 1

@@ -9,7 +9,6 @@ import numpy as np
 
 from contradpp._threads import resolve_n_jobs, run_blocks
 from contradpp._types import Array
-from contradpp.data.baskets import Baskets
 from contradpp.dpp.cooccurrence import co_occurrences
 from contradpp.errors import ParameterError
 from contradpp.experts.base import Baseline, check_at_least, tie_break
@@ -64,7 +63,7 @@ class ItemKNN(Baseline):
             )
         train = statistics.train
         together = self._together(statistics)
-        by_row, by_column = self._norms(train)
+        by_row, by_column = self._norms(statistics.counts)
         shrinkage = 0.0 if self.weights == "bm25" else self.shrinkage
         values = np.empty(len(together.values))
 
@@ -95,14 +94,13 @@ class ItemKNN(Baseline):
         idf = np.log(train.n_items) - np.log1p(train.sizes)
         return Rows.of(co_occurrences(train.sets, np.square(idf), train.n_items))
 
-    def _norms(self, train: Baskets) -> tuple[Array, Array]:
+    def _norms(self, counts: Array) -> tuple[Array, Array]:
         """Return the factors of the divisor of a pair: that of its row and that of its column."""
-        counts = train.item_counts.astype(np.float64)
         if self.weights == "cosine":
             return np.sqrt(counts), np.sqrt(counts)
         if self.weights == "share":
             return counts, np.ones(len(counts))
-        mean = max(len(train.indices) / train.n_items, 1e-300)
+        mean = max(counts.sum() / len(counts), 1e-300)
         least = (self.K1 * (1 - self.B) + 1) / (self.K1 + 1)
         norms = least + self.K1 * self.B * counts / mean / (self.K1 + 1)
         return norms, norms

@@ -88,7 +88,7 @@ class LogLinear(Baseline):
                 f"most: here are {M:,}. ConditionalDPP does without it when it is fitted anew"
             )
         sets, fraction = self._sample(train)
-        counts = train.item_counts.astype(np.float64)
+        counts = statistics.counts
         center = np.log(counts + 1.0)
         center -= center.max()
         pairs = np.triu_indices(M, 1)
@@ -144,7 +144,7 @@ class LogLinear(Baseline):
     def alone(self, items: Ints) -> Array:
         return self.base_[items]
 
-    def to_probabilities(self, scores: Array, sets: Sets) -> Array:
+    def _to_probabilities(self, scores: Array, sets: Sets) -> Array:
         return softmax_outside(scores, sets)
 
     def arrays(self) -> persist.Tensors:

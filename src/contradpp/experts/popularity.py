@@ -37,24 +37,13 @@ class Popularity(Baseline):
 
     def _fit(self, statistics: BasketStatistics) -> None:
         check_at_least(0, smoothing=self.smoothing)
-        train = statistics.train
-        self.probabilities_ = (train.item_counts.astype(np.float64) + self.smoothing) / (
-            train.n_baskets + 2 * self.smoothing
+        n_baskets = statistics.train.n_baskets
+        self.probabilities_ = (statistics.counts + self.smoothing) / (
+            n_baskets + 2 * self.smoothing
         )
 
     def score_samples(self, baskets: Any, *, unknown: str = "error") -> Array:
-        """Return log P(A) of every basket.
-
-        Parameters
-        ----------
-        baskets : a basket, or many
-        unknown : {"error", "ignore"}
-            Raise `UnknownItemError` for items outside the catalogue, or leave them out.
-
-        Returns
-        -------
-        array (n,), or a number for one basket
-        """
+        """Return log P(A) of every basket; `baskets` and `unknown` are as in `predict_next`."""
         queries = as_queries(baskets, self.known_items, unknown=unknown)
         logs = self.log_probability(queries.sets)
         return logs[0] if queries.single else logs
@@ -73,9 +62,6 @@ class Popularity(Baseline):
         return logs
 
     def write_scores(self, sets: Sets, out: Array) -> None:  # noqa: ARG002
-        out[:] = self.probabilities_
-
-    def write_scores_without_each(self, sets: Sets, out: Array) -> None:  # noqa: ARG002
         out[:] = self.probabilities_
 
     def contributions(self, codes: Codes, item: int) -> Array:  # noqa: ARG002

@@ -58,7 +58,7 @@ class RidgeNeighbors(Baseline):
         if not 0 <= self.dropout < 1:
             raise ParameterError(f"dropout must lie in [0, 1), got {self.dropout!r}")
         train = statistics.train
-        diagonal = self.ridge + self.dropout / (1 - self.dropout) * train.item_counts
+        diagonal = self.ridge + self.dropout / (1 - self.dropout) * statistics.counts
         n_jobs = resolve_n_jobs(self.n_jobs)
         self._set(train, statistics.regress(diagonal, self.n_neighbors, n_jobs))
 

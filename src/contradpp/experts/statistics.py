@@ -128,6 +128,7 @@ class BasketStatistics:
 
     def __init__(self, train: Baskets) -> None:
         self.train = train
+        self.counts = train.item_counts.astype(np.float64)  # baskets with each item
 
     @cached_property
     def together(self) -> Rows:
@@ -139,8 +140,8 @@ class BasketStatistics:
 
         See `dpp.cooccurrence.regress_on_neighbors`.
         """
-        counts = self.train.item_counts.astype(np.float64)
-        return Rows.of(self._regress(counts, diagonal.astype(np.float64), n_neighbors, n_jobs))
+        penalties: Array = diagonal.astype(np.float64)
+        return Rows.of(self._regress(self.counts, penalties, n_neighbors, n_jobs))
 
     def _count(self) -> Any:
         train = self.train

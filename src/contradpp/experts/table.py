@@ -1,6 +1,7 @@
 """The table of experts of a `ConditionalDPP`: how each is made, and the features of its scores.
 
-To add an expert, write a baseline and give it a row of `KINDS`.
+To add an expert, write a baseline and give it a row of `EXPERTS`. A user's own models need no row:
+their features follow from what they are (`features_of`).
 """
 
 from __future__ import annotations
@@ -87,33 +88,37 @@ class Expert(Protocol):
         """Write the scores given every set without each of its entries in turn (nnz, M)."""
 
 
-class Kind(NamedTuple):
-    """A row of the table."""
+class ExpertSpec(NamedTuple):
+    """A row of the table: a name in `experts_` and in model files, and how to make that expert."""
 
-    make: Callable[[], Baseline]
-    features: tuple[Feature, ...]
-    word: str  # the word in `ConditionalDPP(experts=...)`
-    max_items: float = np.inf  # left out in larger catalogs
+    make: Callable[[], Baseline]  # returns it unfitted
+    features: tuple[Feature, ...]  # of its scores; the last one stands for it in products
+    word: str  # that selects it in `ConditionalDPP(experts=...)`, perhaps together with others
+    max_items: float = np.inf  # in larger catalogs it is left out
 
 
 # Chosen on validation parts of amazon, uk and belgian (experiments/results/studies.md).
 _LOG_MEAN = Feature(LOG, 1e-4, mean=True)
-KINDS = {
-    "popularity": Kind(Popularity, (Feature(LOG),), "popularity"),
-    "ridge": Kind(lambda: RidgeNeighbors(ridge=20.0), (Feature(IDENTITY), Feature(ROOT)), "ridge"),
-    "item_knn_share": Kind(lambda: ItemKNN(weights="share"), (_LOG_MEAN,), "item_knn"),
-    "item_knn_cosine": Kind(lambda: ItemKNN(weights="cosine"), (_LOG_MEAN,), "item_knn"),
-    "basket_knn": Kind(lambda: BasketKNN(shrinkage=3.0), (Feature(LOG, 1e-4),), "basket_knn"),
-    "loglinear": Kind(LogLinear, (Feature(IDENTITY),), "loglinear", max_items=1000),
+EXPERTS = {
+    "popularity": ExpertSpec(Popularity, (Feature(LOG),), "popularity"),
+    "ridge": ExpertSpec(
+        lambda: RidgeNeighbors(ridge=20.0), (Feature(IDENTITY), Feature(ROOT)), "ridge"
+    ),
+    "item_knn_share": ExpertSpec(lambda: ItemKNN(weights="share"), (_LOG_MEAN,), "item_knn"),
+    "item_knn_cosine": ExpertSpec(lambda: ItemKNN(weights="cosine"), (_LOG_MEAN,), "item_knn"),
+    "basket_knn": ExpertSpec(lambda: BasketKNN(shrinkage=3.0), (Feature(LOG, 1e-4),), "basket_knn"),
+    "loglinear": ExpertSpec(LogLinear, (Feature(IDENTITY),), "loglinear", max_items=1000),
 }
-EXTERNAL_FEATURES = (Feature(LOG, 1e-6),)  # of a user's model: its scores are probabilities
 
 
 def features_of(name: str, expert: Any) -> tuple[Feature, ...]:
-    """Return the features of an expert by its name, or by its type if it is the user's."""
-    if name in KINDS:
-        return KINDS[name].features
-    return KINDS["loglinear"].features if isinstance(expert, LogLinear) else EXTERNAL_FEATURES
+    """Return the features of an expert by its name, or by its type if it is the user's.
+
+    The scores of a user's model count as probabilities, but for those of a `LogLinear`.
+    """
+    if name in EXPERTS:
+        return EXPERTS[name].features
+    return EXPERTS["loglinear"].features if isinstance(expert, LogLinear) else (Feature(LOG, 1e-6),)
 
 
 @dataclass
@@ -198,15 +203,7 @@ class ExternalExpert:
 
 
 def select_experts(experts: Sequence[Any], n_items: int = 0) -> dict[str, Any]:
-    """Return the unfitted experts by name that suit a catalog of this size.
-
-    Parameters
-    ----------
-    experts : sequence of str and models
-        Words of the table, and models of the user's.
-    n_items : int
-        The size of the catalog; 0 selects every expert.
-    """
+    """Return the unfitted experts by name that suit a catalog of this size; 0 for any size."""
     if isinstance(experts, str) or not isinstance(experts, Iterable):
         raise ParameterError(f"experts must be a sequence of names and models, got {experts!r}")
     selected: dict[str, Any] = {}
@@ -215,9 +212,9 @@ def select_experts(experts: Sequence[Any], n_items: int = 0) -> dict[str, Any]:
             if expert not in DEFAULT_EXPERTS:
                 words = ", ".join(map(repr, DEFAULT_EXPERTS))
                 raise ParameterError(f"experts knows {words}, and models; got {expert!r}")
-            for name, kind in KINDS.items():
-                if kind.word == expert and n_items <= kind.max_items:
-                    selected[name] = kind.make()
+            for name, spec in EXPERTS.items():
+                if spec.word == expert and n_items <= spec.max_items:
+                    selected[name] = spec.make()
         elif hasattr(expert, "predict_next") and not isinstance(expert, type):
             base = type(expert).__name__
             name, count = base, 1
@@ -238,7 +235,7 @@ def select_fitted_experts(
     left_out = {
         name
         for name in selected.keys() - fitted.keys()
-        if name in KINDS and KINDS[name].max_items < np.inf
+        if name in EXPERTS and EXPERTS[name].max_items < np.inf
     }
     if selected.keys() - left_out != fitted.keys():
         raise ParameterError(
@@ -260,7 +257,7 @@ def fit_experts(
     """
     fitted: dict[str, Any] = {}
     for name, expert in experts.items():
-        if name in KINDS:
+        if name in EXPERTS:
             copy = deepcopy(expert)
             copy.n_jobs = n_jobs
             fitted[name] = copy.fit_statistics(statistics)
@@ -314,6 +311,6 @@ def restore_experts(
 
 def restore_parameter(experts: Mapping[str, Any], words: Iterable[str]) -> tuple[Any, ...]:
     """Return the parameter `experts` of a model file: words for rows of the table, else models."""
-    found = [KINDS[name].word if name in KINDS else expert for name, expert in experts.items()]
+    found = [EXPERTS[name].word if name in EXPERTS else expert for name, expert in experts.items()]
     found += map(str, words)
     return tuple(word for k, word in enumerate(found) if word not in found[:k])

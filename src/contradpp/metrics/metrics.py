@@ -51,7 +51,6 @@ LABELS = {
     "distance_categories": "category dist.",
     "distance_vectors": "vector distance",
     "distance_baskets": "basket distance",
-    "log_likelihood_gain": "likelihood gain",
     "log_likelihood_given_size": "log-lik., size",
     "exact": "exact match",
     "exact_given_size": "exact, size",

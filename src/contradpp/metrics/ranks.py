@@ -263,7 +263,7 @@ class ConditionalScorer(Scorer):
         self._kernel = KernelScorer(model.dpp, model.items_)
 
     def scores_without_each(self, sets: Sets) -> Array:
-        return next_logits(self.model, sets, each=True)
+        return next_logits(self.model, sets, leave_one_out=True)
 
     def log_probability(self, sets: Sets) -> Array:
         return self._kernel.log_probability(sets)

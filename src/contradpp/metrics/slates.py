@@ -22,7 +22,7 @@ from contradpp.experts.queries import check_count
 from contradpp.metrics.intervals import Means
 from contradpp.metrics.metrics import Samples, coverage, intra_list
 from contradpp.models.base import DPPRecommender, can_extend
-from contradpp.slates.halves import Halves, are_in, count_distinct, group_numbers, hide, hit_samples
+from contradpp.slates.halves import are_in, count_distinct, group_numbers, hide, hit_samples
 
 ALPHA = 0.5  # of α-nDCG: the worth of a further item of a category
 ROWS_PER_BLOCK = 4096
@@ -39,7 +39,6 @@ def evaluate_slates(
     train: Any = None,
     diversity: float | None = None,
     min_size: int = 4,
-    likelihood: bool = False,
     random_state: RandomState = 0,
 ) -> SlateReport:
     """Hide a part of every test basket and measure how slates for the rest hit it.
@@ -65,9 +64,6 @@ def evaluate_slates(
         That of `slate`.
     min_size : int
         Test baskets with fewer items are left out.
-    likelihood : bool
-        Also compute the probability of the hidden half among all sets of its size, under the k-DPP
-        of the model's slates. It takes some 10 ms a basket for 40,000 items.
     random_state : int, Generator or None
         Chooses the hidden items and the bootstrap samples: the same for every model.
 
@@ -110,8 +106,6 @@ def evaluate_slates(
         samples["distance_vectors"] = _vector_distance(slates, _unit_table(vectors, items))
     counted = shown if train is None else as_baskets(train).recode(items)
     samples["distance_baskets"] = intra_list(slates.astype(np.int32), counted)
-    if likelihood:
-        samples |= _likelihoods(model, halves, answerable, diversity)
     unanswered = np.setdiff1d(np.arange(len(slates)), answerable)
     for values in samples.values():
         values[unanswered] = np.nan
@@ -143,8 +137,6 @@ class SlateReport(Means):
     | `distance_categories` | the share of its pairs with different categories |
     | `distance_vectors` | 1 − cosine, the mean over its pairs |
     | `distance_baskets` | 1 − Jaccard index of the baskets of two items, the mean over its pairs |
-    | `log_likelihood` | log P(hidden half) among sets of its size, under the k-DPP of slates |
-    | `log_likelihood_gain` | that minus the same with Φ = I: the effect of similarity |
 
     `coverage` is the share of the catalogue that is on any slate.
     """
@@ -252,18 +244,6 @@ def _unit_table(vectors: Mapping[Hashable, ArrayLike], items: Vocabulary) -> Arr
         length = float(np.linalg.norm(row))
         table[code] = row / length if length > 0 else 0.0
     return table
-
-
-def _likelihoods(model: Any, halves: Halves, answerable: Ints, diversity: float | None) -> Samples:
-    logs, gains = np.full((2, halves.given.n_baskets), np.nan)
-    if isinstance(model, DPPRecommender):
-        given = halves.given.subset(answerable)
-        hidden = halves.hidden.subset(answerable)
-        logs[answerable] = model.score_slates(given, hidden, diversity=diversity, unknown="ignore")
-        gains[answerable] = logs[answerable] - model.score_slates(
-            given, hidden, diversity=diversity, unknown="ignore", alike=False
-        )
-    return {"log_likelihood": logs, "log_likelihood_gain": gains}
 
 
 # -- Metrics, slate by slate -----------------------------------------------------------------------

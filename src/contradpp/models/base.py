@@ -20,7 +20,7 @@ from contradpp._threads import resolve_n_jobs
 from contradpp._types import Array, Codes, Flags, Ints
 from contradpp.data.baskets import Baskets, as_baskets, refuse_order_lines
 from contradpp.data.sets import Sets, take_sets
-from contradpp.data.vocabulary import Vocabulary, as_vocabulary
+from contradpp.data.vocabulary import as_vocabulary
 from contradpp.dpp import files
 from contradpp.dpp.greedy import greedy_completion
 from contradpp.dpp.kernel import Kernel, Skew
@@ -37,8 +37,8 @@ from contradpp.experts.queries import (
     check_count,
     with_history,
 )
+from contradpp.models.cold_start import NewItems
 from contradpp.slates.greedy import DEFAULT_DIVERSITY, Vectors, next_slates
-from contradpp.slates.likelihood import next_log_likelihoods
 from contradpp.slates.rules import limits_of_items
 from contradpp.slates.similarity import Similarity
 
@@ -46,15 +46,9 @@ from contradpp.slates.similarity import Similarity
 class DPPRecommender(Recommender):
     """A recommender with a DPP over sets of its items.
 
-    In every method a basket is an iterable of item ids. Duplicates in it are ignored, and
-    `unknown="ignore"` leaves out unknown items instead of raising `UnknownItemError`. Methods that
-    take baskets accept one (and answer without the batch axis) or many: a `Baskets`, or a list of
-    lists.
-
     Subclasses define `dpp`, the scores of next items, and the contents of files.
     """
 
-    items_: Vocabulary
     _similarity: Similarity | None = None  # learned by `learn_slates`
     _vectors: Vectors | None = None  # cache of `similarity_`
 
@@ -212,11 +206,6 @@ class DPPRecommender(Recommender):
                 "the given items are the whole catalogue: no items are left to condition"
             )
 
-    @property
-    def known_items(self) -> Vocabulary:
-        _ = self.dpp  # raises NotFittedError before fit
-        return self.items_
-
     def item_probabilities(self) -> Array:
         """Return the share of every item in all sales; by L_ii alone for a model without data."""
         counts = getattr(self, "item_counts_", None)
@@ -319,45 +308,6 @@ class DPPRecommender(Recommender):
         items = as_ids(codes, self.items_)
         return (items[0], probabilities[0]) if queries.single else (items, probabilities)
 
-    def score_slates(
-        self,
-        baskets: Any,
-        slates: Any,
-        *,
-        diversity: float | None = None,
-        alike: bool = True,
-        unknown: str = "error",
-    ) -> Array:
-        """Return log P(Y) of a slate Y for every basket, among all slates of its length.
-
-        P is the k-DPP with the kernel of `slate`, and the same τ for all baskets.
-
-        Parameters
-        ----------
-        baskets : a basket, or many
-        slates : as many slates
-        diversity : float, optional
-            Above 0, ½ if left out: it sets τ = (1 − diversity)/diversity. At 0 all but the most
-            probable items are impossible.
-        alike : bool
-            Whether the similarity of items counts; without it Φ = 1.001 I.
-        """
-        queries = as_queries(baskets, self.known_items, unknown=unknown)
-        wanted = as_queries(slates, self.known_items, unknown=unknown)
-        if queries.single != wanted.single or queries.sets.count != wanted.sets.count:
-            raise DataError(
-                f"there are {queries.sets.count} baskets but {wanted.sets.count} slates"
-            )
-        logs = next_log_likelihoods(
-            self.similarity_ if alike else Vectors.none(),
-            queries.sets,
-            self._next_probabilities(queries.sets),
-            wanted.sets,
-            DEFAULT_DIVERSITY if diversity is None else diversity,
-            n_jobs=self.dpp.n_jobs,
-        )
-        return logs[0] if queries.single else logs
-
     def learn_slates(self, baskets: Any) -> Self:
         """Learn from training baskets which items are alike in slates.
 
@@ -378,15 +328,17 @@ class DPPRecommender(Recommender):
             self._vectors = self._similarity.vectors(self.items_)
         return self._vectors
 
+    def _enlarged_similarity(self, new: NewItems) -> Similarity | None:
+        """Return the similarity with new items, which are like their neighbors."""
+        if self._similarity is None:
+            return None
+        return self._similarity.enlarged(len(new.items), new.neighbors.matrix(len(self.items_)))
+
     def _set_similarity(self, similarity: Similarity | None) -> None:
         self._similarity = similarity
         self._vectors = None
 
-    # -- Growing baskets ---------------------------------------------------------------------------
-
-    def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
-        """Return a basket to which items are added one by one, with suggestions after each."""
-        return GrowingBasket(self, basket)
+    # -- Filling a basket -------------------------------------------------------------------------
 
     def complete(
         self,
@@ -516,12 +468,12 @@ class BaseDPP(DPPRecommender):
     def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
         """Return a model with this kernel, and the parameters that belong to its shape."""
         model = cls(n_components=kernel.n_components)  # type: ignore[call-arg]
-        ids = Vocabulary(range(kernel.n_items)) if items is None else as_vocabulary(items)
-        model._set_kernel(kernel, ids)
+        model._set_kernel(kernel, items)
         return model
 
-    def _set_kernel(self, kernel: Kernel, items: Vocabulary) -> None:
+    def _set_kernel(self, kernel: Kernel, items: Iterable[Any] | None) -> None:
         """Set the kernel, and forget what depends on an earlier one."""
+        items = as_vocabulary(range(kernel.n_items) if items is None else items)
         if len(items) != kernel.n_items:
             raise ParameterError(
                 f"the kernel has {kernel.n_items} rows, but there are {len(items)} items"
@@ -583,10 +535,6 @@ class BaseDPP(DPPRecommender):
         return model
 
     # -- Next items --------------------------------------------------------------------------------
-
-    def grow(self, basket: Iterable[Any] = ()) -> GrowingBasket:
-        """Return a basket to which items are added one by one; each takes a pass over V."""
-        return GrowingKernelBasket(self, basket)
 
     def _next_probabilities(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
         return next_probabilities(self.kernel_, sets)
@@ -678,91 +626,3 @@ def _restore_kernel(tensors: files.Tensors) -> Kernel:
         indptr, indices, values = (tensors[f"skew.{name}"] for name in Skew._fields)
         skew = Skew.from_arrays(indptr, indices, values, len(factors))
     return Kernel(factors, tensors.get("inner"), skew, diagonal)
-
-
-# -- Growing baskets -------------------------------------------------------------------------------
-
-
-class GrowingBasket:
-    """A basket that grows, as `model.grow(basket)` returns it: add items, ask for suggestions.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import contradpp as cd
-    >>> model = cd.LowRankDPP.from_factors(np.eye(3) * [1, 2, 3], items=["tea", "milk", "bread"])
-    >>> basket = model.grow(["tea"])
-    >>> basket.add("bread").recommend(N=1)[0].tolist()
-    ['milk']
-    """
-
-    def __init__(self, model: DPPRecommender, basket: Iterable[Any]) -> None:
-        self._model = model
-        self._codes: list[int] = as_codes(basket, model.known_items).tolist()
-
-    @property
-    def items(self) -> list[Hashable]:
-        """The items of the basket, in the order in which they came."""
-        return [self._model.items_[code] for code in self._codes]
-
-    def add(self, item: Any) -> Self:
-        """Add an item to the basket; one that is there already changes nothing."""
-        code = self._model.items_.code(item)
-        if code not in self._codes:
-            self._append(code)
-        return self
-
-    def _append(self, code: int) -> None:
-        self._codes.append(code)
-
-    def probabilities(self) -> Array:
-        """Return P(next = i | basket) for every item, 0 for those in it; all 0 if none is left."""
-        return self._model.predict_next(self.items)
-
-    def recommend(
-        self,
-        N: int = 10,
-        *,
-        candidates: Iterable[Any] | None = None,
-        exclude: Iterable[Any] | None = None,
-    ) -> tuple[NDArray[Any], Array]:
-        """Return the N most probable next items and P(next = i | A), best first."""
-        return self._model.recommend(self.items, N, candidates=candidates, exclude=exclude)
-
-
-class GrowingKernelBasket(GrowingBasket):
-    """A growing basket of a single kernel, whose scores are updated with each item."""
-
-    def __init__(self, model: BaseDPP, basket: Iterable[Any]) -> None:
-        super().__init__(model, basket)
-        self._set = model.kernel_.grow(as_codes(basket, model.known_items))
-        self._codes = self._set.codes
-
-    def _append(self, code: int) -> None:
-        self._set.add(code)
-
-    def probabilities(self) -> Array:
-        scores = np.where(self._set.open_to, np.maximum(self._set.scores, 0.0), 0.0)
-        total = scores.sum()
-        if not total > 0 and self._set.open_to.any():
-            raise RankError(
-                f"no item can be added to this basket of {len(self._set)}: "
-                "every larger set is impossible"
-            )
-        probabilities: Array = scores / (total or 1.0)
-        return probabilities
-
-    def recommend(
-        self,
-        N: int = 10,
-        *,
-        candidates: Iterable[Any] | None = None,
-        exclude: Iterable[Any] | None = None,
-    ) -> tuple[NDArray[Any], Array]:
-        check_count(N)
-        probabilities = self.probabilities()
-        items = self._model.items_
-        free = self._set.open_to & allowed_codes(items, candidates, exclude)
-        n = min(int(N), int(free.sum()))
-        best = top_n(np.where(free, probabilities, -np.inf)[None], n)[0]
-        return items.take(best.tolist()), probabilities[best]

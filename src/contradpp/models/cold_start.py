@@ -25,7 +25,7 @@ sales that are scored as if they had none; `blend_weights` and `decay` that of a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -308,16 +308,8 @@ def new_items(
 ) -> NewItems:
     """Find the neighbors and the popularity of new items; raise an error for an item that exists.
 
-    Parameters
-    ----------
-    known : FeatureModel or None
-        The features of the model's items.
-    items : Vocabulary
-        The model's items, sold in `counts` baskets each.
-    added : Vocabulary
-        The new items; see `check_new_ids`.
-    features : data frame, Arrow table, array, sparse array or mapping
-    n_jobs : int
+    `known` are the features of the model's `items`, which are sold in `counts` baskets each.
+    `added` comes from `check_new_ids`, and `features` from the user.
     """
     if known is None:
         raise ParameterError("add_items needs a model that was fitted with item_features")
@@ -418,67 +410,65 @@ class ColdStartWeights(NamedTuple):
     n_fitted: int = 0  # items that were there when the model was fitted
     rank: float = float("nan")  # MPR of held-out items scored as if they had no sales
 
-    def shares(self, counts: Array) -> tuple[Array, Array]:
-        """Return blend and cold share of items with these sales."""
+    def shares(self, counts: Array, n_known: int) -> tuple[Array, Array]:
+        """Return blend and cold share of items with these sales; experts know the first ones."""
+        numbers = np.arange(len(counts))
         blend = self.decay / (self.decay + np.maximum(counts, 1.0))
-        is_late = np.arange(len(counts)) >= self.n_fitted
-        late = np.where(is_late, LATE_SUPPORT / (LATE_SUPPORT + counts), 0.0)
+        late = np.where(numbers >= self.n_fitted, LATE_SUPPORT / (LATE_SUPPORT + counts), 0.0)
         cold = np.where(counts > 0, late, 1.0)
-        return np.where(blend < MIN_SHARE, 0.0, blend), np.where(cold < MIN_SHARE, 0.0, cold)
+        blend = np.where((blend < MIN_SHARE) | (numbers >= n_known), 0.0, blend)
+        return blend, np.where(cold < MIN_SHARE, 0.0, cold)
 
 
-@dataclass
 class ColdStart:
-    """The cold-start items: all whose logits depend on features, wholly or in part."""
+    """The cold-start items: all whose logits depend on features, wholly or in part.
 
-    weights: ColdStartWeights
-    n_known: int  # items that the experts know; later items are behind them
-    codes: Ints  # (C,), ascending
-    blend: Array  # (C,)
-    cold_share: Array  # (C,)
-    neighbors: Neighbors
-    log_popularity: Array  # (C,): log p̂
-    popularity: Array  # (n_known,): the share of every known item in all sales
-    matrix: FeatureMatrix = field(repr=False)  # features of all items
+    `model` has the features of all items, `counts` their sales. The experts know the first
+    `n_known` items, or all. `codes` (C,) are the items, ascending, if it is not for the weights to
+    say which they are.
+    """
 
-    @classmethod
-    def of(
-        cls, model: FeatureModel, counts: Array, weights: ColdStartWeights, n_jobs: int = 1
-    ) -> ColdStart:
-        """Return the cold-start items among items with these sales, all known to the experts."""
-        blend, cold = weights.shares(counts)
-        codes = np.flatnonzero((blend > 0) | (cold > 0))
-        rows = model.matrix.take(codes)
-        return cls(
-            weights,
-            len(counts),
-            codes,
-            blend[codes],
-            cold[codes],
-            nearest_neighbors(rows, model.matrix, counts, codes, n_jobs=n_jobs),
-            model.log_popularity[codes],
-            counts / max(counts.sum(), 1.0),
-            model.matrix,
-        )
+    def __init__(
+        self,
+        model: FeatureModel,
+        counts: Array,
+        weights: ColdStartWeights,
+        codes: Ints | None = None,
+        *,
+        n_known: int | None = None,
+        neighbors: Neighbors | None = None,
+        n_jobs: int = 1,
+    ) -> None:
+        self.model = model
+        self.counts = counts
+        self.weights = weights
+        self.matrix = model.matrix
+        self.n_known = len(counts) if n_known is None else n_known
+        blend, cold = weights.shares(counts, self.n_known)
+        self.codes = np.flatnonzero((blend > 0) | (cold > 0)) if codes is None else codes
+        self.blend = blend[self.codes]
+        self.cold_share = cold[self.codes]
+        if neighbors is None:
+            rows = self.matrix.take(self.codes)
+            neighbors = nearest_neighbors(rows, self.matrix, counts, self.codes, n_jobs=n_jobs)
+        self.neighbors = neighbors
+        self.is_unsold = np.zeros(len(counts), dtype=bool)  # no expert knows these
+        self.is_unsold[self.codes[self.cold_share == 1.0]] = True
+        popularity = (counts / max(counts.sum(), 1.0))[: self.n_known]
+        sold = popularity[popularity > 0]
+        # Twice the median popularity keeps the lift of rare neighbors from being chance.
+        self._floor = 2.0 * float(np.median(sold)) if len(sold) else 1.0
+        self._neighbor_popularity = neighbors.mean(popularity)
 
     def add(self, new: NewItems) -> ColdStart:
         """Return the cold-start items with new ones."""
-        n = len(self.matrix)
-        n_new = len(new.rows)
         neighbors = Neighbors(
             np.vstack([self.neighbors.codes, new.neighbors.codes]),
             np.vstack([self.neighbors.weights, new.neighbors.weights]),
         )
+        counts = np.concatenate([self.counts, np.zeros(len(new.rows))])
         return ColdStart(
-            self.weights,
-            self.n_known,
-            np.concatenate([self.codes, np.arange(n, n + n_new)]),
-            np.concatenate([self.blend, np.zeros(n_new)]),
-            np.concatenate([self.cold_share, np.ones(n_new)]),
-            neighbors,
-            np.concatenate([self.log_popularity, new.log_popularity]),
-            self.popularity,
-            self.matrix.append(new.rows),
+            new.feature_model, counts, self.weights, n_known=self.n_known, neighbors=neighbors
         )
 
     def contents(self) -> tuple[files.Tensors, dict[str, Any]]:
@@ -509,36 +499,19 @@ class ColdStart:
         n_known = int(info["n_known"])
         if not 0 <= decay < np.inf:
             raise ValueError(f"its cold-start decay is {decay}")
-        blend, cold = ColdStartWeights(decay=decay, n_fitted=n_fitted).shares(counts)
-        blend[n_known:] = 0.0  # no expert knows these items
-        codes = np.flatnonzero((blend > 0) | (cold > 0))
+        weights = ColdStartWeights(decay=decay, n_fitted=n_fitted, rank=rank)
+        blend, cold = weights.shares(counts, n_known)
+        n = int(np.count_nonzero((blend > 0) | (cold > 0)))
         schema = STORED_COLD_START
-        found = files.read_arrays(
-            tensors, schema, "parts for new items", "cold_start.", n=len(codes)
-        )
+        found = files.read_arrays(tensors, schema, "parts for new items", "cold_start.", n=n)
         neighbor_codes, neighbor_weights, cold_weights, blend_weights = found.values()
         if not 0 < n_known <= len(counts) or neighbor_codes.max(initial=0) >= n_known:
             raise ValueError("its cold-start items do not fit its items")
-        return cls(
-            ColdStartWeights(cold_weights, blend_weights, decay, n_fitted, rank),
-            n_known,
-            codes,
-            blend[codes],
-            cold[codes],
-            Neighbors(neighbor_codes, neighbor_weights),
-            model.log_popularity[codes],
-            (counts / max(counts.sum(), 1.0))[:n_known],
-            model.matrix,
-        )
+        weights = weights._replace(cold_weights=cold_weights, blend_weights=blend_weights)
+        neighbors = Neighbors(neighbor_codes, neighbor_weights)
+        return cls(model, counts, weights, n_known=n_known, neighbors=neighbors)
 
     # -- Baskets that hold items without sales -----------------------------------------------------
-
-    @cached_property
-    def is_unsold(self) -> Flags:
-        """Flags of the items without sales, which no expert knows (M,)."""
-        unsold = np.zeros(len(self.matrix), dtype=bool)
-        unsold[self.codes[self.cold_share == 1.0]] = True
-        return unsold
 
     def substitute(self, sets: Sets) -> Sets:
         """Return the sets with the substitutes of items without sales; see `substitutes`."""
@@ -567,20 +540,20 @@ class ColdStart:
     # -- Logits ------------------------------------------------------------------------------------
 
     def write_logits(
-        self, combination: Combination, sets: Sets, out: Array, *, each: bool = False
+        self, combination: Combination, sets: Sets, out: Array, *, leave_one_out: bool = False
     ) -> None:
         """Write the logits of all items, later ones included; see `Combination.write_logits`."""
-        if each and self.is_unsold[sets.indices].any():
+        if leave_one_out and self.is_unsold[sets.indices].any():
             sets = without_each(sets)
-            each = False
+            leave_one_out = False
         known = np.empty((len(out), self.n_known))
-        combination.write_logits(self.substitute(sets), known, each=each)
+        combination.write_logits(self.substitute(sets), known, leave_one_out=leave_one_out)
         known -= log_sums(known)[:, None]
         is_known = self.codes < self.n_known
         logits = np.zeros((len(out), len(self.codes)))
         logits[:, is_known] = known[:, self.codes[is_known]]
         out[:, : self.n_known] = known
-        queries = without_each(sets) if each else sets
+        queries = without_each(sets) if leave_one_out else sets
         self._blend(logits, self._basket_features(queries, known), queries.sizes)
         out[:, self.codes] = logits
 
@@ -610,7 +583,7 @@ class ColdStart:
     def _basket_features(self, sets: Sets, known: Array) -> Array:
         """Return log lift and cosine (2, n_sets, C); the logits of known items are overwritten."""
         softmax(known)
-        floor = _popularity_floor(self.popularity)
+        floor = self._floor
         popularity = self._neighbor_popularity
         features = np.empty((2, sets.count, len(self.codes)))
         np.add((self._neighbor_matrix @ known.T).T, floor, out=features[0])
@@ -623,15 +596,10 @@ class ColdStart:
     @cached_property
     def _constant_features(self) -> Array:
         """1, log p̂ and log p̃ (3, C)."""
-        floor = _popularity_floor(self.popularity)
         popularity = self._neighbor_popularity
-        by_neighbors = np.log(np.where(popularity > 0, popularity, floor) / floor)
-        by_features = self.log_popularity - np.log(floor)
+        by_neighbors = np.log(np.where(popularity > 0, popularity, self._floor) / self._floor)
+        by_features = self.model.log_popularity[self.codes] - np.log(self._floor)
         return np.stack([np.ones(len(popularity)), by_features, by_neighbors])
-
-    @cached_property
-    def _neighbor_popularity(self) -> Array:
-        return self.neighbors.mean(self.popularity)
 
     @cached_property
     def _neighbor_matrix(self) -> Any:
@@ -646,17 +614,9 @@ class ColdStart:
     ) -> tuple[Array, Array, Array]:
         """Divide the logits of items among the experts and the features.
 
-        A basket item adds its own feature values over the basket's size, and an equal part of the
-        rest.
-
-        Returns
-        -------
-        weight : array (m,)
-            1 − cold_share: the weight of the experts.
-        alone : array (m,)
-            The logit by constant features.
-        parts : array (m, n)
-            The logit by features that depend on the basket, by basket item.
+        Return the weight of the experts, 1 − cold_share (m,), the logits by constant features (m,),
+        and those by features of basket items (m, n). A basket item adds its own feature values over
+        the basket's size, and an equal part of the rest.
         """
         n = len(codes)
         weight = np.ones(len(items))
@@ -691,12 +651,6 @@ def _at_sizes(coefficients: Array, sizes: Ints) -> Array:
     return weights
 
 
-def _popularity_floor(popularity: Array) -> float:
-    """Return twice the median popularity: it keeps the lift of rare neighbors from being chance."""
-    sold = popularity[popularity > 0]
-    return 2.0 * float(np.median(sold)) if len(sold) else 1.0
-
-
 def basket_means(matrix: FeatureMatrix, sets: Sets) -> FeatureMatrix:
     """Return the mean features of every set's items."""
     weights = indicator(sets, len(matrix))
@@ -720,18 +674,7 @@ def fit_cold_start_weights(
     if examples is None:
         return ColdStartWeights(n_fitted=len(counts))
     model = FeatureModel.learn(features, counts)
-    all_items = np.arange(len(counts))
-    all_cold = ColdStart(
-        ColdStartWeights(),
-        len(counts),
-        all_items,
-        np.zeros(len(counts)),
-        np.ones(len(counts)),
-        nearest_neighbors(model.matrix, model.matrix, counts, all_items, n_jobs=n_jobs),
-        model.popularity.log_popularity,
-        counts / max(counts.sum(), 1.0),
-        model.matrix,
-    )
+    all_cold = ColdStart(model, counts, ColdStartWeights(), np.arange(len(counts)), n_jobs=n_jobs)
     values, log_totals = _candidate_features(combination, sets, examples.codes, all_cold, n_jobs)
     warm = examples.logits(combination.theta(examples.context), n_jobs) - log_totals[:, None]
     cold_items = stream(seed, COLD_ITEMS).random(len(counts)) < 0.5
@@ -762,7 +705,7 @@ def _candidate_features(
         part = take_sets(sets, np.arange(first, last))
         start = int(sets.indptr[first])
         known = np.empty((len(part.indices), M))
-        combination.write_logits(part, known, each=True)
+        combination.write_logits(part, known, leave_one_out=True)
         log_totals[start : start + len(known)] = log_sums(known)
         values = cold_start.features(without_each(part), known)
         for entry in range(len(known)):

@@ -140,10 +140,9 @@ class Weights(NamedTuple):
         return files.stored_arrays(arrays, STORED_WEIGHTS)
 
     @classmethod
-    def restore(cls, n_features: Sequence[int], tensors: files.Tensors) -> Weights:
-        """Return the weights of a model file, given the number of features of each expert."""
-        columns = np.cumsum(n_features, dtype=np.int64) - 1
-        n = sum(n_features) + len(columns) * (len(columns) + 1) // 2
+    def restore(cls, columns: Ints, tensors: files.Tensors) -> Weights:
+        """Return the weights of a model file, given the last feature of each expert."""
+        n = int(columns[-1]) + 1 + len(columns) * (len(columns) + 1) // 2
         sizes = {"weights": n, "all": N_CONTEXT * n, "experts": len(columns)}
         found = files.read_arrays(tensors, STORED_WEIGHTS, "weights", **sizes)
         products = Products(columns, found["products.center"], found["products.spread"])
@@ -186,17 +185,8 @@ class Combination:
     ) -> Combination:
         """Return the combination of fitted experts and the kernel.
 
-        Parameters
-        ----------
-        distribution : Kernel or Mixture
-        fitted : mapping of name to expert
-            Baselines and models of the user's.
-        items : Vocabulary
-            The items that the experts know; the kernel and `counts` may have later ones.
-        counts : array
-        weights : Weights, optional
-        by_cluster : bool
-            Make the clusters of a mixture an expert, too.
+        The experts know `items`; the kernel and `counts` may have later ones. With `by_cluster`,
+        the clusters of a mixture are an expert, too.
         """
         scored: dict[str, Expert] = {
             name: expert if isinstance(expert, Baseline) else ExternalExpert(expert, items)
@@ -211,6 +201,10 @@ class Combination:
         return found if weights is None else replace(found, weights=weights)
 
     def __post_init__(self) -> None:
+        self.names = [name for name, features in self.features.items() for _ in features]
+        self.n_features = len(self.names)  # F
+        # The feature that stands for each expert in products.
+        self.last_features = np.cumsum(list(map(len, self.features.values())), dtype=np.int64) - 1
         if not self.weights.theta.size:
             n = len(self.features)
             products = Products(self.last_features, np.zeros(n), np.ones(n))
@@ -223,46 +217,27 @@ class Combination:
                 self.features[name][0].write(values, np.ones(1, dtype=np.int64), values)
                 self._constant[name] = values
 
-    @property
-    def n_features(self) -> int:
-        """The number of features F."""
-        return sum(map(len, self.features.values()))
-
-    @property
-    def names(self) -> list[str]:
-        """The expert of every feature."""
-        return [name for name, features in self.features.items() for _ in features]
-
-    @property
-    def last_features(self) -> Ints:
-        """The feature that stands for each expert in products."""
-        return np.cumsum([len(one) for one in self.features.values()], dtype=np.int64) - 1
-
     def prior(self, products: Products, spread: Array) -> Weights:
         """Return the weights before any data: the kernel counts, or popularity if there is none.
 
         `spread` is the spread of every feature and product.
         """
-        names = self.names
         F = self.n_features
         theta = np.zeros((N_CONTEXT, len(spread)))
-        theta[0, names.index(KERNEL) if KERNEL in names else 0] = 1.0
+        theta[0, self.names.index(KERNEL) if KERNEL in self.names else 0] = 1.0
         precision = np.tile(np.square(spread), (N_CONTEXT, 1))
         precision[:, :F] *= PRIOR
         precision[0, F:] *= PRODUCT_PRIOR
         precision[1:, F:] = np.inf
         return Weights(theta, np.diag(precision.ravel()), products)
 
-    def context(self, sets: Sets, *, each: bool = False) -> Array:
-        """Return 1, log|A| and sparsity(A) of every set (n, 3).
-
-        With `each`, of every set without each of its entries.
-        """
+    def context(self, sets: Sets, *, leave_one_out: bool = False) -> Array:
+        """Return 1, log|A| and sparsity(A) of every set, or its parts (n, 3)."""
         sizes = sets.sizes
         sparsities = self._sparsities[sets.indices]
         owner = np.repeat(np.arange(sets.count), sizes)
         total = np.bincount(owner, sparsities, sets.count).astype(np.float64)
-        if each:
+        if leave_one_out:
             sizes = sizes[owner] - 1
             total = total[owner] - sparsities
         means = total / np.maximum(sizes, 1)
@@ -282,58 +257,42 @@ class Combination:
         temperature: Array = np.maximum(context @ self.weights.temperature, least)
         return temperature
 
-    def write_logits(self, sets: Sets, out: Array, *, each: bool = False) -> None:
-        """Write the logits of every item given every set.
-
-        With `each`, given every set without each of its entries.
-        """
+    def write_logits(self, sets: Sets, out: Array, *, leave_one_out: bool = False) -> None:
+        """Write the logits of every item given every set, or its parts; see `write_features`."""
         n_rows = max(MAX_SCORES // out.shape[1], 1)
         if len(out) > n_rows:  # products need the scores of all experts at once
-            rows = without_each(sets) if each else sets
+            sets = without_each(sets) if leave_one_out else sets
             for first in range(0, len(out), n_rows):
                 part = np.arange(first, min(first + n_rows, len(out)))
-                self.write_logits(take_sets(rows, part), out[first : first + len(part)])
+                self.write_logits(take_sets(sets, part), out[first : first + len(part)])
             return
-        sizes = np.repeat(sets.sizes - 1, sets.sizes) if each else sets.sizes
-        theta = self.theta(self.context(sets, each=each))
-        last = np.empty((len(self.features), *out.shape))  # the last feature of every expert
-        out[:] = 0.0
-        f = 0
-        for scores, (name, features) in zip(last, self.features.items(), strict=True):
-            if name in self._constant:
-                scores[:] = self._constant[name]
-                f += 1
-                continue
-            expert = self.experts[name]
-            write = expert.write_scores_without_each if each else expert.write_scores
-            write(sets, scores)
-            for feature in features[:-1]:
-                value = np.empty_like(scores)
-                feature.write(scores, sizes, value)
-                value *= theta[:, f, None]
-                out += value
-                f += 1
-            features[-1].write(scores, sizes, scores)
-            f += 1
-        products = self.weights.products
-        linear = np.ascontiguousarray(theta[:, products.columns])
-        phi = np.ascontiguousarray(theta[:, self.n_features :])
-        experts.compiled.add_pairs(last, products.center, products.spread, linear, phi, out)
+        features = np.empty((self.n_features, *out.shape))
+        self.write_features(sets, features, leave_one_out=leave_one_out)
+        theta = self.theta(self.context(sets, leave_one_out=leave_one_out))
+        experts.compiled.write_weighted_sums(features, *self.weights.products, theta, out)
 
-    def write_features(self, sets: Sets, out: NDArray[np.floating]) -> None:
-        """Write the features of all items given sets without each of their entries (F, nnz, M)."""
-        sizes = np.repeat(sets.sizes - 1, sets.sizes)
-        scores = np.empty(out.shape[1:])
+    def write_features(
+        self, sets: Sets, out: NDArray[np.floating], *, leave_one_out: bool = False
+    ) -> None:
+        """Write the features of all items given every set (F, n_sets, M).
+
+        With `leave_one_out`, given every set without each of its entries in turn (F, nnz, M).
+        """
+        sizes = np.repeat(sets.sizes - 1, sets.sizes) if leave_one_out else sets.sizes
+        single = None if out.dtype == np.float64 else np.empty(out.shape[1:])
         f = 0
         for name, features in self.features.items():
+            rows = out[f : f + len(features)]
+            f += len(features)
             if name in self._constant:
-                out[f] = self._constant[name]
-                f += 1
+                rows[:] = self._constant[name]
                 continue
-            self.experts[name].write_scores_without_each(sets, scores)
-            for feature in features:
-                feature.write(scores, sizes, out[f])
-                f += 1
+            expert = self.experts[name]
+            write = expert.write_scores_without_each if leave_one_out else expert.write_scores
+            scores = rows[-1] if single is None else single
+            write(sets, scores)
+            for feature, row in zip(features, rows, strict=True):
+                feature.write(scores, sizes, row)  # the last one in place
 
 
 def log_sizes(sizes: Ints) -> Array:
@@ -350,13 +309,8 @@ def fit_weights(
 ) -> tuple[Weights, Sets, Examples | None]:
     """Fit the weights to baskets that no expert has seen, from those of the combination as prior.
 
-    Returns
-    -------
-    weights : Weights
-        Those of the combination if no basket has two items.
-    sets : Sets
-        The baskets that examples are made of.
-    examples : Examples or None
+    Also return the baskets that examples were made of, and the examples. If no basket has two
+    items, there are no examples, and the weights are those of the combination.
     """
     chosen = choose_baskets(held_out, N_EXAMPLES, root_seed(stream(seed, EXAMPLES)))
     prior = combination.weights
@@ -392,20 +346,20 @@ class Examples(NamedTuple):
         n = max(SCORES_PER_BLOCK // max(C * (F + self.products.n_products), 1), 1)
         return [slice(first, min(first + n, N)) for first in range(0, N, n)]
 
-    def block(self, rows: slice) -> tuple[NDArray[np.floating], NDArray[np.floating], Array]:
-        """Return features with products, counts and context of some examples."""
-        X = self.products.append_to(self.features[rows])
-        return X, self.log_counts[rows], self.context[rows]
-
-    def map_blocks(self, work: Callable[[slice], T], n_jobs: int) -> list[T]:
-        """Return the results of a function of every block of rows, on threads."""
+    def map_blocks(self, work: Callable[[NDArray[np.floating], slice], T], n_jobs: int) -> list[T]:
+        """Return work(features with products, rows) of every block of rows, on threads."""
         blocks = self.blocks
+
+        def of_block(block: int) -> T:
+            rows = blocks[block]
+            return work(self.products.append_to(self.features[rows]), rows)
+
         with blas_threads(1):
-            return results_of_blocks(lambda block: work(blocks[block]), len(blocks), n_jobs)
+            return results_of_blocks(of_block, len(blocks), n_jobs)
 
     def times(self, weights: Array, n_jobs: int = 1) -> Array:
         """Return features and products times the weights of every example (N, F + P, n)."""
-        parts = self.map_blocks(lambda rows: np.matmul(self.block(rows)[0], weights[rows]), n_jobs)
+        parts = self.map_blocks(lambda X, rows: np.matmul(X, weights[rows]), n_jobs)
         return np.concatenate(parts)
 
     def logits(self, weights: Array, n_jobs: int = 1) -> Array:
@@ -416,9 +370,8 @@ class Examples(NamedTuple):
     def spread(self, n_jobs: int = 1) -> Array:
         """Return the mean standard deviation of features and products within examples, 1 for 0."""
 
-        def squares(rows: slice) -> Array:
-            X, log_counts, _ = self.block(rows)
-            real = np.isfinite(log_counts)[..., None]
+        def squares(X: NDArray[np.floating], rows: slice) -> Array:
+            real = np.isfinite(self.log_counts[rows])[..., None]
             count = np.maximum(real.sum(axis=1), 1)
             features = np.where(real, X, 0.0).astype(np.float64)
             mean = features.sum(axis=1) / count
@@ -492,7 +445,7 @@ def make_examples(combination: Combination, baskets: Baskets, seed: int, n_jobs:
         first, last = blocks[block]
         part = take_sets(sets, np.arange(first, last))
         values = np.empty((F, len(part.indices), n_items), dtype=np.float32)
-        combination.write_features(part, values)
+        combination.write_features(part, values, leave_one_out=True)
         rng = stream(seed, 1, block)
         owners = part.owners
         for entry, (owner, item) in enumerate(
@@ -520,7 +473,7 @@ def make_examples(combination: Combination, baskets: Baskets, seed: int, n_jobs:
             log_counts[row, n - len(sampled) : n] = np.log(stands_for)
 
     run_blocks(work, len(blocks), n_jobs)
-    context = combination.context(sets, each=True)
+    context = combination.context(sets, leave_one_out=True)
     return Examples(features, log_counts, context, candidates, combination.weights.products)
 
 
@@ -548,10 +501,10 @@ def log_likelihood(examples: Examples, theta: Array, n_jobs: int = 1) -> tuple[f
 
     # θ may be a step too far: the value is then not a number.
     @np.errstate(over="ignore", invalid="ignore")
-    def work(rows: slice) -> tuple[float, Array, Array]:
-        X, log_counts, Z = examples.block(rows)
+    def work(X: NDArray[np.floating], rows: slice) -> tuple[float, Array, Array]:
+        Z = examples.context[rows]
         W = (Z @ theta).astype(X.dtype)
-        logits = np.matmul(X, W[:, :, None])[..., 0] + log_counts
+        logits = np.matmul(X, W[:, :, None])[..., 0] + examples.log_counts[rows]
         logits -= logits.max(axis=1, keepdims=True)
         P = np.exp(logits)
         totals = P.sum(axis=1, keepdims=True)
@@ -638,14 +591,10 @@ def _linear_and_product(examples: Examples, weights: Weights, n_jobs: int) -> ND
 
 
 def fit_offset_weights(features: Array, offsets: Array, context: Array, n_jobs: int) -> Array:
-    """Return the θ of features that are added to fixed logits, with a prior mean of zero (R, F).
+    """Return the θ of features (N, C, F) that are added to fixed logits, around zero (R, F).
 
-    Parameters
-    ----------
-    features : array (N, C, F)
-    offsets : array (N, C)
-        The logits without the features, the held-out item's first; −∞ for no candidate.
-    context : array (N, R)
+    `offsets` (N, C) are the logits without the features, the held-out item's first; −∞ for no
+    candidate. `context` is (N, R).
     """
     examples = Examples(features, offsets, context)
     precision = PRIOR * np.tile(np.square(examples.spread(n_jobs)), context.shape[1])

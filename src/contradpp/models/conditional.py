@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import HELD_OUT_BASKETS, RandomState, root_seed, stream
 from contradpp._threads import resolve_n_jobs
-from contradpp._types import Array, Codes, Flags, Ints
+from contradpp._types import Array, Flags, Ints
 from contradpp.data.baskets import Baskets, as_baskets
 from contradpp.data.features import ItemFeatures
 from contradpp.data.orders import SetsWithHistory
@@ -26,7 +26,6 @@ from contradpp.dpp.ahead import FIT, compile_ahead
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.mixture import Mixture
 from contradpp.errors import ConvergenceError, DataError, NotFittedError, ParameterError
-from contradpp.experts.base import best_by_score, probabilities_by_block, softmax_outside
 from contradpp.experts.history import (
     HISTORY,
     HistoryExpert,
@@ -58,6 +57,7 @@ from contradpp.models.cold_start import (
     FeatureModel,
     check_new_ids,
     fit_cold_start_weights,
+    log_sums,
     new_items,
 )
 from contradpp.models.combination import Combination, Weights, fit_offset_weights, fit_weights
@@ -91,9 +91,10 @@ class ConditionalDPP(DPPRecommender):
     validation set, and the experts, which do not see them. It fits θ and Φ to the held-out baskets,
     τ and ρ also to parts of them. Then the experts, not the kernel, learn from all baskets.
 
-    The kernel model `kernel_` answers questions about sets: `score_samples`, `sample`, `marginals`
-    and the like. Of a basket with more than 500 items, 500 random ones are learned from, with a
-    warning.
+    `kernel` is the unfitted kernel model, as it was passed, and `kernel_` the fitted one. It
+    answers questions about sets: `score_samples`, `sample`, `marginals` and the like. L itself is
+    `kernel_.kernel_`. Of a basket with more than 500 items, 500 random ones are learned from, with
+    a warning.
 
     Parameters
     ----------
@@ -207,53 +208,34 @@ class ConditionalDPP(DPPRecommender):
         """
         del y
         select_experts(self.experts)  # refuses wrong names before any work
+        given = FitData(baskets, sample_weight, negatives, validation)
         if engine is not None:
-            data = FitData(baskets, sample_weight, negatives, validation)
-            fit_on(engine, self, data, callbacks, item_features, checkpoint)
+            fit_on(engine, self, given, callbacks, item_features, checkpoint)
             return self
 
-        train = without_excess(as_baskets(baskets))
-        if negatives is not None:  # the catalog includes items that were only ever refused
-            refused, weighted = negatives, None
-            if isinstance(negatives, WeightedSets):
-                refused, weighted = negatives.sets, negatives
-            refused = as_baskets(refused, "negatives")
-            negatives = refused if weighted is None else replace(weighted, sets=refused)
-            train = train.recode(train.items.merge(refused.items))
-        features = None if item_features is None else ItemFeatures.learn(item_features, train.items)
-        if train.customers is not None and (validation is None or np.isscalar(validation)):
-            train = in_order(train)
-        rows, held_out = self._split(train, validation)
-        labels = checked_weights(sample_weight, train.n_baskets, "sample_weight")
-        if not (labels[rows] > 0).any():
-            raise DataError(
-                "ConditionalDPP needs a basket whose sample_weight is above zero: "
-                "experts learn from no other"
-            )
-        everything = train.subset(np.flatnonzero(labels > 0))
-        if not (validation is None or np.isscalar(validation)):
-            everything = Baskets.concat([everything, held_out]).recode(held_out.items)
-
-        kernel = new_kernel_model(self)
-        part = train.subset(rows[labels[rows] > 0])
-        statistics = BasketStatistics(part), BasketStatistics(everything)
-        fit_rest = partial(fit_combination, self, kernel, held_out, *statistics, features)
-        weights = None if sample_weight is None else labels[rows]
+        data = hold_out(self, given)
+        features = None
+        if item_features is not None:
+            features = ItemFeatures.learn(item_features, data.train.items)
+        kernel_model = new_kernel_model(self)
+        part = BasketStatistics(data.part)
+        everything = BasketStatistics(data.everything)
         compile_ahead(FIT, n_jobs=self.n_jobs)
         try:
-            kernel.fit(
-                train.subset(rows),
+            kernel_model.fit(
+                data.train,
                 None,
-                weights,
-                negatives,
-                held_out,
+                data.labels,
+                data.negatives,
+                data.held_out,
                 callbacks,
                 checkpoint=checkpoint,
             )
-            fit_rest()
+            fit_combination(self, kernel_model, data.held_out, part, everything, features)
         except (KeyboardInterrupt, ConvergenceError):
-            if getattr(kernel, "history_", None):
-                fit_rest()  # to the best kernel so far; it takes seconds
+            if getattr(kernel_model, "history_", None):
+                # The kernel is the best so far; the rest takes seconds.
+                fit_combination(self, kernel_model, data.held_out, part, everything, features)
             raise
         return self
 
@@ -280,29 +262,23 @@ class ConditionalDPP(DPPRecommender):
         new = without_excess(as_baskets(baskets))
         n_items = len(self.known_items.merge(new.items))
         selected = select_fitted_experts(self.experts, self.experts_, n_items)
-        kernel = deepcopy(self.kernel_)
-        kernel.n_jobs = self.n_jobs
-        kernel.partial_fit(new, None, sample_weight, negatives, callbacks, **kernel_options)
+        kernel_model = deepcopy(self.kernel_)
+        kernel_model.n_jobs = self.n_jobs
+        kernel_model.partial_fit(new, None, sample_weight, negatives, callbacks, **kernel_options)
 
         known = new.recode(self._expert_items, unknown="ignore")
-        weights, _, _ = fit_weights(self._combination, known, self._seed(), self._threads)
+        n_jobs = resolve_n_jobs(self.n_jobs)
+        weights, _, _ = fit_weights(self._combination, known, self._seed(), n_jobs)
+        cold_start = None if self.cold_start_ is None else self.cold_start_.weights
 
         labels = checked_weights(sample_weight, new.n_baskets, "sample_weight")
         added = new.subset(np.flatnonzero(labels > 0))
-        everything = Baskets.concat([before, added]).recode(kernel.items_)
+        everything = Baskets.concat([before, added]).recode(kernel_model.items_)
         statistics = BasketStatistics(everything)
         experts = fit_experts(selected, statistics, self.n_jobs)
-        if self._history is not None:
-            self._history = self._history.attach(experts, statistics)
-        self._set_fitted(
-            kernel,
-            experts,
-            weights,
-            everything,
-            None if self.cold_start_ is None else self.cold_start_.weights,
-            self._similarity,
-            self.n_updates_ + 1,
-        )
+        found = HeldOutWeights(weights, cold_start, self._history)
+        n_updates = self.n_updates_ + 1
+        self._set_fitted(kernel_model, experts, statistics, found, self._similarity, n_updates)
         return self
 
     def add_items(
@@ -320,96 +296,81 @@ class ConditionalDPP(DPPRecommender):
         the basket. In a basket, experts see the nearest known item instead.
         """
         counts = self.item_counts_
+        n_jobs = resolve_n_jobs(self.n_jobs)
         expert_items = self._expert_items
         feature_model = self.kernel_.feature_model_
         added = check_new_ids(ids, names, categories)
-        new = new_items(feature_model, self.items_, counts, added, features, n_jobs=self._threads)
-        similarity = self._similarity
-        if similarity is not None:
-            mix = new.neighbors.matrix(len(self.items_))
-            similarity = similarity.enlarged(len(new.items), mix)
+        new = new_items(feature_model, self.items_, counts, added, features, n_jobs=n_jobs)
+        similarity = self._enlarged_similarity(new)
         self.kernel_._append_items(new, counts)
         self.items_ = new.items
         self._baskets = Baskets(self._baskets.indptr, self._baskets.indices, new.items)
         if hasattr(self, "baskets_"):
             self.baskets_ = self._baskets
+        weights = self._combination.weights
         self._combination = self._combine(
-            self.kernel_, self.experts_, expert_items, counts, self._combination.weights
+            self.kernel_, self.experts_, expert_items, counts, weights
         )
         if self.cold_start_ is not None:
             self.cold_start_ = self.cold_start_.add(new)
         self._set_similarity(similarity)
         return self
 
-    def _split(self, train: Baskets, validation: Any) -> tuple[Ints, Baskets]:
-        """Return the numbers of the training baskets, and the held-out baskets."""
-        if validation is not None and not np.isscalar(validation):
-            held_out = as_baskets(validation, "validation").recode(train.items, unknown="ignore")
-            return np.arange(train.n_baskets), held_out.draw(MOST_LEARNED)
-        choose = held_out_rows(self, validation)
-        if not train.n_baskets or not train.n_items:
-            raise DataError("ConditionalDPP needs at least one basket and one item to learn from")
-        rows = choose(train.n_baskets)
-        return other_rows(rows, train.n_baskets), train.subset(rows)
-
-    def _set_fitted(
-        self,
-        kernel: KernelModel,
-        experts: dict[str, Any],
-        weights: Weights,
-        baskets: Baskets,
-        cold_start_weights: ColdStartWeights | None,
-        similarity: Similarity | None,
-        n_updates: int = 0,
-    ) -> None:
-        """Set all fitted attributes."""
-        counts = baskets.item_counts.astype(np.float64)
-        self._kernel_model = kernel
-        self._substitutes = None
-        self.experts_ = experts
-        self.baskets_ = Baskets.trusted(*baskets.sets, baskets.items)  # without their customers
-        self._baskets = self.baskets_
-        self.n_baskets_ = float(baskets.n_baskets)
-        self.n_updates_ = n_updates
-        self.items_ = kernel.items_
-        self._combination = self._combine(
-            kernel, experts, kernel.items_, baskets.item_counts, weights
-        )
-        self.cold_start_ = None
-        if cold_start_weights is not None and kernel.feature_model_ is not None:
-            self.cold_start_ = ColdStart.of(
-                kernel.feature_model_, counts, cold_start_weights, self._threads
-            )
-        self._set_similarity(similarity)
-
     def _combine(
         self,
-        kernel: KernelModel,
+        kernel_model: KernelModel,
         experts: dict[str, Any],
         items: Vocabulary,
         counts: NDArray[np.number],
         weights: Weights | None = None,
     ) -> Combination:
+        """Return the combination of fitted experts, which know these items, and the kernel."""
+        distribution = kernel_model.dpp
         by_cluster = "mixture" in self.experts
-        distribution = kernel.dpp
         return Combination.of(distribution, experts, items, counts, weights, by_cluster=by_cluster)
 
-    def _seed(self, *key: int) -> int:
-        """Return a seed; without a random state it is fixed, and so are the held-out baskets."""
-        fixed = 0 if self.random_state is None else root_seed(deepcopy(self.random_state))
-        return root_seed(stream(fixed, *key)) if key else fixed
+    def _set_fitted(
+        self,
+        kernel_model: KernelModel,
+        experts: dict[str, Any],
+        statistics: BasketStatistics,
+        weights: HeldOutWeights,
+        similarity: Similarity | None,
+        n_updates: int = 0,
+    ) -> None:
+        """Set all fitted attributes, given experts that have learned from all baskets."""
+        baskets = statistics.train
+        counts = statistics.counts
+        self._kernel_model = kernel_model
+        self.items_ = kernel_model.items_
+        self.experts_ = experts
+        self.baskets_ = Baskets.trusted(*baskets.sets, baskets.items)  # without their customers
+        self._baskets = self.baskets_
+        self.n_baskets_ = float(baskets.n_baskets)
+        self.n_updates_ = n_updates
+        self._combination = self._combine(
+            kernel_model, experts, self.items_, counts, weights.experts
+        )
+        self.cold_start_ = None
+        features = kernel_model.feature_model_
+        if weights.cold_start is not None and features is not None:
+            n_jobs = resolve_n_jobs(self.n_jobs)
+            self.cold_start_ = ColdStart(features, counts, weights.cold_start, n_jobs=n_jobs)
+        history = weights.history
+        self._history = None if history is None else history.attach(experts, statistics)
+        self._set_similarity(similarity)
+        self._substitutes = None
 
-    @property
-    def _threads(self) -> int:
-        return resolve_n_jobs(self.n_jobs)
+    def _seed(self) -> int:
+        """Return the seed; without a random state it is fixed, and so are the held-out baskets."""
+        return 0 if self.random_state is None else root_seed(deepcopy(self.random_state))
 
     @property
     def _expert_items(self) -> Vocabulary:
         """The items that the experts know: all but those of `add_items`."""
         items = self.known_items
-        if self.cold_start_ is None or self.cold_start_.n_known == len(items):
-            return items
-        return items.subset(range(self.cold_start_.n_known))
+        n_known = len(self._combination.counts)
+        return items if n_known == len(items) else items.subset(range(n_known))
 
     # -- The kernel model, and questions about sets ------------------------------------------------
 
@@ -529,14 +490,8 @@ class ConditionalDPP(DPPRecommender):
         """True if the model was fitted to baskets whose customers are known."""
         return self._history is not None
 
-    def _next_probabilities(self, sets: Sets) -> Iterator[tuple[int, int, Array]]:
-        n_items = len(self.known_items)
-        return probabilities_by_block(partial(next_logits, self), softmax_outside, sets, n_items)
-
-    def _best(self, sets: Sets, n: int, pool: Ints | None, banned: Codes) -> tuple[Ints, Array]:
-        n_items = len(self.known_items)
-        score = (partial(next_logits, self), softmax_outside)
-        return best_by_score(*score, sets, n, pool, banned, n_items, self.n_jobs)
+    def _scores(self, sets: Sets) -> Array:
+        return next_logits(self, sets)
 
     def _can_extend(self, sets: Sets) -> Flags:
         return np.ones(sets.count, dtype=bool)  # experts score where the kernel is singular
@@ -586,15 +541,8 @@ class ConditionalDPP(DPPRecommender):
             logits = after
             n_bought = np.bincount(sets.histories.baskets(0).indices, minlength=len(known))
             n_orders = int(sets.histories.lengths[0])
-        probabilities = softmax_outside(logits.copy(), sets)[0, queries]
         logits[0, codes] = -np.inf
-        top = logits.max()
-        log_total = top + np.log(np.exp(logits - top).sum())
-        with np.errstate(divide="ignore"):  # a probability may underflow
-            logs = np.where(
-                probabilities > 0, np.log(probabilities), logits[0, queries] - log_total
-            )
-        normalizers = (parts.totals - logs).tolist()
+        normalizers = (parts.totals - logits[0, queries] + log_sums(logits)).tolist()
         counts = self.item_counts_
         n_popular = max(POPULAR * len(known), 3)
         ids = [known[code] for code in codes.tolist()]
@@ -659,7 +607,7 @@ class ConditionalDPP(DPPRecommender):
         files.write_model(path, *self._contents(baskets))
 
     def _contents(self, baskets: bool = True) -> tuple[files.Tensors, dict[str, Any]]:
-        tensors, kernel = self.kernel_._contents()
+        tensors, kernel_info = self.kernel_._contents()
         select_experts(self.experts)  # raises an error if they were changed
         experts, descriptions = expert_contents(self.experts_)
         similarity, settings = self._similarity_contents()
@@ -670,7 +618,7 @@ class ConditionalDPP(DPPRecommender):
         info = {
             "model": type(self).__name__,
             "params": files.plain_params(self.get_params(deep=False)),
-            "kernel": kernel,
+            "kernel": kernel_info,
             "experts": descriptions,
             "expert_names": [expert for expert in self.experts if isinstance(expert, str)],
             "n_updates": int(self.n_updates_),
@@ -687,10 +635,10 @@ class ConditionalDPP(DPPRecommender):
     def _restore(
         cls, tensors: files.Tensors, info: dict[str, Any], path: str | os.PathLike[str]
     ) -> Self:
-        kernel = restore_model(tensors, info["kernel"], path)
-        if not isinstance(kernel, KernelModel):
-            raise ParameterError(f"its kernel is a {type(kernel).__name__}")
-        items = kernel.items_
+        kernel_model = restore_model(tensors, info["kernel"], path)
+        if not isinstance(kernel_model, KernelModel):
+            raise ParameterError(f"its kernel is a {type(kernel_model).__name__}")
+        items = kernel_model.items_
         cold_start = info.get("cold_start")
         n_known = len(items) if cold_start is None else int(cold_start["n_known"])
         if not 0 < n_known <= len(items):
@@ -700,33 +648,30 @@ class ConditionalDPP(DPPRecommender):
         experts = restore_experts(tensors, info["experts"], baskets)
         parameter = restore_parameter(experts, info["expert_names"])
         select_experts(parameter)  # raises an error for unknown names
-        words = info["expert_names"]
-        combination = Combination.of(
-            kernel.dpp, experts, known, np.zeros(n_known), by_cluster="mixture" in words
-        )
-        n_features = [len(features) for features in combination.features.values()]
-        weights = Weights.restore(n_features, tensors)
         params = {"random_state": info["params"].get("random_state")}
         model = cls(
-            type(kernel)(**kernel.get_params(deep=False)), parameter, **cls._own_params(params)
+            type(kernel_model)(**kernel_model.get_params(deep=False)),
+            parameter,
+            **cls._own_params(params),
         )
         everything = Baskets(baskets.indptr, baskets.indices, items)
+        counts = everything.item_counts.astype(np.float64)
+        combination = model._combine(kernel_model, experts, known, counts)
+        combination.weights = Weights.restore(combination.last_features, tensors)
+        weights = HeldOutWeights(combination.weights, None, HistoryExpert.restore(tensors))
         n_updates = int(info["n_updates"])
-        model._set_fitted(kernel, experts, weights, everything, None, None, n_updates)
+        model._set_fitted(
+            kernel_model, experts, BasketStatistics(everything), weights, None, n_updates
+        )
+        model._combination = combination
         if not info["has_baskets"]:
             del model.baskets_
         model._has_logged = True  # who made the file was told
-        history = HistoryExpert.restore(tensors)
-        if history is not None:
-            model._history = history.attach(experts, BasketStatistics(baskets))
         if cold_start is not None:
-            if kernel.feature_model_ is None:
+            features = kernel_model.feature_model_
+            if features is None:
                 raise ParameterError("it knows of new items, but their features are missing")
-            counts = model.item_counts_
-            model._combination = model._combine(kernel, experts, known, counts, weights)
-            model.cold_start_ = ColdStart.restored(
-                tensors, cold_start, kernel.feature_model_, counts
-            )
+            model.cold_start_ = ColdStart.restored(tensors, cold_start, features, counts)
         model._set_contents(tensors, info)
         return model
 
@@ -745,6 +690,61 @@ def new_kernel_model(model: ConditionalDPP) -> KernelModel:
     return found
 
 
+class HeldOutSplit(NamedTuple):
+    """The baskets of `fit`, some of them held out."""
+
+    train: Baskets  # for the kernel
+    labels: Array | None  # of these
+    negatives: Any  # for the kernel
+    held_out: Baskets  # for early stopping and the weights of the experts
+    part: Baskets  # those of `train` with a label above zero, for the experts
+    everything: Baskets  # these and the held-out ones
+
+
+def hold_out(model: ConditionalDPP, given: FitData) -> HeldOutSplit:
+    """Return checked baskets of one vocabulary, with a part of them held out."""
+    train = without_excess(as_baskets(given.baskets))
+    negatives = given.negatives
+    if negatives is not None:  # the catalog includes items that were only ever refused
+        weighted = negatives if isinstance(negatives, WeightedSets) else None
+        refused = as_baskets(negatives if weighted is None else weighted.sets, "negatives")
+        negatives = refused if weighted is None else replace(weighted, sets=refused)
+        train = train.recode(train.items.merge(refused.items))
+    validation = given.validation
+    is_share = validation is None or np.isscalar(validation)
+    if is_share:
+        if train.customers is not None:
+            train = in_order(train)
+        choose = held_out_rows(model, validation)
+        if not train.n_baskets or not train.n_items:
+            raise DataError("ConditionalDPP needs at least one basket and one item to learn from")
+        held = choose(train.n_baskets)
+        held_out = train.subset(held)
+        rows = other_rows(held, train.n_baskets)
+    else:
+        known = as_baskets(validation, "validation").recode(train.items, unknown="ignore")
+        held_out = known.draw(MOST_LEARNED)
+        rows = np.arange(train.n_baskets)
+    labels = checked_weights(given.sample_weight, train.n_baskets, "sample_weight")
+    liked = rows[labels[rows] > 0]
+    if not len(liked):
+        raise DataError(
+            "ConditionalDPP needs a basket whose sample_weight is above zero: "
+            "experts learn from no other"
+        )
+    everything = train.subset(np.flatnonzero(labels > 0))
+    if not is_share:
+        everything = Baskets.concat([everything, held_out]).recode(held_out.items)
+    return HeldOutSplit(
+        train.subset(rows),
+        None if given.sample_weight is None else labels[rows],
+        negatives,
+        held_out,
+        train.subset(liked),
+        everything,
+    )
+
+
 def held_out_rows(model: ConditionalDPP, validation: Any) -> Callable[[int], Ints]:
     """Return a function of the number of baskets that chooses those that `fit` holds out.
 
@@ -756,7 +756,8 @@ def held_out_rows(model: ConditionalDPP, validation: Any) -> Callable[[int], Int
         raise ParameterError(
             f"validation must be baskets, or a share between 0 and 1, got {validation!r}"
         )
-    return partial(_choose_rows, share=float(share), seed=model._seed(HELD_OUT_BASKETS))
+    seed = root_seed(stream(model._seed(), HELD_OUT_BASKETS))
+    return partial(_choose_rows, share=float(share), seed=seed)
 
 
 def _choose_rows(n_baskets: int, *, share: float, seed: int) -> Ints:
@@ -771,59 +772,69 @@ def other_rows(held_out: Ints, n_baskets: int) -> Ints:
 
 def fit_combination(
     model: ConditionalDPP,
-    kernel: KernelModel,
+    kernel_model: KernelModel,
     held_out: Baskets,
     part: BasketStatistics,
     everything: BasketStatistics,
     features: ItemFeatures | None = None,
 ) -> None:
-    """Fit all but the kernel, and set the attributes of the model.
+    """Fit experts and weights beside a fitted kernel model, and set the attributes of the model.
 
-    Parameters
-    ----------
-    model : ConditionalDPP
-    kernel : MixtureDPP, NonsymmetricDPP or LowRankDPP
-        The fitted kernel model.
-    held_out : Baskets
-        Baskets for the weights and the similarity of slates.
-    part : BasketStatistics
-        The other baskets, from which the experts learn first.
-    everything : BasketStatistics
-        All baskets, from which the experts learn in the end.
-    features : ItemFeatures, optional
-        Features of the items of the baskets.
+    The experts learn from a part of the baskets first, and in the end from everything. `features`
+    are those of the items of the baskets.
     """
-    seed = model._seed()
-    n_jobs = model._threads
-    counts = part.train.item_counts
-    selected = select_experts(model.experts, everything.train.n_items)
+    items = kernel_model.items_
+    unfitted = select_experts(model.experts, everything.train.n_items)
 
-    experts = fit_experts(selected, part, model.n_jobs)
-    combination = model._combine(kernel, experts, held_out.items, counts)
-    queries = held_out.recode(kernel.items_)
+    experts = fit_experts(unfitted, part, model.n_jobs)
+    weights = fit_to_held_out(model, kernel_model, experts, held_out, part, features)
+
+    experts = fit_experts(unfitted, everything, model.n_jobs)
+    if features is not None:
+        known = features.recode(part.train.items, items)
+        kernel_model.feature_model_ = FeatureModel.learn(known, everything.counts)
+    if weights.history is not None:
+        again, customers = item_statistics(everything.train)
+        history = replace(weights.history, again=again, customers=customers)
+        weights = weights._replace(history=history)
+    similarity = Similarity.of(everything.train.recode(items).sets, len(items))
+    model._set_fitted(kernel_model, experts, everything, weights, similarity)
+
+
+class HeldOutWeights(NamedTuple):
+    """The weights that are fitted to held-out baskets."""
+
+    experts: Weights
+    cold_start: ColdStartWeights | None
+    history: HistoryExpert | None
+
+
+def fit_to_held_out(
+    model: ConditionalDPP,
+    kernel_model: KernelModel,
+    experts: dict[str, Any],
+    held_out: Baskets,
+    part: BasketStatistics,
+    features: ItemFeatures | None,
+) -> HeldOutWeights:
+    """Fit all weights to baskets that the experts, which learned from the part, have not seen."""
+    seed = model._seed()
+    n_jobs = resolve_n_jobs(model.n_jobs)
+    combination = model._combine(kernel_model, experts, held_out.items, part.counts)
+    queries = held_out.recode(kernel_model.items_)
     weights, sets, examples = fit_weights(combination, queries, seed, n_jobs)
     combination.weights = weights
-    cold_start_weights = None
+    cold_start = None
     if features is not None:
-        cold_start_weights = fit_cold_start_weights(
-            combination, sets, examples, features, counts.astype(np.float64), seed, n_jobs
+        cold_start = fit_cold_start_weights(
+            combination, sets, examples, features, part.counts, seed, n_jobs
         )
-        own = features.recode(part.train.items, kernel.items_)
-        kernel.feature_model_ = FeatureModel.learn(own, everything.train.item_counts)
     history = None
     if HISTORY in model.experts:
-        score = partial(_logits, kernel.dpp, combination, None)
+        score = partial(_logits, kernel_model.dpp, combination, None)
         fit_theta = partial(fit_offset_weights, n_jobs=n_jobs)
         history = learn_from_customers(score, part, queries, experts, fit_theta, seed)
-
-    experts = fit_experts(selected, everything, model.n_jobs)
-    train = everything.train.recode(kernel.items_)
-    similarity = Similarity.of(train.sets, len(kernel.items_))
-    model._set_fitted(kernel, experts, weights, everything.train, cold_start_weights, similarity)
-    if history is not None:
-        again, customers = item_statistics(everything.train)
-        history = replace(history, again=again, customers=customers).attach(experts, everything)
-    model._history = history
+    return HeldOutWeights(weights, cold_start, history)
 
 
 def nested_baskets(baskets: Baskets) -> Baskets:
@@ -842,16 +853,18 @@ def nested_baskets(baskets: Baskets) -> Baskets:
 # -- Scores ----------------------------------------------------------------------------------------
 
 
-def next_logits(model: ConditionalDPP, sets: Sets, *, each: bool = False) -> Array:
+def next_logits(model: ConditionalDPP, sets: Sets, *, leave_one_out: bool = False) -> Array:
     """Return the logits of every item given every set, and its history if it has one (n_sets, M).
 
-    With `each`, given every set without each of its entries (nnz, M).
+    With `leave_one_out`, given every set without each of its entries (nnz, M).
     """
     plain = Sets(*sets)
-    logits = _logits(model.dpp, model._combination, model.cold_start_, plain, each=each)
+    logits = _logits(
+        model.dpp, model._combination, model.cold_start_, plain, leave_one_out=leave_one_out
+    )
     if isinstance(sets, SetsWithHistory) and model._history is not None:
         histories = sets.histories
-        if each:
+        if leave_one_out:
             histories = histories.take(sets.owners)
             plain = without_each(plain)
         model._history.add_to(logits, plain, histories)
@@ -864,18 +877,18 @@ def _logits(
     cold_start: ColdStart | None,
     sets: Sets,
     *,
-    each: bool = False,
+    leave_one_out: bool = False,
 ) -> Array:
     """Return logits; given an empty set the distribution of sets alone decides.
 
     The weights are fitted to baskets with items.
     """
-    logits = np.empty((len(sets.indices) if each else sets.count, distribution.n_items))
+    logits = np.empty((len(sets.indices) if leave_one_out else sets.count, distribution.n_items))
     if cold_start is None:
-        combination.write_logits(sets, logits, each=each)
+        combination.write_logits(sets, logits, leave_one_out=leave_one_out)
     else:
-        cold_start.write_logits(combination, sets, logits, each=each)
-    is_empty = np.repeat(sets.sizes, sets.sizes) == 1 if each else sets.sizes == 0
+        cold_start.write_logits(combination, sets, logits, leave_one_out=leave_one_out)
+    is_empty = np.repeat(sets.sizes, sets.sizes) == 1 if leave_one_out else sets.sizes == 0
     if is_empty.any():
         with np.errstate(divide="ignore"):
             logits[is_empty] = np.log(distribution.squared_norms)

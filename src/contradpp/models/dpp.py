@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from contradpp._random import RandomState
 from contradpp._types import Array
 from contradpp.data.sets import Sets, pointers
-from contradpp.data.vocabulary import Vocabulary, as_vocabulary
 from contradpp.dpp.greedy import greedy_completion, log_det_bounds, most_probable_set
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.normalizer import Estimate
@@ -94,8 +93,7 @@ class DPP(BaseDPP):
             kernel = Kernel(V, skew=skew, diagonal=diagonal)
         else:
             return  # `load` sets the kernel; without one, every question is a `NotFittedError`
-        ids = Vocabulary(range(kernel.n_items)) if items is None else as_vocabulary(items)
-        self._set_kernel(kernel, ids)
+        self._set_kernel(kernel, items)
 
     def __repr__(self) -> str:
         kernel = getattr(self, "kernel_", None)
@@ -106,8 +104,7 @@ class DPP(BaseDPP):
     @classmethod
     def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
         model = cls()
-        ids = Vocabulary(range(kernel.n_items)) if items is None else as_vocabulary(items)
-        model._set_kernel(kernel, ids)
+        model._set_kernel(kernel, items)
         return model
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002

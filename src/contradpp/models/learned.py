@@ -272,14 +272,14 @@ class LearnedDPP(BaseDPP):
     @classmethod
     def _of_kernel(cls, kernel: Kernel, items: Iterable[Any] | None) -> Self:
         model = super()._of_kernel(kernel, items)
-        model._set_counts(None)
+        model._set_untrained()
         return model
 
-    def _set_counts(self, counts: Array | None, n_baskets: float = 0.0, n_updates: int = 0) -> None:
-        """Set what is known of the training baskets, which is nothing for given factors."""
-        self.item_counts_ = counts
-        self.n_baskets_ = n_baskets
-        self.n_updates_ = n_updates
+    def _set_untrained(self) -> None:
+        """Set what is known of the training baskets of given factors: nothing."""
+        self.item_counts_ = None
+        self.n_baskets_ = 0.0
+        self.n_updates_ = 0
         self.feature_model_ = None
 
     def _learn(
@@ -322,10 +322,7 @@ class LearnedDPP(BaseDPP):
     def _append_items(self, new: NewItems, counts: Array) -> None:
         """Append a row for every new item to the kernel, given the sales of all others."""
         old_counts = self._known_counts()
-        similarity = self._similarity
-        if similarity is not None:
-            mix = new.neighbors.matrix(len(self.items_))
-            similarity = similarity.enlarged(len(new.items), mix)
+        similarity = self._enlarged_similarity(new)
         kernel = enlarge_kernel(self.kernel_, new.neighbors, new.log_popularity, counts)
         self._set_kernel(kernel, new.items)
         self._set_similarity(similarity)
@@ -350,7 +347,7 @@ class LearnedDPP(BaseDPP):
 
     def _set_contents(self, tensors: persist.Tensors, info: Mapping[str, Any]) -> None:
         super()._set_contents(tensors, info)
-        self._set_counts(None)
+        self._set_untrained()
         n_items = len(self.items_)
         features = info.get("features")
         if "item_counts" in tensors:
@@ -358,9 +355,9 @@ class LearnedDPP(BaseDPP):
             for name in ("n_baskets", "n_updates"):
                 Parameter(name, "", low=0).check(training[name])
             arrays = persist.read_arrays(tensors, _COUNTS, "item counts", M=n_items)
-            self._set_counts(
-                arrays["item_counts"], float(training["n_baskets"]), int(training["n_updates"])
-            )
+            self.item_counts_ = arrays["item_counts"]
+            self.n_baskets_ = float(training["n_baskets"])
+            self.n_updates_ = int(training["n_updates"])
         elif features is not None:
             raise ParameterError("its items have features but no counts of their sales")
         if features is not None:
@@ -392,20 +389,19 @@ def set_result(
     features: tuple[ItemFeatures, Vocabulary] | None = None,
 ) -> None:
     """Set the attributes that training learns; an update keeps what belongs to known items."""
-    similarity = None
-    feature_model = None
-    if n_updates:
-        similarity = model._similarity
-        feature_model = model.feature_model_
+    similarity = model._similarity if n_updates else None
+    feature_model = model.feature_model_ if n_updates else None
     if feature_model is not None:
         feature_model = feature_model.recode(model.items_, result.items)
-    model._set_kernel(result.kernel, result.items)
     if features is not None:
         known = features[0].recode(features[1], result.items)
         feature_model = FeatureModel.learn(known, result.counts)
-    model._set_counts(result.counts, result.n_baskets, n_updates)
-    model.feature_model_ = feature_model
+    model._set_kernel(result.kernel, result.items)
     model._set_similarity(similarity)
+    model.item_counts_ = result.counts
+    model.n_baskets_ = result.n_baskets
+    model.n_updates_ = n_updates
+    model.feature_model_ = feature_model
     model.history_ = result.history
     model.n_iter_ = result.n_iter
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from contradpp._random import RandomState
-from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.kernel import Kernel
 from contradpp.errors import ParameterError
 from contradpp.learn.negatives import NegativeSettings, NegativeSource
@@ -136,7 +138,7 @@ class LowRankDPP(LearnedDPP):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _set_kernel(self, kernel: Kernel, items: Vocabulary) -> None:
+    def _set_kernel(self, kernel: Kernel, items: Iterable[Any] | None) -> None:
         if not kernel.symmetric:
             raise ParameterError(
                 "L is not symmetric: NonsymmetricDPP takes such a kernel, LowRankDPP does not"
