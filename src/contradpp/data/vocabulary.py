@@ -210,15 +210,18 @@ class Vocabulary(Sequence[Hashable]):
         codes = dict.fromkeys(code for _, code in found if code is not None)
         return np.array(list(codes), dtype=np.int32)
 
-    def find(self, items: ArrayLike) -> Ints:
-        """Return a code for each of an array of ids, −1 if it is not in the vocabulary."""
-        ids = np.asarray(items)
-        if isinstance(self._ids, range) and self._ids.step == 1 and ids.dtype.kind in "iu":
-            codes = ids.astype(np.int64) - self._ids.start
+    def find(self, items: Iterable[Hashable] | NDArray[Any]) -> Ints:
+        """Return a code for each of several ids, −1 if it is not in the vocabulary."""
+        if not isinstance(items, np.ndarray):
+            ids: Iterable[Any] = items
+        elif isinstance(self._ids, range) and self._ids.step == 1 and items.dtype.kind in "iu":
+            codes = items.astype(np.int64) - self._ids.start
             codes[(codes < 0) | (codes >= len(self._ids))] = -1
             return codes
+        else:
+            ids = items.tolist()
         find = self._find if isinstance(self._ids, range) else self._codes.get
-        found = map(find, ids.tolist())
+        found = map(find, ids)
         return np.array([-1 if code is None else code for code in found], dtype=np.int64)
 
     def take(self, codes: Iterable[int]) -> NDArray[Any]:

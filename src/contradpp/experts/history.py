@@ -2,12 +2,14 @@
 
     log P(next = j | A, H) = log P(next = j | A) + θ(A, H)ᵀ g_j(A, H) + constant
 
-H are the customer's earlier baskets, and θ depends on |A| and on their number. The features g are
-functions of
+H are the customer's earlier baskets. θ depends on |A|, on how much of A was bought before, and on
+the numbers of baskets and of items in H. The features g are functions of
 
-- log P(j | A) of the model without history, for all items and for those of H;
+- log P(j | A) of the model without history, and the popularity of j, for all items and for those
+  of H;
 - Σ_a f_a S_aj, f_a the share of recent baskets of H with a: S are regressions, and cosines of items
-  in the same baskets and in baskets of the same customers;
+  in the same baskets and in baskets of the same customers. The sum is over the items of H with the
+  largest f_a, at most `N_NEAR`;
 - for items of H: how often and how lately they were bought, and how often customers buy them again.
 
 θ is fitted to the last training baskets of customers, given their earlier ones, while the rest of
@@ -17,19 +19,20 @@ the model stays. Without a history nothing is added. Nothing about a customer is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
-from contradpp._types import Array, Codes, Flags, Ints
+from contradpp._types import Array, Codes, Flags
 from contradpp.data.baskets import Baskets
 from contradpp.data.orders import Histories, is_last
-from contradpp.data.sets import Sets, pointers, take_sets
+from contradpp.data.sets import Sets, pointers, sums_over_sets, take_sets
 from contradpp.dpp import files as persist
 from contradpp.experts.base import softmax_outside
+from contradpp.experts.compiled import sum_weighted_rows
 from contradpp.experts.customers import recent_frequency
 from contradpp.experts.item_knn import ItemKNN
 from contradpp.experts.ridge import RidgeNeighbors
@@ -39,14 +42,15 @@ HISTORY = "history"  # the word in `ConditionalDPP(experts=...)`
 DECAY = 0.9  # of the weight of a basket, by the number of later ones
 SUPPORT = 10.0  # purchases by which the rate of buying an item again is drawn to the mean
 NEIGHBORS = 200  # of an item
+N_NEAR = 200  # items of a history whose neighbors are looked at
 FLOOR = 1e-4  # of a mean cosine
 LEAST_P = 1e-13  # of P(j | A)
-N_CONTEXT = 5
-N_FEATURES = 12
+N_CONTEXT = 8
+N_FEATURES = 14
 MAX_WEIGHT = 1e100
 
 N_EXAMPLES = 8000  # from which θ is fitted
-PER_BASKET = 5  # items of a basket, three examples each
+PER_BASKET = 5  # items of a basket, three examples each; more if there are few baskets
 N_BEST = 40  # candidates of an example that score highest, and as many that are nearest to H
 N_BOUGHT = 100  # candidates of an example among the items of H, the most frequent
 N_RANDOM = 100  # candidates of an example that stand for all others
@@ -68,7 +72,8 @@ class HistoryExpert:
     theta: Array  # (N_CONTEXT, N_FEATURES)
     again: Array  # (M,): log of the share of customers with an item who buy it next time
     customers: Rows  # cosines of items in baskets of the same customers
-    near: tuple[Any, ...] = ()  # item weights, as SciPy matrices: customers, baskets, regressions
+    near: tuple[Rows, ...] = ()  # item weights: customers, baskets, regressions
+    popularity: Array = field(default_factory=lambda: np.zeros(0))  # (M,): log share of baskets
 
     def add_to(self, logits: Array, sets: Sets, histories: Histories) -> None:
         """Add the weighted features of histories to logits given sets (n_sets, M).
@@ -85,8 +90,9 @@ class HistoryExpert:
             part = take_sets(sets, np.arange(first, last))
             log_p = log_probabilities(logits[first:last], part)
             # Sums of BLAS would depend on the number of threads.
-            theta = np.einsum("rc,cf->rf", context(part.sizes, history.count), self.theta)
             features, is_bought = self.features(history, logits.shape[1])
+            given = context(part, is_bought, history.count)
+            theta = np.einsum("rc,cf->rf", given, self.theta)
             added = np.einsum("rf,fm->rm", theta[:, 2:], features)
             added += theta[:, :1] * log_p
             added[:, is_bought] += theta[:, 1:2] * log_p[:, is_bought]
@@ -99,36 +105,41 @@ class HistoryExpert:
         """
         frequency = recent_frequency(history, DECAY, n_items)
         frequency /= (DECAY ** np.arange(history.count)).sum()
-        bought = np.flatnonzero(frequency)
-        latest = np.full(n_items, history.count)
-        np.minimum.at(latest, history.indices, history.count - 1 - history.owners)
-        rates = np.full(n_items, self.again.mean())
-        rates[: len(self.again)] = self.again
+        is_bought = frequency > 0
+        bought = np.flatnonzero(is_bought)
+        n_known = len(self.again)
+        known = bought[bought < n_known]
+        if len(known) > N_NEAR:
+            known = np.sort(known[np.argsort(-frequency[known], kind="stable")[:N_NEAR]])
+        sums = np.zeros((len(self.near), n_items))
+        for row, weights in zip(sums, self.near, strict=True):
+            sum_weighted_rows(*weights, known, frequency[known], row)
         out = np.zeros((N_FEATURES - 2, n_items))
-        for row, (weights, is_mean) in enumerate(zip(self.near, (True, True, False), strict=True)):
-            n_known = weights.shape[0]
-            known = bought[bought < n_known]
-            sums = np.zeros(n_items)
-            sums[:n_known] = frequency[known] @ weights[known]
-            if is_mean:
-                out[2 * row] = np.log(FLOOR + sums / frequency.sum())
-                out[2 * row + 1, bought] = out[2 * row, bought]
-            else:
-                out[2 * row] = np.sign(sums) * np.sqrt(np.abs(sums))
-                out[2 * row, bought] = 0.0
-        out[5, bought] = 1.0
-        out[6, bought] = np.log(frequency[bought])
-        out[7, bought] = np.log1p(latest[bought])
-        out[8, bought] = np.log(np.bincount(history.indices, minlength=n_items)[bought])
-        out[9, bought] = rates[bought]
-        return out, frequency > 0
+        out[:2] = np.log(FLOOR + sums[:2] / max(frequency[known].sum(), FLOOR))
+        out[2] = np.where(is_bought, 0.0, np.sign(sums[2]) * np.sqrt(np.abs(sums[2])))
+        out[3] = self.popularity.min()
+        out[3, :n_known] = self.popularity
+        counts = np.bincount(history.indices, minlength=n_items)[bought]
+        latest = np.full(n_items, history.count)
+        latest[history.indices] = history.count - 1 - history.owners  # the last one stays
+        rates = np.full(n_items, self.again.mean())
+        rates[:n_known] = self.again
+        out[4, bought] = 1.0
+        out[5, bought] = np.log(frequency[bought])
+        out[6, bought] = np.log1p(latest[bought])
+        out[7, bought] = np.log(counts)
+        out[8, bought] = rates[bought]
+        out[9:, bought] = out[[0, 1, 3]][:, bought]
+        return out, is_bought
 
     def attach(self, experts: Mapping[str, Any], statistics: BasketStatistics) -> HistoryExpert:
         """Return the expert with the item weights of other experts, fitted if they are missing."""
         ridge = experts.get("ridge") or RidgeNeighbors(ridge=20.0).fit_statistics(statistics)
         cosine = experts.get("item_knn_cosine") or ItemKNN().fit_statistics(statistics)
-        rows = (self.customers, cosine.item_weights_.largest(NEIGHBORS), ridge.item_weights_)
-        return replace(self, near=tuple(one.matrix(len(one.indptr) - 1).tocsr() for one in rows))
+        near = (self.customers, cosine.item_weights_.largest(NEIGHBORS), ridge.item_weights_)
+        train = statistics.train
+        popularity = np.log((train.item_counts + 1.0) / (train.n_baskets + 1.0))
+        return replace(self, near=near, popularity=popularity)
 
     def contents(self) -> persist.Tensors:
         """Return the tensors of a model file."""
@@ -147,16 +158,19 @@ class HistoryExpert:
         return cls(found["theta"], found["again"], rows)
 
 
-def context(sizes: Ints, n_orders: int) -> Array:
-    """Return the context features of sets of these sizes (n, N_CONTEXT).
+def context(sets: Sets, is_bought: Flags, n_orders: int) -> Array:
+    """Return the context features of sets, given one history (n, N_CONTEXT).
 
-    For |A| > 0 they are 1, log|A| and log of the number of earlier baskets, else the first and the
-    last of these, in places of their own.
+    For |A| > 0 they are 1, log|A|, the share of A that was bought before, drawn to a half, and the
+    logarithms of the numbers of earlier baskets and of items in them. For |A| = 0 they are 1 and
+    these logarithms, in places of their own.
     """
+    sizes = sets.sizes
     empty = sizes == 0
-    log_orders = np.full(len(sizes), np.log(n_orders))
-    filled = [~empty, np.log(np.maximum(sizes, 1)), ~empty * log_orders]
-    return np.stack([*filled, empty, empty * log_orders], axis=1).astype(np.float64)
+    share = (sums_over_sets(is_bought[sets.indices].astype(np.float64), sets) + 1.0) / (sizes + 2.0)
+    amounts = [1.0, np.log(n_orders), np.log(max(np.count_nonzero(is_bought), 1))]
+    filled = [np.log(np.maximum(sizes, 1)), ~empty * share, *(~empty * x for x in amounts)]
+    return np.stack([*filled, *(empty * x for x in amounts)], axis=1).astype(np.float64)
 
 
 def log_probabilities(logits: Array, sets: Sets) -> Array:
@@ -247,7 +261,7 @@ def learn_from_customers(
     expert = HistoryExpert(np.zeros((N_CONTEXT, N_FEATURES)), again, customers)
     expert = expert.attach(experts, part)
     rng = stream(seed, _EXAMPLES)
-    examples = _Examples()
+    examples = _Examples(max(PER_BASKET, N_EXAMPLES // (3 * len(which))))
     for basket in rng.permutation(which).tolist():
         examples.add(expert, score, held_out.codes(basket), histories.baskets(basket), rng)
         if examples.n >= N_EXAMPLES:
@@ -258,8 +272,9 @@ def learn_from_customers(
 class _Examples:
     """Training examples: items of baskets, each the first of its candidates."""
 
-    def __init__(self) -> None:
+    def __init__(self, per_basket: int) -> None:
         self.n = 0
+        self._per_basket = per_basket
         self._features: list[NDArray[np.float32]] = []
         self._offsets: list[NDArray[np.float32]] = []
         self._context: list[Array] = []
@@ -273,7 +288,7 @@ class _Examples:
         self, expert: HistoryExpert, score: Score, codes: Codes, history: Sets, rng: Any
     ) -> None:
         """Add items of a basket, each given the rest of it, a part of the rest, and nothing."""
-        targets = np.repeat(rng.permutation(codes)[:PER_BASKET], 3)
+        targets = np.repeat(rng.permutation(codes)[: self._per_basket], 3)
         sizes = np.zeros(len(targets), dtype=np.int64)
         sizes[0::3] = len(codes) - 1
         sizes[1::3] = (len(codes) - 1) ** rng.random(len(targets) // 3)
@@ -287,7 +302,7 @@ class _Examples:
         bought = np.flatnonzero(is_bought)
         near = np.argsort(-of_history[0], kind="stable")[:N_BEST]
         fixed = np.union1d(
-            near, bought[np.argsort(-of_history[6, bought], kind="stable")[:N_BOUGHT]]
+            near, bought[np.argsort(-of_history[5, bought], kind="stable")[:N_BOUGHT]]
         )
         for row, target in enumerate(targets.tolist()):
             best = np.argpartition(-log_p[row], min(N_BEST, n_items - 1))[:N_BEST]
@@ -309,5 +324,5 @@ class _Examples:
             offsets[n - len(sampled) : n] += np.log(max(len(rest), 1) / max(len(sampled), 1))
             self._features.append(features)
             self._offsets.append(offsets)
-        self._context.append(context(sizes, history.count))
+        self._context.append(context(sets, is_bought, history.count))
         self.n += len(targets)
