@@ -146,7 +146,7 @@ def test_scores_are_those_of_the_definition(basket):
 def test_only_the_most_frequent_items_of_a_long_history_have_neighbors(monkeypatch):
     monkeypatch.setattr(history_module, "N_NEAR", 2)
     history = cd.Baskets.from_lists([["i01", "i02"], ["i02"], ["i02", "i03"]], items=ITEMS).sets
-    found, _ = fitted()._history.features(history, len(ITEMS))
+    found = fitted()._history.features(history, len(ITEMS))[0]
     W = fitted()._history.near[0].matrix(len(ITEMS)).toarray()
     expected = np.log(FLOOR + (2.71 * W[2] + 1.0 * W[3]) / 3.71)
     np.testing.assert_allclose(found[0], expected)
@@ -175,7 +175,7 @@ def test_item_statistics_are_those_of_the_definition():
 
 def test_context_has_its_own_places_for_the_empty_basket():
     sets = Sets(np.array([0, 0, 1, 5]), np.array([2, 0, 1, 2, 3], dtype=np.int32))
-    found = context(sets, np.array([True, False, True, True, True, True]), 3)
+    found = context(sets, np.array([0, 2, 3, 4, 5]), 3)
     amounts = [1, np.log(3), np.log(5)]
     expected = [[0] * 5 + amounts, [0, 2 / 3, *amounts, 0, 0, 0], [np.log(4), 4 / 6, *amounts, 0, 0, 0]]
     np.testing.assert_allclose(found, expected)

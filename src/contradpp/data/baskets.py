@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState, as_generator
 from contradpp._types import Codes, Flags, Ints
+from contradpp.data import orders
 from contradpp.data.builder import OnBadRow, Returns
 from contradpp.data.columns import GAP, NAMED
 from contradpp.data.orders import (
@@ -22,8 +23,6 @@ from contradpp.data.orders import (
     as_times,
     histories_of,
     is_last,
-    joined_customers,
-    joined_times,
     order_by_customer,
     read_times,
     starts_of_sessions,
@@ -760,8 +759,8 @@ class Baskets(Sequence[list[Hashable]]):
             *joined([part.sets for part in coded]),
             items,
             offered,
-            joined_customers([(part.customers, part.n_baskets) for part in parts]),
-            joined_times([(part.times, part.n_baskets) for part in parts]),
+            orders.joined([(part.customers, part.n_baskets) for part in parts]),
+            orders.joined([(part.times, part.n_baskets) for part in parts]),
         )
 
     def __add__(self, other: Baskets) -> Baskets:

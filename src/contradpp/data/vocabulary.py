@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import logging
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -220,9 +221,11 @@ class Vocabulary(Sequence[Hashable]):
             return codes
         else:
             ids = items.tolist()
-        find = self._find if isinstance(self._ids, range) else self._codes.get
-        found = map(find, ids)
-        return np.array([-1 if code is None else code for code in found], dtype=np.int64)
+        if isinstance(self._ids, range):
+            found = (-1 if (code := self._find(id_)) is None else code for id_ in ids)
+        else:
+            found = map(self._codes.get, ids, itertools.repeat(-1))
+        return np.fromiter(found, dtype=np.int64)
 
     def take(self, codes: Iterable[int]) -> NDArray[Any]:
         """Return the ids of these codes as an array: see `id_array`."""

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
-from contradpp._types import Array, Codes, Flags
+from contradpp._types import Array, Codes, Ints
 from contradpp.data.baskets import Baskets
 from contradpp.data.orders import Histories, is_last
 from contradpp.data.sets import Sets, pointers, sums_over_sets, take_sets
@@ -42,10 +42,11 @@ HISTORY = "history"  # the word in `ConditionalDPP(experts=...)`
 DECAY = 0.9  # of the weight of a basket, by the number of later ones
 SUPPORT = 10.0  # purchases by which the rate of buying an item again is drawn to the mean
 NEIGHBORS = 200  # of an item
-N_NEAR = 200  # items of a history whose neighbors are looked at
+N_NEAR = 50  # items of a history whose neighbors are looked at
 FLOOR = 1e-4  # of a mean cosine
 LEAST_P = 1e-13  # of P(j | A)
 N_CONTEXT = 8
+N_ALL = 4  # features of all items that do not depend on A
 N_FEATURES = 14
 MAX_WEIGHT = 1e100
 
@@ -90,47 +91,50 @@ class HistoryExpert:
             part = take_sets(sets, np.arange(first, last))
             log_p = log_probabilities(logits[first:last], part)
             # Sums of BLAS would depend on the number of threads.
-            features, is_bought = self.features(history, logits.shape[1])
-            given = context(part, is_bought, history.count)
-            theta = np.einsum("rc,cf->rf", given, self.theta)
-            added = np.einsum("rf,fm->rm", theta[:, 2:], features)
+            of_all, bought, of_bought = self.features(history, logits.shape[1])
+            theta = np.einsum("rc,cf->rf", context(part, bought, history.count), self.theta)
+            added = np.einsum("rf,fm->rm", theta[:, 2 : 2 + N_ALL], of_all)
             added += theta[:, :1] * log_p
-            added[:, is_bought] += theta[:, 1:2] * log_p[:, is_bought]
+            added[:, bought] += theta[:, 1:2] * log_p[:, bought]
+            added[:, bought] += np.einsum("rf,fm->rm", theta[:, 2 + N_ALL :], of_bought)
             logits[first:last] += added
 
-    def features(self, history: Sets, n_items: int) -> tuple[Array, Flags]:
-        """Return the features that do not depend on A (N_FEATURES − 2, M), and flags of H's items.
+    def features(self, history: Sets, n_items: int) -> tuple[Array, Ints, Array]:
+        """Return the features that do not depend on A.
 
-        Items that came after the statistics have neither neighbors nor a rate.
+        These are the features of all items (N_ALL, M), the codes of the items of H (n,), and the
+        features that only these have (N_FEATURES − 2 − N_ALL, n). Items that came after the
+        statistics have neither neighbors nor a rate.
         """
         frequency = recent_frequency(history, DECAY, n_items)
         frequency /= (DECAY ** np.arange(history.count)).sum()
-        is_bought = frequency > 0
-        bought = np.flatnonzero(is_bought)
+        bought = np.flatnonzero(frequency)
         n_known = len(self.again)
-        known = bought[bought < n_known]
-        if len(known) > N_NEAR:
-            known = np.sort(known[np.argsort(-frequency[known], kind="stable")[:N_NEAR]])
-        sums = np.zeros((len(self.near), n_items))
-        for row, weights in zip(sums, self.near, strict=True):
-            sum_weighted_rows(*weights, known, frequency[known], row)
-        out = np.zeros((N_FEATURES - 2, n_items))
-        out[:2] = np.log(FLOOR + sums[:2] / max(frequency[known].sum(), FLOOR))
-        out[2] = np.where(is_bought, 0.0, np.sign(sums[2]) * np.sqrt(np.abs(sums[2])))
-        out[3] = self.popularity.min()
-        out[3, :n_known] = self.popularity
-        counts = np.bincount(history.indices, minlength=n_items)[bought]
-        latest = np.full(n_items, history.count)
+        near = bought[bought < n_known]
+        if len(near) > N_NEAR:
+            near = near[np.argsort(-frequency[near], kind="stable")[:N_NEAR]]
+        shares = frequency[near]
+        of_all = np.zeros((N_ALL, n_items))
+        for row, weights in zip(of_all, self.near, strict=False):
+            sum_weighted_rows(*weights, near, shares, row)
+        of_all[:2] = np.log(FLOOR + of_all[:2] / max(shares.sum(), FLOOR))
+        of_all[2] = np.sign(of_all[2]) * np.sqrt(np.abs(of_all[2]))
+        of_all[2, bought] = 0.0
+        of_all[3, :n_known] = self.popularity
+        of_all[3, n_known:] = self.popularity.min()
+        latest = np.zeros(n_items)
         latest[history.indices] = history.count - 1 - history.owners  # the last one stays
-        rates = np.full(n_items, self.again.mean())
-        rates[:n_known] = self.again
-        out[4, bought] = 1.0
-        out[5, bought] = np.log(frequency[bought])
-        out[6, bought] = np.log1p(latest[bought])
-        out[7, bought] = np.log(counts)
-        out[8, bought] = rates[bought]
-        out[9:, bought] = out[[0, 1, 3]][:, bought]
-        return out, is_bought
+        rates = np.full(len(bought), self.again.mean())
+        rates[bought < n_known] = self.again[bought[bought < n_known]]
+        of_bought = [
+            np.ones(len(bought)),
+            np.log(frequency[bought]),
+            np.log1p(latest[bought]),
+            np.log(np.bincount(history.indices)[bought]),
+            rates,
+            *of_all[[0, 1, 3]][:, bought],
+        ]
+        return of_all, bought, np.stack(of_bought)
 
     def attach(self, experts: Mapping[str, Any], statistics: BasketStatistics) -> HistoryExpert:
         """Return the expert with the item weights of other experts, fitted if they are missing."""
@@ -158,19 +162,20 @@ class HistoryExpert:
         return cls(found["theta"], found["again"], rows)
 
 
-def context(sets: Sets, is_bought: Flags, n_orders: int) -> Array:
+def context(sets: Sets, bought: Ints, n_orders: int) -> Array:
     """Return the context features of sets, given one history (n, N_CONTEXT).
 
-    For |A| > 0 they are 1, log|A|, the share of A that was bought before, drawn to a half, and the
+    For |A| > 0 they are log|A|, the share of A that was bought before, drawn to a half, 1, and the
     logarithms of the numbers of earlier baskets and of items in them. For |A| = 0 they are 1 and
     these logarithms, in places of their own.
     """
     sizes = sets.sizes
     empty = sizes == 0
-    share = (sums_over_sets(is_bought[sets.indices].astype(np.float64), sets) + 1.0) / (sizes + 2.0)
-    amounts = [1.0, np.log(n_orders), np.log(max(np.count_nonzero(is_bought), 1))]
-    filled = [np.log(np.maximum(sizes, 1)), ~empty * share, *(~empty * x for x in amounts)]
-    return np.stack([*filled, *(empty * x for x in amounts)], axis=1).astype(np.float64)
+    n_again = sums_over_sets(np.isin(sets.indices, bought), sets)
+    amounts = np.array([1.0, np.log(n_orders), np.log(max(len(bought), 1))])
+    filled = np.stack([np.log(np.maximum(sizes, 1)), (n_again + 1.0) / (sizes + 2.0)], axis=1)
+    parts = [filled, np.tile(amounts, (len(sizes), 1))]
+    return np.hstack([*(~empty[:, None] * part for part in parts), empty[:, None] * amounts])
 
 
 def log_probabilities(logits: Array, sets: Sets) -> Array:
@@ -298,12 +303,14 @@ class _Examples:
         logits = score(sets)
         log_p = log_probabilities(logits, sets)
         n_items = log_p.shape[1]
-        of_history, is_bought = expert.features(history, n_items)
-        bought = np.flatnonzero(is_bought)
-        near = np.argsort(-of_history[0], kind="stable")[:N_BEST]
-        fixed = np.union1d(
-            near, bought[np.argsort(-of_history[5, bought], kind="stable")[:N_BOUGHT]]
-        )
+        of_all, bought, of_bought = expert.features(history, n_items)
+        of_items = np.zeros((N_FEATURES - 2, n_items))
+        of_items[:N_ALL] = of_all
+        of_items[N_ALL:, bought] = of_bought
+        is_bought = of_items[N_ALL]
+        near = np.argsort(-of_all[0], kind="stable")[:N_BEST]
+        frequent = bought[np.argsort(-of_bought[1], kind="stable")[:N_BOUGHT]]
+        fixed = np.union1d(near, frequent)
         for row, target in enumerate(targets.tolist()):
             best = np.argpartition(-log_p[row], min(N_BEST, n_items - 1))[:N_BEST]
             outside = np.ones(n_items, dtype=bool)
@@ -319,10 +326,10 @@ class _Examples:
             n = len(chosen)
             features[:n, 0] = log_p[row, chosen]
             features[:n, 1] = features[:n, 0] * is_bought[chosen]
-            features[:n, 2:] = of_history[:, chosen].T
+            features[:n, 2:] = of_items[:, chosen].T
             offsets[:n] = log_p[row, chosen]
             offsets[n - len(sampled) : n] += np.log(max(len(rest), 1) / max(len(sampled), 1))
             self._features.append(features)
             self._offsets.append(offsets)
-        self._context.append(context(sets, is_bought, history.count))
+        self._context.append(context(sets, bought, history.count))
         self.n += len(targets)
