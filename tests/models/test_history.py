@@ -118,7 +118,7 @@ def naive_logits(model, basket, history):
         log_p = np.log(base[j])
         means = [np.log(FLOOR + share @ W[:, j] / share.sum()) for W in matrices[:2]]
         regression = share @ matrices[2][:, j]
-        g = [log_p, bought * log_p]
+        g = [log_p, log_p**2, log_p * means[0], log_p * popularity[j], bought * log_p]
         g += [*means, (not bought) * np.sign(regression) * abs(regression) ** 0.5, popularity[j]]
         count = sum(item in order for order in history)
         age = min((n - 1 - k for k in range(n) if item in history[k]), default=0)

@@ -405,7 +405,7 @@ def convert_online_retail(archive: Path, destination: Path) -> None:
         sales = [
             (int(invoice), code, name, number, date, int(float(customer or 0)))
             for invoice, code, name, quantity, date, customer in cells
-            if str(invoice).isdigit() and code and (number := int(float(quantity or 0))) > 0
+            if invoice and invoice.isdigit() and code and (number := int(float(quantity or 0))) > 0
         ]
     except (zipfile.BadZipFile, EOFError, ValueError, DataError) as error:
         raise DataError(f"{archive} is not the Online Retail workbook: {error}") from error

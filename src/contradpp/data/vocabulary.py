@@ -222,7 +222,9 @@ class Vocabulary(Sequence[Hashable]):
         else:
             ids = items.tolist()
         if isinstance(self._ids, range):
-            found = (-1 if (code := self._find(id_)) is None else code for id_ in ids)
+            found: Iterable[int] = (
+                -1 if (code := self._find(id_)) is None else code for id_ in ids
+            )
         else:
             found = map(self._codes.get, ids, itertools.repeat(-1))
         return np.fromiter(found, dtype=np.int64)

@@ -7,6 +7,7 @@ the numbers of baskets and of items in H. The features g are functions of
 
 - log P(j | A) of the model without history, and the popularity of j, for all items and for those
   of H;
+- products of log P(j | A) with itself, with the popularity and with the first of the sums below;
 - Σ_a f_a S_aj, f_a the share of recent baskets of H with a: S are regressions, and cosines of items
   in the same baskets and in baskets of the same customers. The sum is over the items of H with the
   largest f_a, at most `N_NEAR`;
@@ -47,7 +48,8 @@ FLOOR = 1e-4  # of a mean cosine
 LEAST_P = 1e-13  # of P(j | A)
 N_CONTEXT = 8
 N_ALL = 4  # features of all items that do not depend on A
-N_FEATURES = 14
+N_GIVEN = 5  # features that depend on A
+N_FEATURES = N_GIVEN + N_ALL + 8
 MAX_WEIGHT = 1e100
 
 N_EXAMPLES = 8000  # from which θ is fitted
@@ -93,17 +95,21 @@ class HistoryExpert:
             # Sums of BLAS would depend on the number of threads.
             of_all, bought, of_bought = self.features(history, logits.shape[1])
             theta = np.einsum("rc,cf->rf", context(part, bought, history.count), self.theta)
-            added = np.einsum("rf,fm->rm", theta[:, 2 : 2 + N_ALL], of_all)
-            added += theta[:, :1] * log_p
-            added[:, bought] += theta[:, 1:2] * log_p[:, bought]
-            added[:, bought] += np.einsum("rf,fm->rm", theta[:, 2 + N_ALL :], of_bought)
+            own = [N_GIVEN, N_GIVEN + N_ALL]
+            given, all_items, bought_items = np.split(theta, own, axis=1)
+            slopes = given[:, :1] + given[:, 1:2] * log_p
+            slopes += np.einsum("rf,fm->rm", given[:, 2:4], of_all[[0, 3]])
+            slopes[:, bought] += given[:, 4:]
+            added = slopes * log_p
+            added += np.einsum("rf,fm->rm", all_items, of_all)
+            added[:, bought] += np.einsum("rf,fm->rm", bought_items, of_bought)
             logits[first:last] += added
 
     def features(self, history: Sets, n_items: int) -> tuple[Array, Ints, Array]:
         """Return the features that do not depend on A.
 
         These are the features of all items (N_ALL, M), the codes of the items of H (n,), and the
-        features that only these have (N_FEATURES − 2 − N_ALL, n). Items that came after the
+        features that only these have (N_FEATURES − N_GIVEN − N_ALL, n). Items that came after the
         statistics have neither neighbors nor a rate.
         """
         frequency = recent_frequency(history, DECAY, n_items)
@@ -120,8 +126,8 @@ class HistoryExpert:
         of_all[:2] = np.log(FLOOR + of_all[:2] / max(shares.sum(), FLOOR))
         of_all[2] = np.sign(of_all[2]) * np.sqrt(np.abs(of_all[2]))
         of_all[2, bought] = 0.0
-        of_all[3, :n_known] = self.popularity
-        of_all[3, n_known:] = self.popularity.min()
+        of_all[3] = self.popularity.min()
+        of_all[3, : len(self.popularity)] = self.popularity
         latest = np.zeros(n_items)
         latest[history.indices] = history.count - 1 - history.owners  # the last one stays
         rates = np.full(len(bought), self.again.mean())
@@ -171,7 +177,7 @@ def context(sets: Sets, bought: Ints, n_orders: int) -> Array:
     """
     sizes = sets.sizes
     empty = sizes == 0
-    n_again = sums_over_sets(np.isin(sets.indices, bought), sets)
+    n_again = sums_over_sets(np.isin(sets.indices, bought).astype(np.float64), sets)
     amounts = np.array([1.0, np.log(n_orders), np.log(max(len(bought), 1))])
     filled = np.stack([np.log(np.maximum(sizes, 1)), (n_again + 1.0) / (sizes + 2.0)], axis=1)
     parts = [filled, np.tile(amounts, (len(sizes), 1))]
@@ -304,7 +310,7 @@ class _Examples:
         log_p = log_probabilities(logits, sets)
         n_items = log_p.shape[1]
         of_all, bought, of_bought = expert.features(history, n_items)
-        of_items = np.zeros((N_FEATURES - 2, n_items))
+        of_items = np.zeros((N_FEATURES - N_GIVEN, n_items))
         of_items[:N_ALL] = of_all
         of_items[N_ALL:, bought] = of_bought
         is_bought = of_items[N_ALL]
@@ -324,9 +330,10 @@ class _Examples:
             features = np.zeros((N_CANDIDATES, N_FEATURES), dtype=np.float32)
             offsets = np.full(N_CANDIDATES, -np.inf, dtype=np.float32)
             n = len(chosen)
-            features[:n, 0] = log_p[row, chosen]
-            features[:n, 1] = features[:n, 0] * is_bought[chosen]
-            features[:n, 2:] = of_items[:, chosen].T
+            given = log_p[row, chosen]
+            factors = [np.ones(n), given, *of_all[[0, 3]][:, chosen], is_bought[chosen]]
+            features[:n, :N_GIVEN] = (given * factors).T
+            features[:n, N_GIVEN:] = of_items[:, chosen].T
             offsets[:n] = log_p[row, chosen]
             offsets[n - len(sampled) : n] += np.log(max(len(rest), 1) / max(len(sampled), 1))
             self._features.append(features)

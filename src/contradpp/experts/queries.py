@@ -111,10 +111,9 @@ def _sets_of(history: Any, items: Vocabulary) -> tuple[Sets, int]:
         codes = items.find(itertools.chain.from_iterable(baskets))
     except TypeError as error:
         raise DataError(f"an item must be hashable (a string, an integer, ...): {error}") from None
-    found = kept_entries(Sets(pointers([len(row) for row in baskets]), codes), codes >= 0)
-    indices = found.indices.astype(np.int32)
-    known = Sets(*without_duplicates(found.indptr, indices, len(items)))
-    return known, len(codes) - len(indices)
+    found = Sets(pointers([len(row) for row in baskets]), codes.astype(np.int32))
+    found = kept_entries(found, codes >= 0)
+    return Sets(*without_duplicates(*found, len(items))), len(codes) - len(found.indices)
 
 
 def as_codes(basket: Iterable[Any], items: Vocabulary, *, unknown: str = "error") -> Codes:
