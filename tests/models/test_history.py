@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.data.orders import SetsWithHistory, is_last
+from contradpp.data.orders import Histories, SetsWithHistory, is_last
 from contradpp.data.sets import Sets
 from contradpp.errors import DataError, ParameterError
 from contradpp.experts import history as history_module
@@ -141,6 +141,19 @@ def test_scores_are_those_of_the_definition(basket):
     expected = np.exp(logits - logits.max())
     found = fitted().predict_next(basket, history=history)
     np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-9)
+
+
+def test_a_history_does_not_lift_what_cannot_come_next():
+    history = cd.Baskets.from_lists([["i01", "i02"], ["i02"]], items=ITEMS)
+    histories = Histories(history.sets, history.items, np.arange(2), np.array([0]), np.array([2]))
+    found = []
+    for depth in (-40.0, -60.0):
+        logits = np.zeros((1, len(ITEMS)))
+        logits[0, [7, 1]] = depth
+        fitted()._history.add_to(logits, Sets.one([5]), histories)
+        found.append(logits[0])
+    np.testing.assert_allclose((found[0] - found[1])[[7, 1]], 20.0)
+    np.testing.assert_allclose(np.delete(found[0] - found[1], [7, 1]), 0.0, atol=1e-9)
 
 
 def test_only_the_most_frequent_items_of_a_long_history_have_neighbors(monkeypatch):
