@@ -285,10 +285,10 @@ def test_what_is_on_disk_needs_no_extra(serve: Serve, empty: Path, monkeypatch: 
 
 # -- The workbook of the UK data ---------------------------------------------------------------------
 
-HEADER = ["InvoiceNo", "StockCode", "Description", "Quantity", "UnitPrice"]
+HEADER = ["InvoiceNo", "StockCode", "Description", "Quantity", "UnitPrice", "InvoiceDate", "CustomerID"]
 ROWS: list[list[str | float | None]] = [
-    [536365, "85123A", " HOLDER ", 6, 2.55],
-    [536365, 71053, "LANTERN & CO", 6, 3.39],
+    [536365, "85123A", " HOLDER ", 6, 2.55, "2010-12-01T08:26:00", 17850],
+    [536365, 71053, "LANTERN & CO", 6, 3.39, "2010-12-01T08:26:00", 17850],
     [536366, 71053, None, 2, 3.39],
     [536366, "POST", "POSTAGE", 1, 18],
     ["C536379", "D", "Discount", -1, 27.5],
@@ -340,7 +340,8 @@ def test_the_workbook_is_converted_to_sales(tmp_path: Path) -> None:
     archive.write_bytes(workbook(ROWS))
     datasets.convert_online_retail(archive, target)
     table = pq.read_table(target)
-    assert table.column_names == ["InvoiceNo", "StockCode", "Description", "Quantity"]
+    names = ["InvoiceNo", "StockCode", "Description", "Quantity", "InvoiceDate", "CustomerID"]
+    assert table.column_names == names
     assert table["InvoiceNo"].type == pa.int64()
     assert table["InvoiceNo"].to_pylist() == [536365, 536365, 536366, 536366, 536590, 536590]
     assert table["StockCode"].to_pylist() == ["85123A", "71053", "71053", "POST", "85123A", "85123A"]
@@ -353,6 +354,8 @@ def test_uk_is_downloaded_converted_and_checked(serve: Serve, empty: Path) -> No
     baskets = datasets.load("uk")
     assert list(baskets) == [["85123A", "71053"], ["71053", "POST"], ["85123A"]]
     assert baskets.items.names == {"85123A": "HOLDER", "71053": "LANTERN & CO", "POST": "POSTAGE"}
+    assert baskets.customers.tolist() == [17850, None, None]
+    assert str(baskets.times[0]) == "2010-12-01T08:26:00.000000"
     assert cached(empty) == {"uk/online_retail.parquet"}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import contradpp as cd
-from contradpp.data.orders import SetsWithHistory, is_last
+from contradpp.data.orders import Histories, SetsWithHistory, is_last
 from contradpp.data.sets import Sets
 from contradpp.errors import DataError, ParameterError
 from contradpp.experts import history as history_module
@@ -101,25 +101,31 @@ def naive_logits(model, basket, history):
     share = np.array([sum(DECAY ** (n - 1 - k) for k in range(n) if item in history[k]) for item in ITEMS]) / sum(
         DECAY**k for k in range(n)
     )
-    matrices = [matrix.toarray() for matrix in expert.near]
+    matrices = [weights.matrix(len(ITEMS)).toarray() for weights in expert.near]
+    counts = orders().item_counts
+    popularity = np.log((counts + 1) / (len(orders()) + 1))
     size = len(basket)
-    Z = [1, np.log(size), np.log(n), 0, 0] if size else [0, 0, 0, 1, np.log(n)]
+    bought_before = {one for order in history for one in order}
+    share_of_basket = (len(bought_before & set(basket)) + 1) / (size + 2)
+    amounts = [1, np.log(n), np.log(len(bought_before))]
+    Z = [np.log(size), share_of_basket, *amounts, 0, 0, 0] if size else [0, 0, 0, 0, 0, *amounts]
     theta = np.array(Z) @ expert.theta
     logits = np.full(len(ITEMS), -np.inf)
     for j, item in enumerate(ITEMS):
         if item in basket:
             continue
-        bought = item in {one for order in history for one in order}
+        bought = item in bought_before
         log_p = np.log(base[j])
         means = [np.log(FLOOR + share @ W[:, j] / share.sum()) for W in matrices[:2]]
         regression = share @ matrices[2][:, j]
-        g = [log_p, bought * log_p]
-        for mean in means:
-            g += [mean, bought * mean]
-        g += [(not bought) * np.sign(regression) * abs(regression) ** 0.5, bought]
+        g = [log_p, log_p**2, log_p * means[0], log_p * popularity[j], bought * log_p]
+        g += [*means, (not bought) * np.sign(regression) * abs(regression) ** 0.5, popularity[j]]
         count = sum(item in order for order in history)
         age = min((n - 1 - k for k in range(n) if item in history[k]), default=0)
-        g += [np.log(share[j]), np.log1p(age), np.log(count), expert.again[j]] if bought else [0] * 4
+        if bought:
+            g += [1, np.log(share[j]), np.log1p(age), np.log(count), expert.again[j], *means, popularity[j]]
+        else:
+            g += [0] * 8
         logits[j] = model_log(base[j]) + theta @ np.array(g, dtype=float)
     return logits
 
@@ -135,6 +141,28 @@ def test_scores_are_those_of_the_definition(basket):
     expected = np.exp(logits - logits.max())
     found = fitted().predict_next(basket, history=history)
     np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-9)
+
+
+def test_a_history_does_not_lift_what_cannot_come_next():
+    history = cd.Baskets.from_lists([["i01", "i02"], ["i02"]], items=ITEMS)
+    histories = Histories(history.sets, history.items, np.arange(2), np.array([0]), np.array([2]))
+    found = []
+    for depth in (-40.0, -60.0):
+        logits = np.zeros((1, len(ITEMS)))
+        logits[0, [7, 1]] = depth
+        fitted()._history.add_to(logits, Sets.one([5]), histories)
+        found.append(logits[0])
+    np.testing.assert_allclose((found[0] - found[1])[[7, 1]], 20.0)
+    np.testing.assert_allclose(np.delete(found[0] - found[1], [7, 1]), 0.0, atol=1e-9)
+
+
+def test_only_the_most_frequent_items_of_a_long_history_have_neighbors(monkeypatch):
+    monkeypatch.setattr(history_module, "N_NEAR", 2)
+    history = cd.Baskets.from_lists([["i01", "i02"], ["i02"], ["i02", "i03"]], items=ITEMS).sets
+    found = fitted()._history.features(history, len(ITEMS))[0]
+    W = fitted()._history.near[0].matrix(len(ITEMS)).toarray()
+    expected = np.log(FLOOR + (2.71 * W[2] + 1.0 * W[3]) / 3.71)
+    np.testing.assert_allclose(found[0], expected)
 
 
 def test_item_statistics_are_those_of_the_definition():
@@ -159,9 +187,11 @@ def test_item_statistics_are_those_of_the_definition():
 
 
 def test_context_has_its_own_places_for_the_empty_basket():
-    found = context(np.array([0, 1, 4]), 3)
-    log3, log4 = np.log(3), np.log(4)
-    np.testing.assert_allclose(found, [[0, 0, 0, 1, log3], [1, 0, log3, 0, 0], [1, log4, log3, 0, 0]])
+    sets = Sets(np.array([0, 0, 1, 5]), np.array([2, 0, 1, 2, 3], dtype=np.int32))
+    found = context(sets, np.array([0, 2, 3, 4, 5]), 3)
+    amounts = [1, np.log(3), np.log(5)]
+    expected = [[0] * 5 + amounts, [0, 2 / 3, *amounts, 0, 0, 0], [np.log(4), 4 / 6, *amounts, 0, 0, 0]]
+    np.testing.assert_allclose(found, expected)
 
 
 # -- Learning, and leaks ---------------------------------------------------------------------------
@@ -274,12 +304,21 @@ def test_next_basket_is_a_recommendation_for_an_empty_basket():
     assert "i02" in items.tolist()
 
 
-def test_unknown_items_of_a_history_are_ignored_and_counted():
+def test_unknown_items_of_a_history_are_ignored_and_counted(caplog):
     model = fitted()
     known = [["i01", "i02"], ["i02"], ["i02", "i03"]]
     assert model.predict_next(["i05"], history=HISTORY).tolist() == model.predict_next(["i05"], history=known).tolist()
     found = with_history(Queries(Sets.one([5]), single=True), HISTORY, model).sets.histories
     assert found[0] == known
+    assert {record.message for record in caplog.records} == {
+        "the model does not know 1 of the 6 items of the history, and ignores them"
+    }
+    caplog.clear()
+    model.predict_next(["i05"], history=known)
+    model.predict_next([["i05"], ["i06"]], history=[HISTORY, [["unheard of"], ["i01"]]])
+    assert [record.message for record in caplog.records] == [
+        "the model does not know 2 of the 8 items of the histories, and ignores them"
+    ]
     nothing = model.predict_next(["i05"], history=[["unheard of"]])
     assert nothing.tolist() == model.predict_next(["i05"]).tolist()
 

@@ -6,7 +6,6 @@ import functools
 import itertools
 import numbers
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -14,7 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from contradpp._random import RandomState, as_generator
 from contradpp._types import Codes, Flags, Ints
+from contradpp.data import orders
 from contradpp.data.builder import OnBadRow, Returns
+from contradpp.data.columns import GAP, NAMED
 from contradpp.data.orders import (
     Histories,
     Times,
@@ -22,8 +23,6 @@ from contradpp.data.orders import (
     as_times,
     histories_of,
     is_last,
-    joined_customers,
-    joined_times,
     order_by_customer,
     read_times,
     starts_of_sessions,
@@ -41,12 +40,16 @@ from contradpp.data.sets import (
     take_sets,
     without_duplicates,
 )
+from contradpp.data.summary import Summary
 from contradpp.data.tables import baskets_from_table, frame_to_arrow, layout_of
 from contradpp.data.vocabulary import Labels, Vocabulary, as_vocabulary, plain, unusable_ids
-from contradpp.errors import DataError, ParameterError
+from contradpp.errors import DataError, ParameterError, check_choice
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
+
+_CONTENTS = ("indptr", "indices", "items", "offered", "customers", "times")
 
 
 class Baskets(Sequence[list[Hashable]]):
@@ -91,7 +94,7 @@ class Baskets(Sequence[list[Hashable]]):
     [1, 1]
     """
 
-    __slots__ = ("customers", "indices", "indptr", "items", "offered", "times")
+    __slots__ = _CONTENTS
 
     indptr: Ints
     indices: Codes
@@ -124,27 +127,16 @@ class Baskets(Sequence[list[Hashable]]):
             *chosen, items, candidates, owners, None if times is None else as_times(times, n)
         )
 
-    def _store(
-        self,
-        indptr: Ints,
-        indices: Codes,
-        items: Vocabulary,
-        offered: Sets | None,
-        customers: NDArray[np.object_] | None,
-        times: Times | None,
-    ) -> None:
-        object.__setattr__(self, "indptr", frozen(indptr))
-        object.__setattr__(self, "indices", frozen(indices))
-        object.__setattr__(self, "items", items)
-        object.__setattr__(self, "offered", offered)
-        object.__setattr__(self, "customers", None if customers is None else frozen(customers))
-        object.__setattr__(self, "times", None if times is None else frozen(times))
+    def _store(self, *contents: Any) -> None:
+        for name, value in zip(_CONTENTS, contents, strict=True):
+            array = isinstance(value, np.ndarray)
+            object.__setattr__(self, name, frozen(value) if array else value)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Baskets are immutable: cannot set {name!r}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Baskets.trusted, (*self.sets, self.items, self.offered, self.customers, self.times)
+        return Baskets.trusted, tuple(getattr(self, name) for name in _CONTENTS)
 
     # -- Constructors ------------------------------------------------------------------------------
 
@@ -301,17 +293,9 @@ class Baskets(Sequence[list[Hashable]]):
         cls,
         table: Any,
         *,
-        basket: str | None = None,
-        item: str | None = None,
-        quantity: str | None = None,
-        name: str | None = None,
-        category: str | None = None,
-        chosen: str | None = None,
-        customer: str | None = None,
-        time: str | None = None,
-        gap: str | None = None,
         on_bad_row: OnBadRow = "error",
         returns: Returns = "drop",
+        **columns: str | None,
     ) -> Baskets:
         """Make baskets from an Arrow table.
 
@@ -320,9 +304,10 @@ class Baskets(Sequence[list[Hashable]]):
         table : pyarrow.Table, pyarrow.RecordBatch or pyarrow.RecordBatchReader
             Long (a row per basket and item), with one column of lists (a row per basket), or with
             a column of 0 and 1 for each item (a row per basket).
-        basket, item, quantity, name, category, chosen, customer, time, gap : str, optional
         on_bad_row, returns : optional
-            As in `contradpp.read_baskets`.
+        **columns
+            `basket`, `item`, `quantity`, `name`, `category`, `chosen`, `customer`, `time` and
+            `gap`, as in `contradpp.read_baskets`.
 
         Returns
         -------
@@ -335,18 +320,10 @@ class Baskets(Sequence[list[Hashable]]):
         >>> list(Baskets.from_arrow(table))
         [['tea', 'milk'], ['milk']]
         """
-        named = {
-            "basket": basket,
-            "item": item,
-            "quantity": quantity,
-            "name": name,
-            "category": category,
-            "chosen": chosen,
-            "customer": customer,
-            "time": time,
-            "gap": gap,
-        }
-        baskets = cls(*baskets_from_table(table, named, on_bad_row=on_bad_row, returns=returns))
+        for role in columns:
+            check_choice("a column's role", role, NAMED)
+        baskets = cls(*baskets_from_table(table, columns, on_bad_row=on_bad_row, returns=returns))
+        gap = columns.get(GAP)
         return baskets if gap is None else baskets.sessions(gap)
 
     # -- Contents ----------------------------------------------------------------------------------
@@ -398,7 +375,7 @@ class Baskets(Sequence[list[Hashable]]):
 
     def summary(self) -> Summary:
         """Return the figures that `describe` prints."""
-        return _summarize(self)
+        return Summary.of(self)
 
     def describe(self) -> str:
         """Describe the baskets on one screen: their number, their sizes, and popular items.
@@ -469,13 +446,9 @@ class Baskets(Sequence[list[Hashable]]):
             raise ParameterError(
                 f"subset needs positions in 0..{n - 1} or a mask of {n} entries: {error}"
             ) from None
-        selected = self._map_sets(lambda sets: take_sets(sets, positions))
-        return Baskets.trusted(
-            *selected.sets,
-            selected.items,
-            selected.offered,
-            None if self.customers is None else self.customers[positions],
-            None if self.times is None else self.times[positions],
+        return self._map_sets(lambda sets: take_sets(sets, positions))._with(
+            customers=None if self.customers is None else self.customers[positions],
+            times=None if self.times is None else self.times[positions],
         )
 
     def split(
@@ -667,8 +640,7 @@ class Baskets(Sequence[list[Hashable]]):
         offered = self.offered
         if offered is not None:
             offered = difference(offered, kept_entries(self.sets, ~keep), self.n_items)
-        kept = kept_entries(self.sets, keep)
-        return Baskets.trusted(*kept, self.items, offered, self.customers, self.times)
+        return self._with(**kept_entries(self.sets, keep)._asdict(), offered=offered)
 
     def compact(self) -> Baskets:
         """Drop the items that never occur from the vocabulary."""
@@ -709,7 +681,7 @@ class Baskets(Sequence[list[Hashable]]):
 
     def with_items(self, items: Vocabulary) -> Baskets:
         """Replace the vocabulary; the codes stay the same."""
-        return Baskets.trusted(*self.sets, items, self.offered, self.customers, self.times)
+        return self._with(items=items)
 
     def with_names(self, names: Labels) -> Baskets:
         """Attach readable item names, by item."""
@@ -760,9 +732,10 @@ class Baskets(Sequence[list[Hashable]]):
         [['tea']]
         """
         n = self.n_baskets
-        owners = None if customers is None else as_customers(customers, n)
-        moments = None if times is None else as_times(times, n)
-        return Baskets.trusted(*self.sets, self.items, self.offered, owners, moments)
+        return self._with(
+            customers=None if customers is None else as_customers(customers, n),
+            times=None if times is None else as_times(times, n),
+        )
 
     @staticmethod
     def concat(parts: Iterable[Baskets]) -> Baskets:
@@ -786,8 +759,8 @@ class Baskets(Sequence[list[Hashable]]):
             *joined([part.sets for part in coded]),
             items,
             offered,
-            joined_customers([(part.customers, part.n_baskets) for part in parts]),
-            joined_times([(part.times, part.n_baskets) for part in parts]),
+            orders.joined([(part.customers, part.n_baskets) for part in parts]),
+            orders.joined([(part.times, part.n_baskets) for part in parts]),
         )
 
     def __add__(self, other: Baskets) -> Baskets:
@@ -798,7 +771,11 @@ class Baskets(Sequence[list[Hashable]]):
     def _map_sets(self, change: Callable[[Sets], Sets], items: Vocabulary | None = None) -> Baskets:
         offered = None if self.offered is None else change(self.offered)
         items = self.items if items is None else items
-        return Baskets.trusted(*change(self.sets), items, offered, self.customers, self.times)
+        return self._with(**change(self.sets)._asdict(), items=items, offered=offered)
+
+    def _with(self, **changes: Any) -> Baskets:
+        """Return the same baskets with other contents, which are not checked."""
+        return Baskets.trusted(**{name: getattr(self, name) for name in _CONTENTS} | changes)
 
     def _occurs(self) -> Flags:
         """Flag the items that are in some basket, or were offered."""
@@ -906,76 +883,4 @@ def _unusable_id(item: Hashable, where: str = "") -> DataError:
     return DataError(
         f"{where}{item!r} ({type(item).__name__}) cannot be an item id, "
         "which is a string, a number or a tuple: use str()"
-    )
-
-
-# -- Summary ---------------------------------------------------------------------------------------
-
-
-_SIZE_BINS = {"0": 0, "1": 1, "2-3": 2, "4-7": 4, "8-15": 8, "16-31": 16, "32-63": 32, "64+": 64}
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Figures about a collection of baskets, printed as one screen."""
-
-    n_baskets: int
-    n_items: int
-    n_entries: int
-    n_unused_items: int
-    smallest: int
-    median: float
-    mean: float
-    largest: int
-    sizes: dict[str, int]
-    popular: dict[str, int]
-    mean_offered: float | None = None  # offered items of a basket, where they are known
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the figures as plain values, for JSON."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        unused = f" ({self.n_unused_items:,} never occur)" if self.n_unused_items else ""
-        lines = [
-            f"{self.n_baskets:,} baskets, {self.n_items:,} items{unused}, largest {self.largest}",
-            f"basket size: smallest {self.smallest}, median {self.median:g}, mean {self.mean:.2f}, "
-            f"largest {self.largest}; {self.n_entries:,} entries",
-        ]
-        if self.mean_offered is not None:
-            lines.append(f"chosen from {self.mean_offered:.2f} offered items on average")
-        most = max(self.sizes.values(), default=0)
-        for label, count in self.sizes.items():
-            if count:
-                bar = "█" * round(30 * count / most)
-                lines.append(f"  {label:>5}  {count:>10,}  {count / self.n_baskets:6.1%}  {bar}")
-        if self.popular:
-            lines.append("most popular:")
-            width = min(max(map(len, self.popular)), 50)
-            for name, count in self.popular.items():
-                share = count / self.n_baskets
-                lines.append(f"  {name:<{width}.50}  {count:>8,}  in {share:.1%} of baskets")
-        return "\n".join(lines)
-
-
-def _summarize(baskets: Baskets) -> Summary:
-    sizes = baskets.sizes
-    counts = baskets.item_counts
-    histogram, _ = np.histogram(sizes, [*_SIZE_BINS.values(), np.inf])
-    popular = [code for code in np.argsort(-counts, kind="stable")[:5].tolist() if counts[code]]
-    items = baskets.items
-    offered = np.zeros(0) if baskets.offered is None else baskets.offered.sizes
-    offered = offered[offered > 0]
-    return Summary(
-        n_baskets=baskets.n_baskets,
-        n_items=baskets.n_items,
-        n_entries=len(baskets.indices),
-        n_unused_items=int(np.count_nonzero(counts == 0)),
-        smallest=int(sizes.min()) if len(sizes) else 0,
-        median=float(np.median(sizes)) if len(sizes) else 0.0,
-        mean=float(sizes.mean()) if len(sizes) else 0.0,
-        largest=int(sizes.max(initial=0)),
-        sizes=dict(zip(_SIZE_BINS, histogram.tolist(), strict=True)),
-        popular={items.name(items[code]): int(counts[code]) for code in popular},
-        mean_offered=float(offered.mean()) if len(offered) else None,
     )

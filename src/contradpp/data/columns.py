@@ -15,6 +15,8 @@ ColumnKind = Literal["lists", "text", "number", "other"]
 LABELS = ("name", "category")
 ORDERS = ("customer", "time")
 ROLES = ("basket", "item", "quantity", *LABELS, "chosen", *ORDERS, "returns")
+GAP = "gap"  # the key in `ColumnNames` of the pause that ends a session
+NAMED = (*ROLES[:-1], GAP)  # the keys in `ColumnNames`
 
 MAX_COLUMNS = 10_000  # a longer line is a basket, not a header
 MAX_NAME = 1_000  # characters of a column's name
@@ -26,7 +28,6 @@ _BASKET = (
 _ITEM = "(item|product|article|track|song|book|good|material)"
 _ID = "(id|ids|no|nr|num|number|code|key)"
 _LISTS = f"({_ITEM}|{_BASKET})s?{_ID}?|skus?|asins?"
-GAP = "gap"  # the key in `ColumnNames` of the pause that ends a session
 _PATTERNS = {  # best first: an explicit identifier, a bare noun, a name
     "basket": [f"{_BASKET}{_ID}|tid", f"{_BASKET}s?"],
     "item": [

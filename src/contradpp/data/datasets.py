@@ -25,7 +25,9 @@ from contradpp._random import RandomState
 from contradpp.data import grocer
 from contradpp.data.baskets import Baskets
 from contradpp.data.features import FeatureTable, read_features
+from contradpp.data.files import opened
 from contradpp.data.readers import read_baskets, read_items
+from contradpp.data.workbooks import workbook_rows
 from contradpp.errors import (
     DataError,
     DownloadError,
@@ -53,11 +55,11 @@ _CHUNK = 1 << 16
 _MAX_BYTES = 1 << 30  # of a download
 _ATTEMPTS = 3  # with a pause of a second more each time
 _TIMEOUT = 30.0  # seconds without an answer
-_LARGEST_WORKBOOK = 1 << 30  # unpacked; the real one has some 200 MB of XML
+_LARGEST_WORKBOOK = 1 << 28  # of the workbook in its archive; the real one has some 24 MB
 _AMAZON_URL = (
     "https://raw.githubusercontent.com/cgartrel/LowRankDPP.jl/master/data/Amazon-baby-registry/"
 )
-_COLUMNS = ("InvoiceNo", "StockCode", "Description", "Quantity")
+_COLUMNS = ("InvoiceNo", "StockCode", "Description", "Quantity", "InvoiceDate", "CustomerID")
 
 
 @dataclass(frozen=True)
@@ -388,19 +390,27 @@ def convert_online_retail(archive: Path, destination: Path) -> None:
     Only sales remain, rows of a positive quantity whose invoice number is a number. Cancellations
     begin with C, accounting adjustments with A, and stock corrections have a negative quantity.
     """
-    calamine = _extra("python_calamine")
+    _extra("python_calamine")
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
-            workbook = calamine.CalamineWorkbook.from_path(_unpack(archive, Path(folder)))
-            sales = list(_sales(workbook.get_sheet_by_index(0).iter_rows()))
-    except (zipfile.BadZipFile, calamine.CalamineError, EOFError, ValueError, LookupError) as error:
+        with (
+            tempfile.TemporaryDirectory(dir=archive.parent) as folder,
+            opened(_unpack(archive, Path(folder))) as source,
+        ):
+            header, rows = workbook_rows(source)
+        places = [header.index(column) for column in _COLUMNS]
+        cells = [[row[place] for place in places] for row in rows]
+        sales = [
+            (int(invoice), code, name, number, date, int(float(customer or 0)))
+            for invoice, code, name, quantity, date, customer in cells
+            if invoice and invoice.isdigit() and code and (number := int(float(quantity or 0))) > 0
+        ]
+    except (zipfile.BadZipFile, EOFError, ValueError, DataError) as error:
         raise DataError(f"{archive} is not the Online Retail workbook: {error}") from error
-    kinds = (pa.int64(), pa.string(), pa.string(), pa.int64())
-    columns = [pa.array([row[n] for row in sales], kind) for n, kind in enumerate(kinds)]
-    pq.write_table(pa.table(columns, names=list(_COLUMNS)), destination, compression="zstd")
+    table = pa.table(dict(zip(_COLUMNS, zip(*sales, strict=True), strict=True)))
+    pq.write_table(table, destination, compression="zstd")
 
 
 def _extra(module: str) -> Any:
@@ -414,40 +424,17 @@ def _extra(module: str) -> Any:
 
 
 def _unpack(archive: Path, folder: Path) -> Path:
-    """Unpack the workbook, a zip of XML files, from its archive; neither may be too large."""
-    with zipfile.ZipFile(archive) as outer:
-        inside = [entry for entry in outer.namelist() if entry.lower().endswith(".xlsx")]
+    """Unpack the workbook from its archive; it may not be too large."""
+    with zipfile.ZipFile(archive) as package:
+        inside = [entry for entry in package.infolist() if entry.filename.lower().endswith(".xlsx")]
         if len(inside) != 1:
             raise DataError(f"{archive} should hold one .xlsx file, it holds {len(inside)}")
-        _refuse_large(outer)
-        workbook = Path(outer.extract(inside[0], folder))
-    with zipfile.ZipFile(workbook) as inner:
-        _refuse_large(inner)
-    return workbook
-
-
-def _refuse_large(package: zipfile.ZipFile) -> None:
-    size = sum(entry.file_size for entry in package.infolist())
-    if size > _LARGEST_WORKBOOK:
-        raise DataError(
-            f"it would take {size:,} bytes unpacked, at most {_LARGEST_WORKBOOK:,} are expected"
-        )
-
-
-def _sales(rows: Iterator[list[Any]]) -> Iterator[tuple[int, str, str | None, int]]:
-    """Read the rows that are sales: invoice, article, its name and the quantity."""
-    header = next(rows, [])
-    places = [header.index(column) for column in _COLUMNS]
-    for row in rows:
-        invoice, code, name = (_as_text(row[place]) for place in places[:3])
-        quantity = float(row[places[3]] or 0)
-        if invoice.isdigit() and code and quantity > 0:
-            yield int(invoice), code, name or None, int(quantity)
-
-
-def _as_text(cell: Any) -> str:
-    """Write a cell as people see it: a workbook keeps whole numbers as fractions."""
-    return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell).strip()
+        if inside[0].file_size > _LARGEST_WORKBOOK:
+            raise DataError(
+                f"it would take {inside[0].file_size:,} bytes unpacked, "
+                f"at most {_LARGEST_WORKBOOK:,} are expected"
+            )
+        return Path(package.extract(inside[0], folder))
 
 
 @contextmanager

@@ -82,7 +82,7 @@ class ItemFeatures:
                     "A mapping of item to vector may leave some out"
                 )
             return ItemFeatures(encoder, encoder.transform(table))
-        codes = _find_codes(table.ids, items)
+        codes = items.find(table.ids)
         if not (codes >= 0).any():
             shown = ", ".join(map(repr, table.ids[:3]))
             raise DataError(
@@ -103,7 +103,7 @@ class ItemFeatures:
                     f"there are {len(ids):,} new items, but {len(matrix):,} rows of features"
                 )
             return matrix
-        codes = _find_codes(table.ids, Vocabulary(ids))
+        codes = Vocabulary(ids).find(table.ids)
         if (codes < 0).any():
             unknown = table.ids[int(np.argmin(codes))]
             raise DataError(f"there are features for {unknown!r}, which is not among the new items")
@@ -117,12 +117,7 @@ class ItemFeatures:
         """Reorder the rows for another vocabulary, with zeros for items that `old` lacks."""
         if old == new:
             return self
-        return replace(self, matrix=self.matrix.place(_find_codes(old, new), len(new)))
-
-
-def _find_codes(ids: Iterable[Hashable], items: Vocabulary) -> Ints:
-    """Find the codes of ids, −1 for those that are not in the vocabulary."""
-    return np.array([items.code(id_) if id_ in items else -1 for id_ in ids], dtype=np.int64)
+        return replace(self, matrix=self.matrix.place(new.find(old), len(new)))
 
 
 @dataclass(frozen=True)

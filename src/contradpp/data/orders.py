@@ -128,24 +128,15 @@ def as_times(values: Iterable[Any], n: int) -> Times:
     return read_times(values.tolist())
 
 
-def joined_times(parts: Sequence[tuple[Times | None, int]]) -> Times | None:
-    """Concatenate times, or None and a number of baskets without."""
-    known = [times for times, _ in parts if times is not None]
-    if not known:
-        return None
-    if len({times.dtype.kind for times in known}) > 1:
+def joined(parts: Sequence[tuple[NDArray[Any] | None, int]]) -> NDArray[Any] | None:
+    """Concatenate customers or times, or None and a number of baskets without."""
+    kinds = {values.dtype.kind for values, _ in parts if values is not None}
+    if len(kinds) > 1:
         raise DataError("the times of some baskets are numbers, of others dates")
-    blank = np.array(["NaT" if known[0].dtype.kind == "M" else np.nan], dtype=known[0].dtype)
-    return np.concatenate([np.repeat(blank, n) if times is None else times for times, n in parts])
-
-
-def joined_customers(
-    parts: Sequence[tuple[NDArray[np.object_] | None, int]],
-) -> NDArray[np.object_] | None:
-    """Concatenate customers, or None and a number of baskets without."""
-    if all(customers is None for customers, _ in parts):
+    if not kinds:
         return None
-    return np.concatenate([np.full(n, None) if c is None else c for c, n in parts])
+    blank = {"O": None, "M": np.datetime64("NaT", "us")}.get(kinds.pop(), np.nan)
+    return np.concatenate([np.full(n, blank) if values is None else values for values, n in parts])
 
 
 # -- Histories -------------------------------------------------------------------------------------
@@ -202,8 +193,8 @@ class Histories:
         """Convert to the codes of another vocabulary, without the items that it lacks."""
         if self.items == items:
             return self
-        codes = np.array([items.code(id_) if id_ in items else -1 for id_ in self.items], np.int32)
-        found = np.append(codes, -1)[self.sets.indices]
+        codes = items.find(self.items).astype(np.int32)
+        found = np.append(codes, np.int32(-1))[self.sets.indices]
         known = kept_entries(Sets(self.sets.indptr, found), found >= 0)
         return replace(self, sets=known, items=items)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import logging
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -210,16 +211,23 @@ class Vocabulary(Sequence[Hashable]):
         codes = dict.fromkeys(code for _, code in found if code is not None)
         return np.array(list(codes), dtype=np.int32)
 
-    def find(self, items: ArrayLike) -> Ints:
-        """Return a code for each of an array of ids, −1 if it is not in the vocabulary."""
-        ids = np.asarray(items)
-        if isinstance(self._ids, range) and self._ids.step == 1 and ids.dtype.kind in "iu":
-            codes = ids.astype(np.int64) - self._ids.start
+    def find(self, items: Iterable[Hashable] | NDArray[Any]) -> Ints:
+        """Return a code for each of several ids, −1 if it is not in the vocabulary."""
+        if not isinstance(items, np.ndarray):
+            ids: Iterable[Any] = items
+        elif isinstance(self._ids, range) and self._ids.step == 1 and items.dtype.kind in "iu":
+            codes = items.astype(np.int64) - self._ids.start
             codes[(codes < 0) | (codes >= len(self._ids))] = -1
             return codes
-        find = self._find if isinstance(self._ids, range) else self._codes.get
-        found = map(find, ids.tolist())
-        return np.array([-1 if code is None else code for code in found], dtype=np.int64)
+        else:
+            ids = items.tolist()
+        if isinstance(self._ids, range):
+            found: Iterable[int] = (
+                -1 if (code := self._find(id_)) is None else code for id_ in ids
+            )
+        else:
+            found = map(self._codes.get, ids, itertools.repeat(-1))
+        return np.fromiter(found, dtype=np.int64)
 
     def take(self, codes: Iterable[int]) -> NDArray[Any]:
         """Return the ids of these codes as an array: see `id_array`."""

@@ -22,7 +22,7 @@ def read_workbook(source: Source, builder: BasketBuilder, named: ColumnNames) ->
     """Add the rows of a workbook, which is held in memory."""
     import pyarrow as pa
 
-    header, rows = _rows(source)
+    header, rows = workbook_rows(source)
     where = str(source.path)
     layout = find_layout(header, named, where=where)
     columns = {
@@ -34,7 +34,7 @@ def read_workbook(source: Source, builder: BasketBuilder, named: ColumnNames) ->
     return layout
 
 
-def _rows(source: Source) -> tuple[list[str], list[list[str | None]]]:
+def workbook_rows(source: Source) -> tuple[list[str], list[list[str | None]]]:
     """Return the header, and the rows below it."""
     try:
         from python_calamine import CalamineError, CalamineWorkbook

@@ -48,6 +48,16 @@ def sum_rows(
 
 
 @entry
+def sum_weighted_rows(
+    indptr: Ints, columns: Codes, values: Array, codes: Ints, weights: Array, out: Array
+) -> None:
+    """Add the rows of these items, times a weight each, to out."""
+    for e in range(len(codes)):
+        for k in range(indptr[codes[e]], indptr[codes[e] + 1]):
+            out[columns[k]] += weights[e] * values[k]
+
+
+@entry
 def sum_other_rows(
     indptr: Ints, columns: Codes, values: Array, codes: Codes, sets: Ints, out: Array
 ) -> None:

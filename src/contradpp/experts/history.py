@@ -2,12 +2,15 @@
 
     log P(next = j | A, H) = log P(next = j | A) + θ(A, H)ᵀ g_j(A, H) + constant
 
-H are the customer's earlier baskets, and θ depends on |A| and on their number. The features g are
-functions of
+H are the customer's earlier baskets. θ depends on |A|, on how much of A was bought before, and on
+the numbers of baskets and of items in H. The features g are functions of
 
-- log P(j | A) of the model without history, for all items and for those of H;
+- log P(j | A) of the model without history, and the popularity of j, for all items and for those
+  of H;
+- products of log P(j | A) with itself, with the popularity and with the first of the sums below;
 - Σ_a f_a S_aj, f_a the share of recent baskets of H with a: S are regressions, and cosines of items
-  in the same baskets and in baskets of the same customers;
+  in the same baskets and in baskets of the same customers. The sum is over the items of H with the
+  largest f_a, at most `N_NEAR`;
 - for items of H: how often and how lately they were bought, and how often customers buy them again.
 
 θ is fitted to the last training baskets of customers, given their earlier ones, while the rest of
@@ -17,19 +20,20 @@ the model stays. Without a history nothing is added. Nothing about a customer is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from contradpp._random import stream
-from contradpp._types import Array, Codes, Flags, Ints
+from contradpp._types import Array, Codes, Ints
 from contradpp.data.baskets import Baskets
 from contradpp.data.orders import Histories, is_last
-from contradpp.data.sets import Sets, pointers, take_sets
+from contradpp.data.sets import Sets, pointers, sums_over_sets, take_sets
 from contradpp.dpp import files as persist
 from contradpp.experts.base import softmax_outside
+from contradpp.experts.compiled import sum_weighted_rows
 from contradpp.experts.customers import recent_frequency
 from contradpp.experts.item_knn import ItemKNN
 from contradpp.experts.ridge import RidgeNeighbors
@@ -39,14 +43,17 @@ HISTORY = "history"  # the word in `ConditionalDPP(experts=...)`
 DECAY = 0.9  # of the weight of a basket, by the number of later ones
 SUPPORT = 10.0  # purchases by which the rate of buying an item again is drawn to the mean
 NEIGHBORS = 200  # of an item
+N_NEAR = 50  # items of a history whose neighbors are looked at
 FLOOR = 1e-4  # of a mean cosine
-LEAST_P = 1e-13  # of P(j | A)
-N_CONTEXT = 5
-N_FEATURES = 12
+LEAST_P = 1e-8  # of P(j | A): its square must not lift what cannot come next
+N_CONTEXT = 8
+N_ALL = 4  # features of all items that do not depend on A
+N_GIVEN = 5  # features that depend on A
+N_FEATURES = N_GIVEN + N_ALL + 8
 MAX_WEIGHT = 1e100
 
 N_EXAMPLES = 8000  # from which θ is fitted
-PER_BASKET = 5  # items of a basket, three examples each
+PER_BASKET = 5  # items of a basket, three examples each; more if there are few baskets
 N_BEST = 40  # candidates of an example that score highest, and as many that are nearest to H
 N_BOUGHT = 100  # candidates of an example among the items of H, the most frequent
 N_RANDOM = 100  # candidates of an example that stand for all others
@@ -68,7 +75,8 @@ class HistoryExpert:
     theta: Array  # (N_CONTEXT, N_FEATURES)
     again: Array  # (M,): log of the share of customers with an item who buy it next time
     customers: Rows  # cosines of items in baskets of the same customers
-    near: tuple[Any, ...] = ()  # item weights, as SciPy matrices: customers, baskets, regressions
+    near: tuple[Rows, ...] = ()  # item weights: customers, baskets, regressions
+    popularity: Array = field(default_factory=lambda: np.zeros(0))  # (M,): log share of baskets
 
     def add_to(self, logits: Array, sets: Sets, histories: Histories) -> None:
         """Add the weighted features of histories to logits given sets (n_sets, M).
@@ -85,50 +93,63 @@ class HistoryExpert:
             part = take_sets(sets, np.arange(first, last))
             log_p = log_probabilities(logits[first:last], part)
             # Sums of BLAS would depend on the number of threads.
-            theta = np.einsum("rc,cf->rf", context(part.sizes, history.count), self.theta)
-            features, is_bought = self.features(history, logits.shape[1])
-            added = np.einsum("rf,fm->rm", theta[:, 2:], features)
-            added += theta[:, :1] * log_p
-            added[:, is_bought] += theta[:, 1:2] * log_p[:, is_bought]
+            of_all, bought, of_bought = self.features(history, logits.shape[1])
+            theta = np.einsum("rc,cf->rf", context(part, bought, history.count), self.theta)
+            own = [N_GIVEN, N_GIVEN + N_ALL]
+            given, all_items, bought_items = np.split(theta, own, axis=1)
+            slopes = given[:, :1] + given[:, 1:2] * log_p
+            slopes += np.einsum("rf,fm->rm", given[:, 2:4], of_all[[0, 3]])
+            slopes[:, bought] += given[:, 4:]
+            added = slopes * log_p
+            added += np.einsum("rf,fm->rm", all_items, of_all)
+            added[:, bought] += np.einsum("rf,fm->rm", bought_items, of_bought)
             logits[first:last] += added
 
-    def features(self, history: Sets, n_items: int) -> tuple[Array, Flags]:
-        """Return the features that do not depend on A (N_FEATURES − 2, M), and flags of H's items.
+    def features(self, history: Sets, n_items: int) -> tuple[Array, Ints, Array]:
+        """Return the features that do not depend on A.
 
-        Items that came after the statistics have neither neighbors nor a rate.
+        These are the features of all items (N_ALL, M), the codes of the items of H (n,), and the
+        features that only these have (N_FEATURES − N_GIVEN − N_ALL, n). Items that came after the
+        statistics have neither neighbors nor a rate.
         """
         frequency = recent_frequency(history, DECAY, n_items)
         frequency /= (DECAY ** np.arange(history.count)).sum()
         bought = np.flatnonzero(frequency)
-        latest = np.full(n_items, history.count)
-        np.minimum.at(latest, history.indices, history.count - 1 - history.owners)
-        rates = np.full(n_items, self.again.mean())
-        rates[: len(self.again)] = self.again
-        out = np.zeros((N_FEATURES - 2, n_items))
-        for row, (weights, is_mean) in enumerate(zip(self.near, (True, True, False), strict=True)):
-            n_known = weights.shape[0]
-            known = bought[bought < n_known]
-            sums = np.zeros(n_items)
-            sums[:n_known] = frequency[known] @ weights[known]
-            if is_mean:
-                out[2 * row] = np.log(FLOOR + sums / frequency.sum())
-                out[2 * row + 1, bought] = out[2 * row, bought]
-            else:
-                out[2 * row] = np.sign(sums) * np.sqrt(np.abs(sums))
-                out[2 * row, bought] = 0.0
-        out[5, bought] = 1.0
-        out[6, bought] = np.log(frequency[bought])
-        out[7, bought] = np.log1p(latest[bought])
-        out[8, bought] = np.log(np.bincount(history.indices, minlength=n_items)[bought])
-        out[9, bought] = rates[bought]
-        return out, frequency > 0
+        n_known = len(self.again)
+        near = bought[bought < n_known]
+        if len(near) > N_NEAR:
+            near = near[np.argsort(-frequency[near], kind="stable")[:N_NEAR]]
+        shares = frequency[near]
+        of_all = np.zeros((N_ALL, n_items))
+        for row, weights in zip(of_all, self.near, strict=False):
+            sum_weighted_rows(*weights, near, shares, row)
+        of_all[:2] = np.log(FLOOR + of_all[:2] / max(shares.sum(), FLOOR))
+        of_all[2] = np.sign(of_all[2]) * np.sqrt(np.abs(of_all[2]))
+        of_all[2, bought] = 0.0
+        of_all[3] = self.popularity.min()
+        of_all[3, : len(self.popularity)] = self.popularity
+        latest = np.zeros(n_items)
+        latest[history.indices] = history.count - 1 - history.owners  # the last one stays
+        rates = np.full(len(bought), self.again.mean())
+        rates[bought < n_known] = self.again[bought[bought < n_known]]
+        of_bought = [
+            np.ones(len(bought)),
+            np.log(frequency[bought]),
+            np.log1p(latest[bought]),
+            np.log(np.bincount(history.indices)[bought]),
+            rates,
+            *of_all[[0, 1, 3]][:, bought],
+        ]
+        return of_all, bought, np.stack(of_bought)
 
     def attach(self, experts: Mapping[str, Any], statistics: BasketStatistics) -> HistoryExpert:
         """Return the expert with the item weights of other experts, fitted if they are missing."""
         ridge = experts.get("ridge") or RidgeNeighbors(ridge=20.0).fit_statistics(statistics)
         cosine = experts.get("item_knn_cosine") or ItemKNN().fit_statistics(statistics)
-        rows = (self.customers, cosine.item_weights_.largest(NEIGHBORS), ridge.item_weights_)
-        return replace(self, near=tuple(one.matrix(len(one.indptr) - 1).tocsr() for one in rows))
+        near = (self.customers, cosine.item_weights_.largest(NEIGHBORS), ridge.item_weights_)
+        train = statistics.train
+        popularity = np.log((train.item_counts + 1.0) / (train.n_baskets + 1.0))
+        return replace(self, near=near, popularity=popularity)
 
     def contents(self) -> persist.Tensors:
         """Return the tensors of a model file."""
@@ -147,16 +168,20 @@ class HistoryExpert:
         return cls(found["theta"], found["again"], rows)
 
 
-def context(sizes: Ints, n_orders: int) -> Array:
-    """Return the context features of sets of these sizes (n, N_CONTEXT).
+def context(sets: Sets, bought: Ints, n_orders: int) -> Array:
+    """Return the context features of sets, given one history (n, N_CONTEXT).
 
-    For |A| > 0 they are 1, log|A| and log of the number of earlier baskets, else the first and the
-    last of these, in places of their own.
+    For |A| > 0 they are log|A|, the share of A that was bought before, drawn to a half, 1, and the
+    logarithms of the numbers of earlier baskets and of items in them. For |A| = 0 they are 1 and
+    these logarithms, in places of their own.
     """
+    sizes = sets.sizes
     empty = sizes == 0
-    log_orders = np.full(len(sizes), np.log(n_orders))
-    filled = [~empty, np.log(np.maximum(sizes, 1)), ~empty * log_orders]
-    return np.stack([*filled, empty, empty * log_orders], axis=1).astype(np.float64)
+    n_again = sums_over_sets(np.isin(sets.indices, bought).astype(np.float64), sets)
+    amounts = np.array([1.0, np.log(n_orders), np.log(max(len(bought), 1))])
+    filled = np.stack([np.log(np.maximum(sizes, 1)), (n_again + 1.0) / (sizes + 2.0)], axis=1)
+    parts = [filled, np.tile(amounts, (len(sizes), 1))]
+    return np.hstack([*(~empty[:, None] * part for part in parts), empty[:, None] * amounts])
 
 
 def log_probabilities(logits: Array, sets: Sets) -> Array:
@@ -247,7 +272,7 @@ def learn_from_customers(
     expert = HistoryExpert(np.zeros((N_CONTEXT, N_FEATURES)), again, customers)
     expert = expert.attach(experts, part)
     rng = stream(seed, _EXAMPLES)
-    examples = _Examples()
+    examples = _Examples(max(PER_BASKET, N_EXAMPLES // (3 * len(which))))
     for basket in rng.permutation(which).tolist():
         examples.add(expert, score, held_out.codes(basket), histories.baskets(basket), rng)
         if examples.n >= N_EXAMPLES:
@@ -258,8 +283,9 @@ def learn_from_customers(
 class _Examples:
     """Training examples: items of baskets, each the first of its candidates."""
 
-    def __init__(self) -> None:
+    def __init__(self, per_basket: int) -> None:
         self.n = 0
+        self._per_basket = per_basket
         self._features: list[NDArray[np.float32]] = []
         self._offsets: list[NDArray[np.float32]] = []
         self._context: list[Array] = []
@@ -273,7 +299,7 @@ class _Examples:
         self, expert: HistoryExpert, score: Score, codes: Codes, history: Sets, rng: Any
     ) -> None:
         """Add items of a basket, each given the rest of it, a part of the rest, and nothing."""
-        targets = np.repeat(rng.permutation(codes)[:PER_BASKET], 3)
+        targets = np.repeat(rng.permutation(codes)[: self._per_basket], 3)
         sizes = np.zeros(len(targets), dtype=np.int64)
         sizes[0::3] = len(codes) - 1
         sizes[1::3] = (len(codes) - 1) ** rng.random(len(targets) // 3)
@@ -283,12 +309,14 @@ class _Examples:
         logits = score(sets)
         log_p = log_probabilities(logits, sets)
         n_items = log_p.shape[1]
-        of_history, is_bought = expert.features(history, n_items)
-        bought = np.flatnonzero(is_bought)
-        near = np.argsort(-of_history[0], kind="stable")[:N_BEST]
-        fixed = np.union1d(
-            near, bought[np.argsort(-of_history[6, bought], kind="stable")[:N_BOUGHT]]
-        )
+        of_all, bought, of_bought = expert.features(history, n_items)
+        of_items = np.zeros((N_FEATURES - N_GIVEN, n_items))
+        of_items[:N_ALL] = of_all
+        of_items[N_ALL:, bought] = of_bought
+        is_bought = of_items[N_ALL]
+        near = np.argsort(-of_all[0], kind="stable")[:N_BEST]
+        frequent = bought[np.argsort(-of_bought[1], kind="stable")[:N_BOUGHT]]
+        fixed = np.union1d(near, frequent)
         for row, target in enumerate(targets.tolist()):
             best = np.argpartition(-log_p[row], min(N_BEST, n_items - 1))[:N_BEST]
             outside = np.ones(n_items, dtype=bool)
@@ -302,12 +330,13 @@ class _Examples:
             features = np.zeros((N_CANDIDATES, N_FEATURES), dtype=np.float32)
             offsets = np.full(N_CANDIDATES, -np.inf, dtype=np.float32)
             n = len(chosen)
-            features[:n, 0] = log_p[row, chosen]
-            features[:n, 1] = features[:n, 0] * is_bought[chosen]
-            features[:n, 2:] = of_history[:, chosen].T
+            given = log_p[row, chosen]
+            factors = [np.ones(n), given, *of_all[[0, 3]][:, chosen], is_bought[chosen]]
+            features[:n, :N_GIVEN] = (given * factors).T
+            features[:n, N_GIVEN:] = of_items[:, chosen].T
             offsets[:n] = log_p[row, chosen]
             offsets[n - len(sampled) : n] += np.log(max(len(rest), 1) / max(len(sampled), 1))
             self._features.append(features)
             self._offsets.append(offsets)
-        self._context.append(context(sizes, history.count))
+        self._context.append(context(sets, bought, history.count))
         self.n += len(targets)

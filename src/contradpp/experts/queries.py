@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,9 +14,11 @@ from numpy.typing import NDArray
 from contradpp._types import Codes, Flags, Ints
 from contradpp.data.baskets import Baskets
 from contradpp.data.orders import Histories, SetsWithHistory
-from contradpp.data.sets import EMPTY, Sets, joined, pointers
+from contradpp.data.sets import EMPTY, Sets, joined, kept_entries, pointers, without_duplicates
 from contradpp.data.vocabulary import Vocabulary, check_unknown
 from contradpp.errors import ContradppError, DataError, ParameterError, UnknownItemError
+
+logger = logging.getLogger("contradpp")
 
 
 class Queries(NamedTuple):
@@ -70,29 +74,46 @@ def with_history(queries: Queries, history: Any, model: Any, *, new_only: bool =
     n = queries.sets.count
     if isinstance(history, Histories):
         known = history.recode(items)
+        n_unknown = len(history.sets.indices) - len(known.sets.indices)
     else:
         try:
             each = [history] if queries.single else as_items(history)
-            parts = [_sets_of(part, items) for part in each]
+            found = [_sets_of(part, items) for part in each]
         except DataError as error:
             many = "" if queries.single else ", and several baskets take a list of histories"
             raise DataError(f"a history must be a list of earlier baskets{many}: {error}") from None
+        parts = [part for part, _ in found]
+        n_unknown = sum(n for _, n in found)
         ends = pointers([part.count for part in parts])
         both = joined([EMPTY, *parts])
         known = Histories(both, items, np.arange(both.count), ends[:-1], ends[1:])
     if len(known) != n:
         raise DataError(f"there are {n:,} baskets but {len(known):,} histories")
+    if n_unknown:
+        logger.warning(
+            "the model does not know %s of the %s items of the %s, and ignores them",
+            f"{n_unknown:,}",
+            f"{n_unknown + len(known.sets.indices):,}",
+            "history" if queries.single else "histories",
+        )
     if not known.lengths.any():
         return queries
     return queries._replace(sets=SetsWithHistory(queries.sets, replace(known, new_only=new_only)))
 
 
-def _sets_of(history: Any, items: Vocabulary) -> Sets:
-    """Read one history as sets of known items."""
+def _sets_of(history: Any, items: Vocabulary) -> tuple[Sets, int]:
+    """Read one history as sets of known items, and count the others."""
     if isinstance(history, Baskets):
-        return history.recode(items, unknown="ignore").sets
-    codes = [as_codes(basket, items, unknown="ignore") for basket in as_items(history)]
-    return Sets(pointers([len(row) for row in codes]), np.concatenate([EMPTY.indices, *codes]))
+        known = history.recode(items, unknown="ignore").sets
+        return known, len(history.indices) - len(known.indices)
+    baskets = [as_items(basket) for basket in as_items(history)]
+    try:
+        codes = items.find(itertools.chain.from_iterable(baskets))
+    except TypeError as error:
+        raise DataError(f"an item must be hashable (a string, an integer, ...): {error}") from None
+    found = Sets(pointers([len(row) for row in baskets]), codes.astype(np.int32))
+    found = kept_entries(found, codes >= 0)
+    return Sets(*without_duplicates(*found, len(items))), len(codes) - len(found.indices)
 
 
 def as_codes(basket: Iterable[Any], items: Vocabulary, *, unknown: str = "error") -> Codes:
