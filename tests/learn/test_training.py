@@ -15,7 +15,7 @@ from contradpp.learn.negatives import ExplicitNegatives
 from contradpp.learn.objectives import Contrastive, Gradient
 from contradpp.learn.optimizers import Adam, FullBatch, Nesterov, RobbinsMonro, RowwiseAdam, climb
 from contradpp.learn.params import FitData, TrainingData, problem_of
-from contradpp.learn.state import SkewPattern, State, first_state
+from contradpp.learn.state import State, first_state
 from contradpp.learn.training import (
     BestSoFar,
     Plan,
@@ -28,7 +28,6 @@ from contradpp.learn.training import (
     make_plan,
     n_free,
     refine,
-    restart,
     train,
 )
 from learn.test_checkpoints import Break, BreakAt
@@ -275,27 +274,6 @@ def test_a_gradient_that_is_not_finite_ends_training():
     np.testing.assert_array_equal(outcome.V, 1.0)
 
 
-def test_the_gram_matrix_is_known_from_the_best_parameters_where_few_rows_moved():
-    rng = np.random.default_rng(0)
-    state = State(rng.normal(size=(40, K)))
-    outcome = BestSoFar.of(state)
-    outcome.update_dual(state)
-    assert state.known_dual is None  # nothing is known yet
-    np.testing.assert_allclose(state.dual, state.V.T @ state.V, rtol=1e-13)
-    outcome.update(state, 1.0)
-    for rows, known in ((np.array([3, 17, 20]), True), (np.arange(30), False)):
-        moved = rows.astype(np.int32)
-        state.V[moved] = rng.normal(size=(len(moved), K))
-        state.rows_changed(moved, np.square(state.V[moved]).sum(axis=1))
-        outcome.update_dual(state)
-        assert (state.known_dual is not None) == known
-        np.testing.assert_allclose(state.dual, state.V.T @ state.V, rtol=1e-12)
-    outcome.restore(state)
-    np.testing.assert_array_equal(state.V, outcome.V)
-    np.testing.assert_allclose(state.known_dual, state.V.T @ state.V, rtol=1e-12)
-    np.testing.assert_allclose(state.squared_norms, np.square(state.V).sum(axis=1), rtol=1e-13)
-
-
 def after_450_steps(nudge: float) -> State:
     """Training with a diagonal, many baskets larger than the rank, from a start that is changed in its last bits."""
     shop = cd.datasets.load("grocer", n_baskets=400, random_state=0)
@@ -429,7 +407,7 @@ def test_without_stages_walls_stop_the_climb(optimum):
 @pytest.mark.parametrize("seed", range(3))
 def test_anneal_and_polish_reach_the_optimum_from_every_start(optimum, seed):
     state = start(seed)
-    plan = small_plan(state, stages=tuple(np.geomspace(1, 1e-3, 12)), restarts=True)
+    plan = small_plan(state, stages=tuple(np.geomspace(1, 1e-3, 12)))
     outcome = BestSoFar.of(state)
     anneal(state, whole(BASKETS), plan, outcome)
     assert state.epsilon == 0.0
@@ -440,13 +418,6 @@ def test_anneal_and_polish_reach_the_optimum_from_every_start(optimum, seed):
     assert outcome.history[-1]["objective"] == pytest.approx(mean_log_likelihood(state), abs=1e-4)
 
 
-def test_other_starts_leave_a_local_optimum(optimum):
-    value, state = climbed(start(0).V)
-    outcome = BestSoFar.of(state)
-    restart(state, whole(BASKETS), small_plan(state), outcome, trusted=True)
-    assert mean_log_likelihood(state) > max(value + 0.05, optimum - 0.01)
-
-
 @pytest.mark.parametrize("n_baskets", [100, 10**6])
 def test_validation_has_the_last_word_unless_the_data_are_trusted(n_baskets):
     state = start(0)
@@ -455,35 +426,6 @@ def test_validation_has_the_last_word_unless_the_data_are_trusted(n_baskets):
     outcome.update(state, 1.0)
     refine(state, whole(BASKETS), n_baskets, small_plan(state, lambda state: next(scores)), outcome, [])
     assert np.array_equal(outcome.V, first) == (n_baskets == 100)
-
-
-def with_signs(seed, n=4000):
-    """A state at the parameters of a known kernel, half of the signs of its S turned, and baskets of that kernel."""
-    rng = np.random.default_rng(seed)
-    V, d, A = rng.normal(size=(7, 2)) * 0.7, rng.uniform(0.2, 0.5, size=7), np.triu(rng.normal(size=(7, 7)), 1)
-    truth = cd.NonsymmetricDPP.from_factors(V, S=A - A.T, diagonal=d)
-    skew = SkewPattern.of_matrix(truth.skew_, 7)
-    wrong = np.where(rng.random(len(skew.start)) < 0.5, -1.0, 1.0)
-    skew.signs[:] *= wrong[skew.pair]
-    baskets = truth.sample(n, random_state=seed)
-    return State(V, np.log(d), skew), baskets, truth.score(baskets)
-
-
-def test_other_signs_raise_the_likelihood_to_that_of_the_truth():
-    state, baskets, truth = with_signs(0)
-
-    def score(state):
-        return float(np.mean(state.kernel.log_probability(baskets.sets)))
-
-    assert score(state) < truth - 0.1
-    outcome = BestSoFar.of(state)
-    outcome.update(state, score(state))
-    restart(state, whole(baskets), small_plan(state, score), outcome, trusted=False)
-    S = state.kernel.skew.matrix().toarray()
-    np.testing.assert_array_equal(S, -S.T)
-    outcome.restore(state)
-    assert score(state) == pytest.approx(outcome.score, abs=1e-9)
-    assert score(state) > truth - 0.005
 
 
 def test_rotations_of_the_factors_are_not_free():

@@ -226,7 +226,7 @@ def learn(model: Model, shard: Shard, task: Task, callbacks: list[Callback]) -> 
     n_items = len(shard.items)
     problem = Problem(
         items=shard.items,
-        data=ShardedData.of(shard, training, params.batch_size),
+        data=ShardedData.of(shard, training, params.batch_for(len(training))),
         validation=Validation(held_out, np.ones(held_out.count)),
         counts=exchange.sum(np.bincount(own.indices, minlength=n_items).astype(np.float64)),
         n_baskets=float(len(training)),

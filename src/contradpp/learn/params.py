@@ -56,6 +56,7 @@ PAPER_ROUNDS = 1000  # at least, with settings="paper"
 VALIDATION_SHARE = 0.05
 MOST_VALIDATION = 5000
 FEWEST_TO_SPLIT = 40
+STEPS_A_ROUND = 300  # with more baskets, batches grow: a step costs what the catalog costs, too
 LEAST_RATE = 0.2  # with rejected sets alone: a user who rejects something expects to see it
 UPDATE_WEIGHT = 10.0  # steps of `partial_fit` have full length if one set in ten is new
 MOST_LEARNED = 500  # items of one basket: the cost of a set grows with the cube of its size
@@ -150,7 +151,10 @@ PARAMETERS = (
         flag=True,
     ),
     Parameter("settings", "Train as in the paper", (LOWRANK,), ("paper",), optional=True),
-    Parameter("batch_size", "Baskets a step", low=1, whole=True, field="optimizer.batch_size"),
+    Parameter(
+        "batch_size", "Baskets a step; more with more baskets if left out",
+        low=1, whole=True, optional=True, field="optimizer.batch_size",
+    ),
     Parameter("max_iter", "The most rounds over the data", low=1, whole=True),
     Parameter("tol", "The relative rise of the validation score that counts", low=0),
     Parameter(
@@ -234,13 +238,13 @@ class Params:
         spec = objective_spec(given["objective"])
         defaults = _part_defaults(given)
         negatives = _negatives(given["negatives"], given["objective"], spec, defaults)
-        optimizer = _optimizer(given["optimizer"], defaults, only_adam="n_skew" in given)
+        optimizer = _optimizer(given["optimizer"], only_adam="n_skew" in given)
         params = Params(
             **{name: given[name] for name in names},
             negatives=negatives,
             optimizer=optimizer,
             removal=getattr(negatives, "removal", defaults["removal"]),
-            batch_size=optimizer.batch_size or defaults["batch_size"],
+            batch_size=defaults["batch_size"],
             n_jobs=resolve_n_jobs(given["n_jobs"]),
         )
         if params.n_components == 0 and not params.diagonal:
@@ -267,6 +271,10 @@ class Params:
     def spec(self) -> ObjectiveSpec:
         """The properties of the objective."""
         return objective_spec(self.objective)
+
+    def batch_for(self, n_sets: int) -> int:
+        """Return the sets of a batch: as given, else as many as make `STEPS_A_ROUND`, or more."""
+        return self.optimizer.batch_size or max(self.batch_size, n_sets // STEPS_A_ROUND)
 
     @property
     def largest(self) -> float:
@@ -311,13 +319,11 @@ def _negatives(
     return settings
 
 
-def _optimizer(given: Any, defaults: Mapping[str, Any], *, only_adam: bool) -> OptimizerSettings:
+def _optimizer(given: Any, *, only_adam: bool) -> OptimizerSettings:
     """Return the checked settings of the optimizer."""
     settings: OptimizerSettings = _settings("optimizer", given, optimizers.WORDS)
     if only_adam and not isinstance(settings, Adam):
         raise ParameterError(f"optimizer must be 'adam' or Adam(...) for S and D, got {given!r}")
-    if settings.batch_size is None:
-        settings = replace(settings, batch_size=defaults["batch_size"])
     _check_fields("optimizer", settings)
     return settings
 

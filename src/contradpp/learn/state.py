@@ -12,7 +12,7 @@ import numpy as np
 
 from contradpp._random import PATTERN, START, root_seed, stream
 from contradpp._threads import Scratch, over_parts, results_of_blocks
-from contradpp._types import Array, Codes, Flags, Ints
+from contradpp._types import Array, Codes, Ints
 from contradpp.data.sets import Sets, pointers
 from contradpp.dpp import compiled
 from contradpp.dpp.cooccurrence import co_occurrences, regress_on_neighbors
@@ -126,8 +126,6 @@ class State:
         The pattern of S.
     pairs : ndarray (n_pairs,)
         log |s_ij| of every pair.
-    moved : ndarray of bool (M,)
-        Rows of V that changed since a reader cleared it: those that a copy of V has to update.
     known_dual : ndarray (K, K) or None
         C = Vᵀ V, where it is known.
     largest : float
@@ -140,7 +138,6 @@ class State:
     n_jobs: int = 1
     epsilon: float = checkpointed(default=0.0, init=False)
     pairs: Array = checkpointed(init=False)
-    moved: Flags = checkpointed(init=False)
     squared_norms: Array = checkpointed(init=False)
     known_dual: Array | None = checkpointed(
         default=None, init=False, shape=lambda own: (own.V.shape[1],) * 2
@@ -160,7 +157,6 @@ class State:
         self._marked = np.zeros(len(self.V), dtype=bool)
         self._places = np.zeros(len(self.V), dtype=np.int32)
         self.changed()
-        self.moved = np.zeros(len(self.V), dtype=bool)
 
     # -- The parameters ----------------------------------------------------------------------------
 
@@ -230,7 +226,6 @@ class State:
     def changed(self) -> None:
         """Take note that all parameters have new values."""
         self.known_dual = self._norm_blocks = self._parameters = None
-        self.moved = np.ones(len(self.V), dtype=bool)
         self.squared_norms = np.einsum("ik,ik->i", self.V, self.V, dtype=np.float64)
         self.largest = self.squared_norms.max(initial=0.0)
 
@@ -274,11 +269,6 @@ class State:
         blocks = np.empty(0) if self._norm_blocks is None else self._norm_blocks
         compiled.draws.update_norms(rows, squared_norms, self.squared_norms, blocks, self.block)
         self.largest = squared_norms.max(initial=0.0)
-        self.moved[rows] = True
-
-    def moved_rows(self) -> Codes:
-        """Return the rows that `moved` marks."""
-        return np.flatnonzero(self.moved).astype(np.int32)
 
     # -- Work over sets ----------------------------------------------------------------------------
 
@@ -524,14 +514,17 @@ def find_skew_pattern(
         0.3 P̂_ij max(log P̂_ij/(p̂_i p̂_j), 0)    and    max(−Q_ij, 0)/(n Q_ii Q_jj),
 
     Q = (Xᵀ X + λI)⁻¹: what i tells about j beyond all other items, or beyond its neighbors in
-    catalogs of more than INVERTIBLE items. Then the next-item score of j given a small basket A is
-    about d_j + Σ_a s_aj²/d_a, d = p̂/(1 − p̂).
+    catalogs of more than INVERTIBLE items. There, pairs seen once are removed from `together`. Then
+    the next-item score of j given a small basket A is about d_j + Σ_a s_aj²/d_a, d = p̂/(1 − p̂).
     """
     from scipy import sparse
 
     M = len(odds)
     n = max(n_sets, 1.0)
     counts = together.diagonal()
+    if M > INVERTIBLE:  # most pairs are seen once: they would fill the memory
+        together.data[together.data <= 1.0] = 0.0
+        together.eliminate_zeros()
     upper = sparse.triu(together, k=1).tocoo()
     i = upper.row.astype(np.int64)
     j = upper.col.astype(np.int64)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from contradpp._random import DROPOUT, RESTART, TRAIN, root_seed, stream
+from contradpp._random import DROPOUT, TRAIN, root_seed, stream
 from contradpp._threads import blas_threads
 from contradpp._types import Array, Ints
 from contradpp.data.sets import (
@@ -28,7 +28,6 @@ from contradpp.data.sets import (
 )
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.linalg import copy_rows, gram_change
 from contradpp.errors import ConvergenceError, NumericalError
 from contradpp.learn.calibration import calibrate_result
 from contradpp.learn.callbacks import Callback, Record
@@ -38,7 +37,6 @@ from contradpp.learn.objectives import (
     Assignment,
     Batch,
     ChoiceLikelihood,
-    Contrastive,
     Gradient,
     Objective,
     Setup,
@@ -75,12 +73,6 @@ PATIENCE = 10  # iterations without a better validation score
 # At the optimum of p free parameters on n baskets, others are some p/2n nats less likely than
 # under the true kernel. Up to so many nats the optimum is wanted: validation scores are noisier.
 TRUSTED = 0.005
-DETERMINED = 0.01  # nats up to which it is worth while to look for a better optimum
-N_INIT = 20
-SIGNS_INIT = 4  # starts, without S and with it
-RAISED = (0.1, 0.03, 0.01)  # the diagonal of each, as a share of the mean weight of an item
-LOWERED = (0.003, 0.001)  # and after the best one
-MOST_TO_RESTART = 100_000  # entries of the distinct sets
 
 
 @dataclass(frozen=True)
@@ -206,7 +198,6 @@ class Plan:
     penalty: Array = field(default_factory=lambda: np.empty(0))  # α/μ_i
     closed: Objective | None = None  # the same aim without sampling, if there is one
     stages: tuple[float, ...] = ()  # added to the diagonal in the first rounds, one after the other
-    restarts: bool = False  # small problems are learned from other starts, too
     clusters: Assignment | None = None  # a step then takes baskets of one cluster
 
 
@@ -224,12 +215,13 @@ def make_plan(problem: Problem, params: Params, state: State) -> Plan:
         mu = np.full_like(problem.counts, max(problem.n_baskets, 1))
     penalty = params.alpha / mu
     fixed_steps = LIKELIHOOD_STEPS if spec.score == "likelihood" else CONTRASTIVE_STEPS
-    batch_scale = min(params.batch_size, max(data.positives.count, data.negatives.count, 1))
+    batch_size = params.batch_for(data.count)
+    batch_scale = min(batch_size, max(data.positives.count, data.negatives.count, 1))
     optimizer = make_optimizer(params.optimizer, state, penalty, batch_scale, fixed_steps)
     start = problem.start
     gradual = rate is not None and data.count and start is not None and start.counts is not None
     if gradual and isinstance(optimizer, RowwiseAdam):
-        optimizer.assume_scale(share, min(params.batch_size, data.count))
+        optimizer.assume_scale(share, min(batch_size, data.count))
     schedule: Schedule = Plateau(params.tol)
     if rate is not None:
         schedule = Schedule(rate=rate)
@@ -248,7 +240,7 @@ def make_plan(problem: Problem, params: Params, state: State) -> Plan:
         monitor=monitor,
         source=make_source(setup),
         negative_ratio=getattr(params.negatives, "ratio", 0.5),
-        batch_size=params.batch_size,
+        batch_size=batch_size,
         max_iter=params.max_iter,
         seed=root_seed(stream(problem.seed, TRAIN)) if rate is None else problem.seed,
         dropout=params.dropout if spec.dropout else 0.0,
@@ -256,13 +248,12 @@ def make_plan(problem: Problem, params: Params, state: State) -> Plan:
         keep_best=rate is None,
         penalty=penalty,
         closed=None if spec.closed is None or params.paper else spec.closed(setup),
-        stages=make_stages(params, data),
+        stages=make_stages(params, data, batch_size),
         clusters=clusters,
-        restarts=params.anneal and params.max_iter >= FEWEST_ROUNDS,
     )
 
 
-def make_stages(params: Params, data: TrainingData) -> tuple[float, ...]:
+def make_stages(params: Params, data: TrainingData, batch_size: int) -> tuple[float, ...]:
     """Return what is added to the diagonal round by round, where barriers need it.
 
     Where baskets have as many items as V has columns, V_A is square. On the way to the optimum
@@ -271,7 +262,7 @@ def make_stages(params: Params, data: TrainingData) -> tuple[float, ...]:
     full = float(np.mean(data.positives.sizes >= params.n_components)) if data.count else 0.0
     if not params.anneal or full < FULL_RANK_SHARE or params.max_iter < FEWEST_ROUNDS:
         return ()
-    rounds = -(-STEPS_A_STAGE // max(data.count // params.batch_size, 1))
+    rounds = -(-STEPS_A_STAGE // max(data.count // batch_size, 1))
     return tuple(np.repeat(np.geomspace(1.0, 1e-3, STAGES), rounds).tolist())
 
 
@@ -280,11 +271,7 @@ def make_stages(params: Params, data: TrainingData) -> tuple[float, ...]:
 
 @dataclass
 class BestSoFar:
-    """The best parameters so far: an interrupt or a failure loses nothing.
-
-    `V` starts as a copy of the state's factors. From then on `state.moved` marks where the two
-    differ, and only those rows are ever copied.
-    """
+    """The best parameters so far: an interrupt or a failure loses nothing."""
 
     V: Array = checkpointed()
     log_d: Array = checkpointed(default_factory=lambda: np.empty(0))
@@ -293,8 +280,6 @@ class BestSoFar:
     n_iter: int = checkpointed(default=0)
     converged: bool = checkpointed(default=False)
     score: float = checkpointed(default=-np.inf)
-    # VᵀV, where it is known
-    dual: Array | None = checkpointed(default=None, shape=lambda own: (own.V.shape[1],) * 2)
 
     @classmethod
     def of(cls, state: State) -> BestSoFar:
@@ -305,21 +290,16 @@ class BestSoFar:
         """Keep the parameters if their score is the best so far, or always."""
         if always or score > self.score:
             self.score = score
-            copy_rows(state.V, self.V, state.moved_rows(), state.n_jobs)
+            self.V[:] = state.V
             self.log_d[:] = state.log_d
             self.pairs[:] = state.pairs
-            self.dual = state.known_dual
-            state.moved[:] = False
 
     def restore(self, state: State) -> None:
         """Set the state's parameters to the best ones."""
-        rows = state.moved_rows()
-        copy_rows(self.V, state.V, rows, state.n_jobs)
+        state.V[:] = self.V
         state.log_d[:] = self.log_d
         state.pairs[:] = self.pairs
-        norms = np.einsum("ik,ik->i", self.V[rows], self.V[rows], dtype=np.float64)
-        state.rows_changed(rows, norms, self.dual)
-        state.moved[:] = False
+        state.changed()
 
     def add_record(self, record: Record, callbacks: Sequence[Callback]) -> None:
         """Add a round to the history."""
@@ -327,12 +307,6 @@ class BestSoFar:
         self.n_iter = record["iteration"]
         for callback in callbacks:
             callback.on_iteration(record, self.V)
-
-    def update_dual(self, state: State) -> None:
-        """Compute VᵀV of the state from that of the best, if few rows have moved since."""
-        rows = state.moved_rows()
-        if state.known_dual is None and self.dual is not None and len(rows) < state.n_items // 2:
-            state.known_dual = self.dual + gram_change(self.V, state.V, rows, state.n_jobs)
 
 
 @dataclass
@@ -452,7 +426,6 @@ def one_step(state: State, batch: Batch, plan: Plan, step: int, sharing: Sharing
 def check(state: State, plan: Plan, best: BestSoFar, step: int) -> tuple[Status, float]:
     """Score the parameters, keep them if they are the best, and update the schedule."""
     plan.optimizer.settle(state)
-    best.update_dual(state)
     score = plan.monitor(state)
     if not np.isfinite(score):
         raise ConvergenceError(
@@ -661,75 +634,20 @@ def small_problem(state: State, data: TrainingData, plan: Plan) -> Batch | None:
     return replace(batch, offered=offered)
 
 
-def climb_briefly(state: State, batch: Batch, plan: Plan, epsilon: float) -> float:
-    """Climb with epsilon on the diagonal, and return the value."""
-    state.refresh(epsilon)
-    closed = cast(Objective, plan.closed)
-    problem = FullBatch(state, closed, batch, plan.penalty, passes=4 * STAGE_ITERATIONS)
-    return climb(problem, STAGE_ITERATIONS)
-
-
 def anneal(state: State, batch: Batch, plan: Plan, best: BestSoFar) -> None:
     """Climb to an optimum while the diagonal is lowered to zero, past barriers of det V_A = 0.
 
     Stochastic steps would jump back over the barriers: L-BFGS runs from here to the end.
     """
     for epsilon in dict.fromkeys(plan.stages):
-        climb_briefly(state, batch, plan, epsilon)
+        state.refresh(epsilon)
+        closed = cast(Objective, plan.closed)
+        problem = FullBatch(state, closed, batch, plan.penalty, passes=4 * STAGE_ITERATIONS)
+        climb(problem, STAGE_ITERATIONS)
         best.update(state, -np.inf, always=True)
     state.refresh(0.0)
     best.update(state, plan.monitor(state))
     best.converged = True
-
-
-def restart(state: State, batch: Batch, plan: Plan, best: BestSoFar, *, trusted: bool) -> None:
-    """Climb from other starts, too, and keep the optimum that is best on the training baskets.
-
-    Starts without S have other directions of V. With a diagonal that is small but not zero their
-    optima can be compared after few iterations. The validation sets decide if the best is taken,
-    unless the data are trusted more.
-
-    Starts with S have other signs: the parameters are log |s|, so that no climb turns one. Random
-    signs are as good as any for pairs, det L_{ij} having s_ij² alone, but not around cycles. The
-    best is always taken, and the validation sets decide how far the climb goes on from it.
-    """
-    best.restore(state)
-    rng = stream(plan.seed, RESTART)
-    signs = state.skew.signs
-    parameters = (state.V, state.log_d, state.pairs, signs)
-    start = [part.copy() for part in parameters]
-    lengths = np.sqrt(state.squared_norms)[:, None]
-    weight = float(state.squared_norms.mean()) if state.symmetric else 0.0
-    optimum = start
-    value = -np.inf
-
-    def set_parameters(values: Sequence[Array]) -> None:
-        for part, new in zip(parameters, values, strict=True):
-            part[:] = new
-        state.changed()
-
-    try:
-        for number in range(N_INIT if state.symmetric else SIGNS_INIT):
-            set_parameters(start)
-            if number and state.symmetric:
-                V = rng.standard_normal(state.V.shape)
-                state.V[:] = V * (lengths / np.linalg.norm(V, axis=1, keepdims=True))
-            elif number:
-                signs *= rng.choice([-1.0, 1.0], size=len(state.pairs))[state.skew.pair]
-            for share in RAISED if number and state.symmetric else RAISED[-1:]:
-                found = climb_briefly(state, batch, plan, share * weight)
-            if found > value:
-                optimum = [part.copy() for part in parameters]
-                value = found
-        set_parameters(optimum)
-        for share in LOWERED if state.symmetric else ():
-            climb_briefly(state, batch, plan, share * weight)
-        state.refresh(0.0)
-        score = plan.monitor(state)
-    except BaseException:  # an interrupt: the best parameters so far have the signs of the start
-        signs[:] = start[-1]
-        raise
-    best.update(state, score, always=trusted or not state.symmetric)
 
 
 def refine(
@@ -745,13 +663,8 @@ def refine(
     The validation sets still decide the result: an optimum of the training data alone is not
     taken, unless the data say far more about it than the validation sets.
     """
-    optimism = n_free(state) / (2 * n_baskets)
-    trusted = optimism <= TRUSTED
+    trusted = n_free(state) / (2 * n_baskets) <= TRUSTED
     began = time.perf_counter()
-    by_signs = not state.symmetric and isinstance(plan.closed, Contrastive) and plan.keep_best
-    few = len(batch.positives.indices) <= MOST_TO_RESTART or by_signs
-    if (plan.restarts or by_signs) and optimism <= DETERMINED and few:
-        restart(state, batch, plan, best, trusted=trusted)
     best.restore(state)
     passes = 2 * plan.max_iter if trusted or plan.stages else plan.max_iter - best.n_iter
     problem = FullBatch(state, cast(Objective, plan.closed), batch, plan.penalty, passes)
