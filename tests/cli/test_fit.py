@@ -380,7 +380,7 @@ def test_objectives_of_both_models_leave_the_model_alone(call, orders, tmp_path,
     assert chosen_model(call, orders, "-o", tmp_path / "m", "--objective", objective)["value"] == "conditional"
 
 
-@pytest.mark.parametrize("words", ["--contrast 0.5", "--refresh 2", "--no-anneal"])
+@pytest.mark.parametrize("words", ["--contrast 0.5", "--frequency-power 0.5", "--no-anneal"])
 def test_what_only_the_symmetric_model_has_asks_for_it(call, orders, tmp_path, words):
     found = chosen_model(call, orders, "-o", tmp_path / "m", *words.split())
     assert found["value"] == "lowrank"

@@ -49,7 +49,7 @@ def compare(model, whole, atol=1e-9):
         {"objective": "mle", "optimizer": "nesterov"},
         {"objective": "nce", "calibrate": "discrimination"},
         {"objective": "product", "contrast": 0.5},
-        {"objective": "dynamic", "n_components": 3, "oversize": "clip", "refresh": 2},
+        {"objective": "dynamic", "n_components": 3, "oversize": "clip"},
         {"objective": "dynamic", "n_components": 4, "oversize": "drop"},
         {"objective": "exact", "optimizer": "robbins-monro", "init": "uniform", "monitor": "likelihood"},
     ],
@@ -260,11 +260,10 @@ def test_a_first_checkpoint_that_cannot_be_written_is_an_error(folder, tmp_path)
     "model",
     [
         cd.LowRankDPP(objective="explicit"),
-        cd.LowRankDPP(negatives=cd.negatives.DynamicNegatives(reject_training=True)),
         cd.LowRankDPP(warm_start=True),
         cd.baselines.Popularity(),
     ],
-    ids=["explicit", "reject", "warm start", "another model"],
+    ids=["explicit", "warm start", "another model"],
 )
 def test_what_shards_cannot_do_is_said(model):
     with pytest.raises(ParameterError, match="engine='ray'"):

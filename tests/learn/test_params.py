@@ -24,8 +24,6 @@ WRONG = {
     "contrast": [-0.1, "count", np.nan, True],
     "negatives": ["sampled", 3, "explicit", ExplicitNegatives()],  # the objective is "dynamic"
     "negatives.ratio": [-1, np.inf, "half"],
-    "negatives.refresh": [0],
-    "negatives.reject_training": ["drop", "reject", None],
     "negatives.removal": ["norm"],
     "alpha": [-1e-9, None],
     "optimizer": ["sgd", Adam],
@@ -91,7 +89,7 @@ def test_a_word_is_the_object_with_its_defaults():
 def test_parameter_objects_are_those_of_scikit_learn(tmp_path):
     """Cloned apart, set and searched by nested names, and kept in files."""
     model = cd.LowRankDPP(3, negatives=DynamicNegatives(1.0), optimizer=Adam(0.2), max_iter=2, random_state=0)
-    copy = clone(model).set_params(optimizer__learning_rate=0.05, negatives__refresh=3)
+    copy = clone(model).set_params(optimizer__learning_rate=0.05, negatives__ratio=3.0)
     assert (model.optimizer, model.negatives) == (Adam(0.2), DynamicNegatives(1.0))
     assert copy.get_params()["optimizer__learning_rate"] == 0.05
     with pytest.raises(ParameterError, match="no parameter 'rate'"):

@@ -1,4 +1,4 @@
-"""The loop: batches, divergence, early stopping, refreshed negatives; and the end of small problems."""
+"""The loop: batches, divergence, early stopping; and the end of small problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from contradpp.learn.training import (
     Plan,
     Plateau,
     Schedule,
-    Supply,
     anneal,
     assemble,
     batches,
@@ -78,20 +77,11 @@ def test_an_epoch_sees_every_basket_once():
     plan, data = plan_of(), data_of()
     epochs = []
     for epoch in (0, 1):
-        seen = [as_lists(b.positives) for b in batches(state_of(), data, plan, epoch, Supply(plan))]
+        seen = [as_lists(b.positives) for b in batches(state_of(), data, plan, epoch)]
         assert [len(b) for b in seen] == [4, 4, 2]
         epochs.append(list(itertools.chain(*seen)))
         assert sorted(epochs[-1]) == sorted(as_lists(data.positives))
     assert epochs[0] != epochs[1]  # in another order
-
-
-@pytest.mark.parametrize(("batch_size", "refresh", "draws"), [(4, 1, 9), (4, 2, 5), (4, 4, 3), (10, 1, 3), (10, 3, 1)])
-def test_negatives_are_refreshed_every_so_many_steps(batch_size, refresh, draws):
-    """Three rounds of three batches (or of one): steps count across rounds."""
-    source = Source()
-    plan = plan_of(source, batch_size=batch_size, refresh=refresh)
-    train(state_of(), data_of(), plan, [], BestSoFar(np.zeros((M, K))))
-    assert source.draws == draws
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.5, 2.0), (2.5, 10.0), (0.3, 1.2)])
@@ -109,7 +99,7 @@ def test_labels_and_negatives_cancel_in_every_batch():
     weights = np.linspace(0.1, 3.0, 10)
     data = data_of(weights=weights, negatives=[[0], [1, 2]], negative_weights=[1.0, 5.0])
     plan = plan_of(Source())
-    for batch in batches(state_of(), data, plan, 0, Supply(plan)):
+    for batch in batches(state_of(), data, plan, 0):
         assert batch.negatives.weights.sum() == pytest.approx(batch.weights.sum())
         assert Contrastive(1.0).gradient(state_of(), batch).right is None
 
@@ -118,7 +108,7 @@ def test_negatives_are_drawn_for_liked_baskets_by_their_weight():
     source = Source()
     data = data_of(4, weights=[2.0, -1.0, 0.5, -3.0])
     plan = plan_of(source, negative_ratio=1.0)
-    list(batches(state_of(), data, plan, 0, Supply(plan)))
+    list(batches(state_of(), data, plan, 0))
     ((parents, n, weights),) = source.asked
     assert sorted(zip(parents, weights, strict=True)) == [([0, 1], 2.0), ([2, 3], 0.5)]
     assert n == 2
@@ -127,7 +117,7 @@ def test_negatives_are_drawn_for_liked_baskets_by_their_weight():
 def test_counted_negatives_weigh_what_a_positive_weighs():
     data = data_of(4, negatives=[[0], [1, 2], [3]], negative_weights=[1.0, 1.0, 2.0])
     plan = plan_of(batch_size=100)
-    (batch,) = batches(state_of(), data, plan, 0, Supply(plan))
+    (batch,) = batches(state_of(), data, plan, 0)
     assert batch.negatives.ratio == pytest.approx(1.0)  # (1 + 1 + 2) / 4
     y = batch.negatives.ratio * batch.negatives.weights
     assert sorted(y) == pytest.approx([0.25, 0.25, 0.5])
@@ -136,10 +126,10 @@ def test_counted_negatives_weigh_what_a_positive_weighs():
 def test_supplied_negatives_all_come_up_in_a_round():
     negatives = [[i] for i in range(7)]
     data, plan = data_of(negatives=negatives, negative_weights=np.ones(7)), plan_of()
-    seen = [as_lists(b.negatives.sets) for b in batches(state_of(), data, plan, 0, Supply(plan))]
+    seen = [as_lists(b.negatives.sets) for b in batches(state_of(), data, plan, 0)]
     assert sorted(itertools.chain(*seen)) == negatives
     few = data_of(negatives=[[5]], negative_weights=[1.0])  # fewer than batches: in each of them
-    assert [as_lists(b.negatives.sets) for b in batches(state_of(), few, plan, 0, Supply(plan))] == [[[5]]] * 3
+    assert [as_lists(b.negatives.sets) for b in batches(state_of(), few, plan, 0)] == [[[5]]] * 3
 
 
 def test_only_the_batchs_rows_change_without_penalty():

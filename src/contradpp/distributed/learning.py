@@ -168,12 +168,10 @@ def refuse_unsupported(model: Model) -> None:
     params = Params.of(model)
     if params.spec.offered == "required":
         raise ParameterError("engine='ray' does not learn from choices yet: objective='choice'")
-    settings = params.negatives
-    compares = getattr(settings, "reject_training", False)
-    if compares or isinstance(settings, ExplicitNegatives):
+    if isinstance(params.negatives, ExplicitNegatives):
         raise ParameterError(
             "engine='ray' cannot compare negatives with all training baskets: "
-            "objective='explicit' and negatives.reject_training need one machine"
+            "objective='explicit' needs one machine"
         )
     if getattr(model, "warm_start", False):
         raise ParameterError("engine='ray' starts anew: warm_start must be False")

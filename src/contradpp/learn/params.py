@@ -41,7 +41,6 @@ from contradpp.learn.objectives import (
     objective_spec,
 )
 from contradpp.learn.optimizers import Adam, Nesterov, OptimizerSettings
-from contradpp.learn.settings import Settings
 from contradpp.learn.state import State
 
 if TYPE_CHECKING:
@@ -162,14 +161,6 @@ PARAMETERS = (
         low=0, above=True, optional=True, field="optimizer.learning_rate",
     ),
     Parameter(
-        "refresh", "Draw negatives anew every so many steps", (LOWRANK,),
-        low=1, whole=True, field="negatives.refresh",
-    ),
-    Parameter(
-        "false_negatives", "Keep or reject negatives that are training baskets", (LOWRANK,),
-        ("keep", "reject"), field="negatives.reject_training",
-    ),
-    Parameter(
         "frequency_power", "Exponent of item frequencies in 'product' and 'nce'", (LOWRANK,),
         low=0, field="negatives.frequency_power",
     ),
@@ -191,7 +182,6 @@ PARAMETERS = (
 )  # fmt: skip
 TABLE = {parameter.name: parameter for parameter in PARAMETERS}
 FIELDS = {parameter.field: parameter for parameter in PARAMETERS if parameter.field}
-FALSE_NEGATIVES = {"keep": False, "reject": True}  # the words of the command line
 DEFAULTS = {
     f"{part}.{name}": value
     for part, kinds in (("negatives", negative_sets.WORDS), ("optimizer", optimizers.WORDS))
@@ -258,12 +248,9 @@ class Params:
 
     def _as_in_the_paper(self) -> Params:
         """Set start, batch, optimizer and stopping rule of LowRankDPP.jl."""
-        negatives = self.negatives
-        if isinstance(negatives, Settings):
-            negatives = replace(negatives, refresh=1)
         return replace(
             self, init="uniform", optimizer=Nesterov(batch_size=1000), batch_size=1000, tol=1e-5,
-            monitor="likelihood", negatives=negatives, anneal=False,
+            monitor="likelihood", anneal=False,
             max_iter=max(self.max_iter, PAPER_ROUNDS),
         )  # fmt: skip
 
@@ -350,10 +337,7 @@ def _settings(name: str, given: Any, kinds: Mapping[str, type[Any]]) -> Any:
 def _check_fields(name: str, settings: NegativeSettings | OptimizerSettings) -> None:
     for key, value in settings.get_params().items():
         row = FIELDS[f"{name}.{key}"]
-        if key != "reject_training":  # which is a word on the command line
-            row.check(value, row.field)
-        elif not isinstance(value, bool):
-            raise ParameterError(f"{row.field} must be True or False, got {value!r}")
+        row.check(value, row.field)
 
 
 # -- Flat names: the options of the command line ---------------------------------------------------
@@ -383,9 +367,7 @@ def params_from_flat(kind: type[Any], flat: Mapping[str, Any]) -> dict[str, Any]
     for part, cls in parts:
         names = set() if cls is None else {item.name for item in fields(cls)}
         values: dict[str, Any] = {
-            row.field.partition(".")[2]: FALSE_NEGATIVES[flat[name]]
-            if name == "false_negatives"
-            else flat[name]
+            row.field.partition(".")[2]: flat[name]
             for name, row in TABLE.items()
             if name in flat and row.field.startswith(f"{part}.")
         }
@@ -423,10 +405,7 @@ def flat_params(estimator: Any) -> dict[str, Any]:
         elif row.field:
             part, _, key = row.field.partition(".")
             value = getattr(parts[part], key, DEFAULTS[row.field])
-            value = open_settings.get(key) if value is None else value
-            if key == "reject_training":
-                value = "reject" if value else "keep"
-            params[name] = value
+            params[name] = open_settings.get(key) if value is None else value
     return params
 
 

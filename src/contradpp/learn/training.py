@@ -193,7 +193,6 @@ class Plan:
     max_iter: int
     seed: int
     dropout: float = 0.0
-    refresh: int = 1  # steps for which drawn negatives are used
     keep_best: bool = True  # rather than the last
     penalty: Array = field(default_factory=lambda: np.empty(0))  # α/μ_i
     closed: Objective | None = None  # the same aim without sampling, if there is one
@@ -244,7 +243,6 @@ def make_plan(problem: Problem, params: Params, state: State) -> Plan:
         max_iter=params.max_iter,
         seed=root_seed(stream(problem.seed, TRAIN)) if rate is None else problem.seed,
         dropout=params.dropout if spec.dropout else 0.0,
-        refresh=getattr(params.negatives, "refresh", 1),
         keep_best=rate is None,
         penalty=penalty,
         closed=None if spec.closed is None or params.paper else spec.closed(setup),
@@ -352,11 +350,11 @@ def train(
 
     A checkpointer first restores the last checkpoint, and then writes new ones along the way.
     """
-    supply = Supply(plan, state.n_items)
     at = Position()
     schedule = plan.schedule
-    parts = {"state": state, "best": best, "optimizer": plan.optimizer, "schedule": schedule}
-    if checkpointer is not None and checkpointer.begin(parts | {"supply": supply, "position": at}):
+    parts = {"state": state, "best": best, "optimizer": plan.optimizer}
+    parts |= {"schedule": schedule, "position": at}
+    if checkpointer is not None and checkpointer.begin(parts):
         state.refresh()
         for callback in callbacks:
             callback.on_resume(at.n_steps, at.round * data.count + at.batch * plan.batch_size)
@@ -367,7 +365,7 @@ def train(
         status = Status.CONTINUE
         annealing = at.round < len(plan.stages)
         state.refresh(plan.stages[at.round] if annealing else 0.0)
-        for batch in batches(state, data, plan, at.round, supply, first=at.batch):
+        for batch in batches(state, data, plan, at.round, first=at.batch):
             at.objectives.append(one_step(state, batch, plan, at.n_steps, sharing))
             at.batch += 1
             at.n_steps += 1
@@ -440,7 +438,7 @@ def check(state: State, plan: Plan, best: BestSoFar, step: int) -> tuple[Status,
 
 
 def batches(
-    state: State, data: TrainingData, plan: Plan, round: int, supply: Supply, *, first: int = 0
+    state: State, data: TrainingData, plan: Plan, round: int, *, first: int = 0
 ) -> Iterator[Batch]:
     """Yield the positives in random order, from batch `first`, with negatives of the state."""
     supplied = stream(plan.seed, round, 0).permutation(data.negatives.count)
@@ -458,7 +456,8 @@ def batches(
             rng = stream(plan.seed, round, number + 1, DROPOUT)
             positives = thinned(positives, plan.dropout, rng)
         offered = data.offered_at(chosen)
-        drawn = supply.next(where, positives, labels, stream(plan.seed, round, number + 1), offered)
+        rng = stream(plan.seed, round, number + 1)
+        drawn = draw_negatives(plan, where, positives, labels, offered, rng)
         own = supplied
         if len(supplied) >= n_batches:
             first_own = len(supplied) * number // n_batches
@@ -503,42 +502,24 @@ def thinned(sets: Sets, dropout: float, rng: np.random.Generator) -> Sets:
     return kept_entries(sets, (draws < 1 - dropout) | (places_by(draws, sets) < 2))
 
 
-@dataclass
-class Supply:
-    """Negatives for one batch after the other, drawn anew every `refresh` steps."""
-
-    plan: Plan
-    n_items: int = 0
-    drawn: Sets = checkpointed(default=EMPTY)
-    step: int = checkpointed(default=0)
-
-    def next(
-        self,
-        state: State,
-        positives: Sets,
-        labels: Array,
-        rng: np.random.Generator,
-        offered: Sets | None = None,
-    ) -> Sets:
-        """Return `negative_ratio` negatives a liked positive, rounded at random."""
-        plan = self.plan
-        fresh = self.step % plan.refresh == 0
-        self.step += 1
-        if not fresh:
-            return self.drawn
-        self.drawn = EMPTY
-        chosen = np.flatnonzero(labels > 0)
-        if plan.source is None or plan.negative_ratio == 0 or not len(chosen):
-            return self.drawn
-        n = max(int(plan.negative_ratio * len(chosen) + rng.random()), 1)
-        liked = take_sets(positives, chosen)
-        weights = labels[chosen]
-        if offered is not None and isinstance(plan.source, RefusedSource):
-            shown = take_sets(offered, chosen)
-            self.drawn = plan.source.draw(state, liked, n, rng, weights, shown)
-        else:
-            self.drawn = plan.source.draw(state, liked, n, rng, weights)
-        return self.drawn
+def draw_negatives(
+    plan: Plan,
+    state: State,
+    positives: Sets,
+    labels: Array,
+    offered: Sets | None,
+    rng: np.random.Generator,
+) -> Sets:
+    """Draw `negative_ratio` negatives a liked positive, rounded at random."""
+    chosen = np.flatnonzero(labels > 0)
+    if plan.source is None or plan.negative_ratio == 0 or not len(chosen):
+        return EMPTY
+    n = max(int(plan.negative_ratio * len(chosen) + rng.random()), 1)
+    liked = take_sets(positives, chosen)
+    if offered is not None and isinstance(plan.source, RefusedSource):
+        shown = take_sets(offered, chosen)
+        return plan.source.draw(state, liked, n, rng, labels[chosen], shown)
+    return plan.source.draw(state, liked, n, rng, labels[chosen])
 
 
 # -- The schedule: when steps get smaller, and when they end ---------------------------------------
