@@ -72,8 +72,6 @@ def test_fields_and_negatives_of_other_objectives_are_refused(wrong):
 def test_noise_contrastive_needs_noise_of_a_known_law():
     with pytest.raises(ParameterError, match="negative_ratio"):
         cd.LowRankDPP(3, objective="nce", negatives=ProductNegatives(ratio=0)).fit(SHOP)
-    with pytest.raises(ParameterError, match="false_negatives"):
-        cd.LowRankDPP(3, objective="nce", negatives=ProductNegatives(reject_training=True)).fit(SHOP)
 
 
 # -- Parameter objects -------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class Adam(Settings):
         of it, directions by twice as much.
     batch_size : int, optional
         Positives a step. If omitted, 1000 for `LowRankDPP` and 300 for `NonsymmetricDPP`, or a
-        three-hundredth of the baskets if that is more.
+        hundredth of the baskets if that is more.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Nesterov(Settings):
     learning_rate : float, optional
         Step size of the first phase, 0.005 if omitted.
     batch_size : int, optional
-        Positives a step. If omitted, 1000, or a three-hundredth of the baskets if that is more.
+        Positives a step. If omitted, 1000, or a hundredth of the baskets if that is more.
     """
 
     learning_rate: float | None = None
@@ -93,7 +93,7 @@ class RobbinsMonro(Settings):
     learning_rate : float, optional
         The first step size, 0.5 if omitted.
     batch_size : int, optional
-        Positives a step. If omitted, 1000, or a three-hundredth of the baskets if that is more.
+        Positives a step. If omitted, 1000, or a hundredth of the baskets if that is more.
     radius : float
         The longest row that is allowed.
     """

@@ -55,7 +55,7 @@ PAPER_ROUNDS = 1000  # at least, with settings="paper"
 VALIDATION_SHARE = 0.05
 MOST_VALIDATION = 5000
 FEWEST_TO_SPLIT = 40
-STEPS_A_ROUND = 300  # with more baskets, batches grow: a step costs what the catalog costs, too
+STEPS_A_ROUND = 100  # with more baskets, batches grow: a step costs what the catalog costs, too
 LEAST_RATE = 0.2  # with rejected sets alone: a user who rejects something expects to see it
 UPDATE_WEIGHT = 10.0  # steps of `partial_fit` have full length if one set in ten is new
 MOST_LEARNED = 500  # items of one basket: the cost of a set grows with the cube of its size
