@@ -12,6 +12,7 @@ from contradpp.errors import ParameterError
 # The keys of `stream`. Streams of one seed must differ in their keys.
 START, SPLIT, TRAIN, UNIFORM, UPDATE, PATTERN = range(6)  # training a kernel
 DROPOUT = 1  # after (round, batch + 1), the key of a batch
+RESTART = 2**31  # where others have the round
 HELD_OUT_ITEM, UNIFORM_SETS, RESAMPLING = range(3)  # evaluation, with a seed of its own
 HELD_OUT_BASKETS, EXAMPLES, HALVES, PARTS = range(71, 75)  # `ConditionalDPP` and slates
 COMPONENT, CLUSTER_START, CLUSTER_CHOICE, CLUSTER_DRAW = range(81, 85)  # mixtures

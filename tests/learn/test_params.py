@@ -101,7 +101,7 @@ def test_parameter_objects_are_those_of_scikit_learn(tmp_path):
 
 @pytest.mark.parametrize("kind", [cd.LowRankDPP, cd.NonsymmetricDPP])
 def test_flat_names_and_objects_say_the_same(kind):
-    model = kind(3, negatives=DynamicNegatives(2.0, "uniform", 1), optimizer=Adam(0.3, 7), objective="dynamic")
+    model = kind(3, negatives=DynamicNegatives(2.0, "uniform"), optimizer=Adam(0.3, 7), objective="dynamic")
     flat = flat_params(model)
     assert (flat["negative_ratio"], flat["batch_size"], flat["learning_rate"]) == (2.0, 7, 0.3)
     assert flat_params(kind(**params_from_flat(kind, flat))) == flat

@@ -27,6 +27,7 @@ from contradpp.learn.training import (
     make_plan,
     n_free,
     refine,
+    restart,
     train,
 )
 from learn.test_checkpoints import Break, BreakAt
@@ -397,7 +398,7 @@ def test_without_stages_walls_stop_the_climb(optimum):
 @pytest.mark.parametrize("seed", range(3))
 def test_anneal_and_polish_reach_the_optimum_from_every_start(optimum, seed):
     state = start(seed)
-    plan = small_plan(state, stages=tuple(np.geomspace(1, 1e-3, 12)))
+    plan = small_plan(state, stages=tuple(np.geomspace(1, 1e-3, 12)), restarts=True)
     outcome = BestSoFar.of(state)
     anneal(state, whole(BASKETS), plan, outcome)
     assert state.epsilon == 0.0
@@ -406,6 +407,13 @@ def test_anneal_and_polish_reach_the_optimum_from_every_start(optimum, seed):
     assert mean_log_likelihood(state) > optimum - 0.005
     np.testing.assert_array_equal(outcome.V, state.V)
     assert outcome.history[-1]["objective"] == pytest.approx(mean_log_likelihood(state), abs=1e-4)
+
+
+def test_other_starts_leave_a_local_optimum(optimum):
+    value, state = climbed(start(0).V)
+    outcome = BestSoFar.of(state)
+    restart(state, whole(BASKETS), small_plan(state), outcome, trusted=True)
+    assert mean_log_likelihood(state) > max(value + 0.05, optimum - 0.01)
 
 
 @pytest.mark.parametrize("n_baskets", [100, 10**6])

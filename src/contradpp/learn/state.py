@@ -514,36 +514,33 @@ def find_skew_pattern(
         0.3 P̂_ij max(log P̂_ij/(p̂_i p̂_j), 0)    and    max(−Q_ij, 0)/(n Q_ii Q_jj),
 
     Q = (Xᵀ X + λI)⁻¹: what i tells about j beyond all other items, or beyond its neighbors in
-    catalogs of more than INVERTIBLE items. There, pairs seen once are removed from `together`. Then
-    the next-item score of j given a small basket A is about d_j + Σ_a s_aj²/d_a, d = p̂/(1 − p̂).
+    catalogs of more than INVERTIBLE items. Then the next-item score of j given a small basket A is
+    about d_j + Σ_a s_aj²/d_a, d = p̂/(1 − p̂).
     """
-    from scipy import sparse
-
     M = len(odds)
     n = max(n_sets, 1.0)
     counts = together.diagonal()
-    if M > INVERTIBLE:  # most pairs are seen once: they would fill the memory
-        together.data[together.data <= 1.0] = 0.0
-        together.eliminate_zeros()
-    upper = sparse.triu(together, k=1).tocoo()
-    i = upper.row.astype(np.int64)
-    j = upper.col.astype(np.int64)
-    both = upper.data
-    # Pairs seen once are dropped below; their counts may be next to zero.
-    chance = np.where(both > 1.0, counts[i] * counts[j], both * n)
-    squares = STRENGTH * 0.3 * both / n * np.maximum(np.log(both * n / chance), 0.0)
-    if not len(i):
-        return SkewPattern.from_pairs(i, j, squares, M, seed)
+    i, j, both = repeated_pairs(together)
+    squares = STRENGTH * 0.3 * both / n * np.maximum(np.log(both * n / (counts[i] * counts[j])), 0)
     if M <= INVERTIBLE:
         squares += STRENGTH * beyond_others(together, i, j, n)
     else:
-        squares += STRENGTH * beyond_neighbors(upper, counts, i, j, n, n_jobs)
-    strong = np.flatnonzero((squares > 0) & (both > 1.0))
+        squares += STRENGTH * beyond_neighbors(together, counts, i, j, n, n_jobs)
+    strong = np.flatnonzero(squares > 0)
     i = i[strong]
     j = j[strong]
     squares = squares[strong]
     chosen = strongest(i, j, squares / np.sqrt(odds[i] * odds[j]), M, n_skew)
     return SkewPattern.from_pairs(i[chosen], j[chosen], squares[chosen], M, seed)
+
+
+def repeated_pairs(together: Any) -> tuple[Ints, Ints, Array]:
+    """Return the pairs i < j that occur more than once, which are few of all, and their counts."""
+    entries = np.flatnonzero(together.data > 1.0)
+    i = np.searchsorted(together.indptr, entries, side="right") - 1
+    j = together.indices[entries].astype(np.int64)
+    upper = i < j
+    return i[upper], j[upper], together.data[entries[upper]]
 
 
 def beyond_others(together: Any, i: Ints, j: Ints, n: float) -> Array:
@@ -556,14 +553,18 @@ def beyond_others(together: Any, i: Ints, j: Ints, n: float) -> Array:
     return strength
 
 
-def beyond_neighbors(upper: Any, counts: Array, i: Ints, j: Ints, n: float, n_jobs: int) -> Array:
+def beyond_neighbors(
+    together: Any, counts: Array, i: Ints, j: Ints, n: float, n_jobs: int
+) -> Array:
     """Approximate `beyond_others` by the regression B_:j of every item j on its nearest items.
 
     −Q_ij/(Q_ii Q_jj) = B_ij r_i, where r_i = 1/Q_ii is the residual of n_i. Both directions agree
-    if all items are neighbors; else the mean is taken. `upper` is the upper triangle of Xᵀ X.
+    if all items are neighbors; else the mean is taken. The diagonal of `together` is removed.
     """
-    others = (upper + upper.T).tocsr()
-    others.sort_indices()
+    others = together  # not a copy: it may be most of the memory
+    rows_of_entries = np.repeat(np.arange(len(counts), dtype=np.int32), np.diff(others.indptr))
+    others.data[others.indices == rows_of_entries] = 0.0
+    others.eliminate_zeros()
     rows = (others.indptr.astype(np.int64), others.indices.astype(np.int32), others.data)
     B = regress_on_neighbors(*rows, counts, np.full(len(counts), RIDGE), NEIGHBORS, n_jobs).tocsr()
     rest = counts + RIDGE - B.multiply(others).sum(axis=0)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from contradpp._random import DROPOUT, TRAIN, root_seed, stream
+from contradpp._random import DROPOUT, RESTART, TRAIN, root_seed, stream
 from contradpp._threads import blas_threads
 from contradpp._types import Array, Ints
 from contradpp.data.sets import (
@@ -73,6 +73,11 @@ PATIENCE = 10  # iterations without a better validation score
 # At the optimum of p free parameters on n baskets, others are some p/2n nats less likely than
 # under the true kernel. Up to so many nats the optimum is wanted: validation scores are noisier.
 TRUSTED = 0.005
+DETERMINED = 0.01  # nats up to which it is worth while to look for a better optimum
+N_INIT = 20
+RAISED = (0.1, 0.03, 0.01)  # the diagonal of each, as a share of the mean weight of an item
+LOWERED = (0.003, 0.001)  # and after the best one
+MOST_TO_RESTART = 100_000  # entries of the distinct sets
 
 
 @dataclass(frozen=True)
@@ -197,6 +202,7 @@ class Plan:
     penalty: Array = field(default_factory=lambda: np.empty(0))  # α/μ_i
     closed: Objective | None = None  # the same aim without sampling, if there is one
     stages: tuple[float, ...] = ()  # added to the diagonal in the first rounds, one after the other
+    restarts: bool = False  # small problems are learned from other starts, too
     clusters: Assignment | None = None  # a step then takes baskets of one cluster
 
 
@@ -248,6 +254,7 @@ def make_plan(problem: Problem, params: Params, state: State) -> Plan:
         closed=None if spec.closed is None or params.paper else spec.closed(setup),
         stages=make_stages(params, data, batch_size),
         clusters=clusters,
+        restarts=params.anneal and params.max_iter >= FEWEST_ROUNDS,
     )
 
 
@@ -615,20 +622,57 @@ def small_problem(state: State, data: TrainingData, plan: Plan) -> Batch | None:
     return replace(batch, offered=offered)
 
 
+def climb_briefly(state: State, batch: Batch, plan: Plan, epsilon: float) -> float:
+    """Climb with epsilon on the diagonal, and return the value."""
+    state.refresh(epsilon)
+    closed = cast(Objective, plan.closed)
+    problem = FullBatch(state, closed, batch, plan.penalty, passes=4 * STAGE_ITERATIONS)
+    return climb(problem, STAGE_ITERATIONS)
+
+
 def anneal(state: State, batch: Batch, plan: Plan, best: BestSoFar) -> None:
     """Climb to an optimum while the diagonal is lowered to zero, past barriers of det V_A = 0.
 
     Stochastic steps would jump back over the barriers: L-BFGS runs from here to the end.
     """
     for epsilon in dict.fromkeys(plan.stages):
-        state.refresh(epsilon)
-        closed = cast(Objective, plan.closed)
-        problem = FullBatch(state, closed, batch, plan.penalty, passes=4 * STAGE_ITERATIONS)
-        climb(problem, STAGE_ITERATIONS)
+        climb_briefly(state, batch, plan, epsilon)
         best.update(state, -np.inf, always=True)
     state.refresh(0.0)
     best.update(state, plan.monitor(state))
     best.converged = True
+
+
+def restart(state: State, batch: Batch, plan: Plan, best: BestSoFar, *, trusted: bool) -> None:
+    """Climb from other directions of V, too, and keep the optimum that is best on the baskets.
+
+    With a diagonal that is small but not zero, optima can be compared after few iterations. The
+    validation sets decide if the best is taken, unless the data are trusted more.
+    """
+    best.restore(state)
+    rng = stream(plan.seed, RESTART)
+    start = state.V.copy()
+    lengths = np.sqrt(state.squared_norms)[:, None]
+    weight = float(state.squared_norms.mean())
+    optimum = start
+    value = -np.inf
+    for number in range(N_INIT):
+        state.V[:] = start
+        if number:
+            V = rng.standard_normal(start.shape)
+            state.V[:] = V * (lengths / np.linalg.norm(V, axis=1, keepdims=True))
+        state.changed()
+        for share in RAISED if number else RAISED[-1:]:
+            found = climb_briefly(state, batch, plan, share * weight)
+        if found > value:
+            optimum = state.V.copy()
+            value = found
+    state.V[:] = optimum
+    state.changed()
+    for share in LOWERED:
+        climb_briefly(state, batch, plan, share * weight)
+    state.refresh(0.0)
+    best.update(state, plan.monitor(state), always=trusted)
 
 
 def refine(
@@ -644,8 +688,12 @@ def refine(
     The validation sets still decide the result: an optimum of the training data alone is not
     taken, unless the data say far more about it than the validation sets.
     """
-    trusted = n_free(state) / (2 * n_baskets) <= TRUSTED
+    optimism = n_free(state) / (2 * n_baskets)
+    trusted = optimism <= TRUSTED
     began = time.perf_counter()
+    few = len(batch.positives.indices) <= MOST_TO_RESTART
+    if plan.restarts and optimism <= DETERMINED and few:
+        restart(state, batch, plan, best, trusted=trusted)
     best.restore(state)
     passes = 2 * plan.max_iter if trusted or plan.stages else plan.max_iter - best.n_iter
     problem = FullBatch(state, cast(Objective, plan.closed), batch, plan.penalty, passes)
