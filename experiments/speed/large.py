@@ -91,7 +91,8 @@ def large(n_baskets: int, n_items: int, kind: str, folder: Path | None, n_jobs: 
         timed("fit", lambda: model.fit(train, callbacks=[Rounds()]))
         file = home / f"{kind}-{n_baskets}x{n_items}.safetensors"
         timed("save", lambda: model.save(file), lambda _: f"{file.stat().st_size / 1e6:.0f} MB")
-        answers(cd.load(file, n_jobs=1), test)
+        loaded = timed("load", lambda: cd.load(file))
+        answers(loaded.set_params(n_jobs=1), test)
         timed("service ready", lambda: serve(file))
 
 
