@@ -105,14 +105,19 @@ def test_flat_names_and_objects_say_the_same(kind):
     flat = flat_params(model)
     assert (flat["negative_ratio"], flat["batch_size"], flat["learning_rate"]) == (2.0, 7, 0.3)
     assert flat_params(kind(**params_from_flat(kind, flat))) == flat
-    explicit = params_from_flat(
-        cd.LowRankDPP, {"objective": "explicit", "false_negatives": "reject", "removal": "uniform"}
-    )
-    assert explicit == {"objective": "explicit", "negatives": ExplicitNegatives(reject_training=True)}
+    explicit = params_from_flat(cd.LowRankDPP, {"objective": "explicit", "negative_ratio": 2.0, "removal": "uniform"})
+    assert explicit == {"objective": "explicit", "negatives": ExplicitNegatives(ratio=2.0)}
     monro = params_from_flat(cd.LowRankDPP, {"optimizer": "robbins-monro", "radius": 2.0})
     assert monro == {"optimizer": RobbinsMonro(radius=2.0)}
     default = flat_params(cd.LowRankDPP())
-    assert (default["false_negatives"], default["removal"], default["optimizer"]) == ("keep", "popularity", "adam")
+    assert (default["negative_ratio"], default["removal"], default["optimizer"]) == (0.5, "popularity", "adam")
+
+
+def test_batches_grow_with_the_baskets_unless_their_size_is_given():
+    params = cd.NonsymmetricDPP()._training_params()
+    assert [params.batch_for(n) for n in (10, 30_000, 1_000_000)] == [300, 300, 10_000]
+    given = cd.NonsymmetricDPP(optimizer=Adam(batch_size=50))._training_params()
+    assert given.batch_for(1_000_000) == 50
 
 
 class Steps(Callback):
