@@ -565,7 +565,8 @@ def beyond_neighbors(
     rows_of_entries = np.repeat(np.arange(len(counts), dtype=np.int32), np.diff(others.indptr))
     others.data[others.indices == rows_of_entries] = 0.0
     others.eliminate_zeros()
-    rows = (others.indptr.astype(np.int64), others.indices.astype(np.int32), others.data)
+    indptr = others.indptr.astype(np.int64, copy=False)
+    rows = (indptr, others.indices.astype(np.int32, copy=False), others.data)
     B = regress_on_neighbors(*rows, counts, np.full(len(counts), RIDGE), NEIGHBORS, n_jobs).tocsr()
     rest = counts + RIDGE - B.multiply(others).sum(axis=0)
     there = np.asarray(B[i, j]).ravel()
