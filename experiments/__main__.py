@@ -29,7 +29,7 @@ SPEED = {
     "fuzz_api": ("experiments.speed.service", "made-up requests from the OpenAPI document: no 5xx allowed"),
     "kernels": ("experiments.speed.clusters", "a ConditionalDPP with a mixture beside one with a single kernel"),
     "known_kernels": ("experiments.speed.known", "kernels that are known, learned from samples of them"),
-    "large": ("experiments.speed.large", "time and memory of a million items, or of Instacart"),
+    "large": ("experiments.speed.large", "time and memory of a generated shop, from files to recommendations"),
     "load": ("experiments.speed.service", "the service under load"),
     "profiles": ("experiments.speed.learning", "where the time of training goes"),
     "published": ("experiments.speed.known", "the published nonsymmetric DPPs, by their protocol"),

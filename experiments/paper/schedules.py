@@ -32,7 +32,7 @@ from contradpp.errors import ConvergenceError
 from contradpp.learn.objectives import Batch, Validation, likelihood_monitor
 from contradpp.learn.params import FitData, Params, Problem, params_from_flat, problem_of
 from contradpp.learn.state import State, first_state
-from contradpp.learn.training import Plan, Sharing, Supply, batches, make_plan, one_step
+from contradpp.learn.training import Plan, Sharing, batches, make_plan, one_step
 from experiments.pages import fixed, replaced
 from experiments.paper.published import PRINTED
 from experiments.protocol import LABELS
@@ -164,10 +164,9 @@ def monitored(problem: Problem) -> Validation:
 
 def endless_batches(state: State, problem: Problem, plan: Plan, first_round: int = 0) -> Iterator[Batch]:
     """Yield the batches of one round after the other, with negatives drawn from the present factors."""
-    supply = Supply(plan, state.n_items)
     for number in count(first_round):
         state.refresh()
-        yield from batches(state, problem.data, plan, number, supply)
+        yield from batches(state, problem.data, plan, number)
 
 
 def small_steps(fixed: int, state: State, problem: Problem, plan: Plan, monitor: Any) -> LowRankDPP:

@@ -1,13 +1,17 @@
-"""The cost of large catalogues and of many workers: time, memory and bytes. docs/scale.md has the model of cost."""
+"""The cost of large shops and of many workers: time, memory and bytes. docs/scale.md has the model of cost."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import click
 import numpy as np
@@ -19,27 +23,125 @@ from contradpp.distributed import ray as engine
 from contradpp.distributed.shards import Barrier, Exchange, RemoteBarrier
 from experiments.speed.timing import head, made_up, row, seconds
 
-# -- Large catalogues ----------------------------------------------------------------------------------
+# -- Large shops ---------------------------------------------------------------------------------------
 
-SOLD = 200_000
-CATALOGUE = 1_000_000
-BASKETS = 400_000
-ASKED = 5000  # test baskets, as in docs/benchmark.md
+BASKETS_PER_FILE = 250_000
+LINES = 10.0  # of a basket, on average
+LARGEST = 60
+CLUSTERS = 40
+OF_A_CLUSTER = 0.5  # lines that are of the basket's own cluster
+COMPLEMENTS = 0.15  # lines that bring the item's complement
+PORT = 18_337
+
+
+def write_shop(folder: Path, n_baskets: int, n_items: int) -> None:
+    """Write a generated shop as Parquet files of order and item, a file at a time.
+
+    The popularity of items is Zipf's. Half of the lines are of the basket's cluster, which holds one item in forty, and
+    an item 2i brings its complement 2i + 1 now and then, or the other way about.
+    """
+    share = 1.0 / np.arange(30, n_items + 30)
+    everywhere = np.cumsum(share / share.sum())
+    n_own = n_items // CLUSTERS
+    within = np.cumsum(share[:n_own] / share[:n_own].sum())
+    schema = pa.schema([("order", pa.int64()), ("item", pa.int32())])
+    for number, first in enumerate(range(0, n_baskets, BASKETS_PER_FILE)):
+        rng = np.random.default_rng((0, number))  # a larger shop begins with the same baskets
+        n = min(BASKETS_PER_FILE, n_baskets - first)
+        sizes = np.minimum(rng.geometric(1 / LINES * (1 + COMPLEMENTS), size=n), LARGEST)
+        order = np.repeat(np.arange(first, first + n), sizes)
+        cluster = np.repeat(rng.integers(0, CLUSTERS, size=n), sizes)
+        marks = rng.random(len(order))
+        own = cluster + CLUSTERS * np.searchsorted(within, marks)
+        items = np.where(rng.random(len(order)) < OF_A_CLUSTER, own, np.searchsorted(everywhere, marks))
+        brings = rng.random(len(order)) < COMPLEMENTS
+        order = np.concatenate([order, order[brings]])
+        items = np.minimum(np.concatenate([items, items[brings] ^ 1]), n_items - 1)
+        by_order = np.argsort(order, kind="stable")
+        table = pa.table([order[by_order], items[by_order].astype(np.int32)], schema=schema)
+        pq.write_table(table, folder / f"{number:03d}.parquet")
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["million", "instacart"]))
-def large(what: str) -> None:
-    """Measure time and peak memory of fitting, of the normalizer and of recommendations; Linux only.
+@click.option("--baskets", "n_baskets", default=1_000_000, show_default=True)
+@click.option("--items", "n_items", default=100_000, show_default=True)
+@click.option("--model", "kind", type=click.Choice(["conditional", "mixture", "kernel"]), default="conditional")
+@click.option("--folder", type=click.Path(path_type=Path), help="Keep the shop and the model file there.")
+@click.option("--n-jobs", default=2, show_default=True)
+def large(n_baskets: int, n_items: int, kind: str, folder: Path | None, n_jobs: int) -> None:
+    """Measure a generated shop from its files to recommendations: time, processor time and peak memory; Linux only.
 
-    `million`: 1,000,000 items, 200,000 of them with partners, one round. `instacart`: fit and evaluate by default, two
-    threads. Peaks are those of the whole process, libraries and data included.
+    Peaks are those of the whole process, libraries and data included.
     """
-    head("step", "seconds", "of all threads", "peak memory", "result")
-    if what == "million":
-        million()
-    else:
-        instacart()
+    head("step", "seconds", "processor", "peak memory", "result")
+    with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as name:
+        home = Path(name)
+        shop = home / f"{n_baskets}x{n_items}"
+        if not shop.exists():
+            shop.mkdir(parents=True)
+            timed("write the shop", lambda: write_shop(shop, n_baskets, n_items))
+        baskets = timed(
+            "read",
+            lambda: cd.read_baskets(shop, basket="order", item="item"),
+            lambda found: f"{found.n_baskets:,} baskets, {found.n_items:,} items, {len(found.indices):,} lines",
+        )
+        train, test = baskets.split(min(0.02, 20_000 / n_baskets), random_state=0)
+        del baskets
+        model = made(kind, n_jobs)
+        timed("fit", lambda: model.fit(train, callbacks=[Rounds()]))
+        file = home / f"{kind}-{n_baskets}x{n_items}.safetensors"
+        timed("save", lambda: model.save(file), lambda _: f"{file.stat().st_size / 1e6:.0f} MB")
+        loaded = timed("load", lambda: cd.load(file))
+        answers(loaded.set_params(n_jobs=1), test)
+        timed("service ready", lambda: serve(file))
+
+
+def made(kind: str, n_jobs: int) -> Any:
+    """Make a model with its defaults."""
+    classes = {"conditional": cd.ConditionalDPP, "mixture": cd.MixtureDPP, "kernel": cd.NonsymmetricDPP}
+    return classes[kind](n_jobs=n_jobs, random_state=0, verbose=0)
+
+
+class Rounds(cd.callbacks.Callback):
+    """A row for every round of the kernel."""
+
+    def on_iteration(self, record: Any, V: Any) -> None:
+        """Print the validation score."""
+        del V
+        row(f"round {record['iteration']}", f"{record['seconds']:.1f}", "", "", f"{record['validation']:.4f}")
+
+
+def answers(model: Any, test: cd.Baskets) -> None:
+    """Measure recommendations one at a time and together, and their quality."""
+    queries = test.subset(np.arange(min(1000, test.n_baskets)))
+    lists = list(queries)
+    model.recommend(lists[0])
+    one = seconds(lambda: [model.recommend(basket) for basket in lists]) / len(lists)
+    many = seconds(lambda: model.recommend(queries)) / len(lists)
+    row("recommend, one thread", f"{1e3 * one:.2f} ms", f"{1e3 * many:.2f} ms in a batch of {len(lists)}", "", "")
+    timed("evaluate", lambda: cd.evaluate(model, test.subset(np.arange(min(5000, test.n_baskets)))), quality)
+
+
+def quality(report: Any) -> str:
+    """Describe a report."""
+    return f"nDCG {report.ndcg:.4f}, MPR {report.mpr:.2f}, log P {report.log_likelihood:.3f}"
+
+
+def serve(file: Path) -> None:
+    """Start the service, and wait until it answers."""
+    command = [sys.executable, "-m", "contradpp", "serve", str(file), "--port", str(PORT)]
+    server = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        while server.poll() is None:
+            try:
+                with urlopen(f"http://127.0.0.1:{PORT}/readyz", timeout=1):
+                    return
+            except OSError:
+                time.sleep(0.05)
+        raise click.ClickException(f"the service ended with {server.returncode}")
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def timed(name: str, work: Callable[[], Any], describe: Callable[[Any], str] = lambda _: "") -> Any:
@@ -54,59 +156,6 @@ def timed(name: str, work: Callable[[], Any], describe: Callable[[Any], str] = l
     peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
     row(name, f"{took:.1f}", f"{busy:.1f}", f"{peak:.2f} GB", describe(result))
     return result
-
-
-def planted() -> cd.Baskets:
-    """Make baskets of two to ten of the items that are sold, popular by a power law, with pairs 2i and 2i + 1."""
-    rng = np.random.default_rng(0)
-    pairs = rng.integers(1, 6, size=BASKETS)
-    share = np.arange(1000, SOLD // 2 + 1000) ** -0.5
-    kinds = rng.choice(SOLD // 2, size=int(pairs.sum()), p=share / share.sum())
-    both = rng.random(len(kinds)) < 0.8  # else a half of the pair, and any other item
-    first = 2 * kinds + np.where(both, 0, rng.integers(0, 2, size=len(kinds)))
-    second = np.where(both, first + 1, rng.integers(0, SOLD, size=len(kinds)))
-    codes = np.stack([first, second], axis=1).ravel()
-    return cd.Baskets.from_csr(np.concatenate([[0], np.cumsum(2 * pairs)]), codes, items=range(CATALOGUE))
-
-
-def million() -> None:
-    """Measure one round of the default kernel over a million items."""
-    baskets = timed("make the baskets", planted)
-    model = cd.NonsymmetricDPP(max_iter=1, calibrate=None, random_state=0)
-    timed("fit, one round", lambda: model.fit(baskets), lambda _: f"{model.skew_.nnz / 2:,.0f} pairs of partners")
-    kernel = model.kernel_
-    timed("normalizer", lambda: kernel.log_normalizer, lambda log: f"{log:.4f} ± {kernel.log_normalizer_error:.4f}")
-    queries = baskets.subset(np.arange(1000))
-
-    def partners_found(answers: Any) -> str:
-        both = [
-            bool(({item ^ 1 for item in basket} - set(basket)) & set(suggested))
-            for basket, suggested in zip(queries, answers[0].tolist(), strict=True)
-        ]
-        return f"{np.mean(both):.0%} have the other half of a pair among ten"
-
-    def as_a_full_pass(answers: list[Any]) -> str:
-        basket = next(iter(queries))
-        full = model.predict_next(basket)
-        best = np.argsort(-full, kind="stable")[:10]
-        same = answers[0][0].tolist() == best.tolist() and np.allclose(answers[0][1], full[best])
-        return f"the first as by a full pass: {same}"
-
-    timed("1,000 recommendations", lambda: model.recommend(queries, N=10), partners_found)
-    timed("1,000 one at a time", lambda: [model.recommend(basket) for basket in queries], as_a_full_pass)
-    timed("fit with calibration", lambda: cd.NonsymmetricDPP(max_iter=1, random_state=0).fit(baskets))
-
-
-def instacart() -> None:
-    """Measure fit and evaluation by default."""
-    baskets = timed("read", lambda: cd.datasets.load("instacart", progress=False))
-    train, test = baskets.split(0.2, random_state=0)
-    queries = test.subset(np.flatnonzero(test.sizes >= 2))
-    queries = queries.subset(np.sort(np.random.default_rng(0).choice(queries.n_baskets, ASKED, replace=False)))
-    model = cd.NonsymmetricDPP(n_jobs=2, random_state=0)
-    timed("fit", lambda: model.fit(train))
-    report = timed("evaluate", lambda: cd.evaluate(model, queries, n_jobs=2))
-    click.echo(f"\n{queries.n_baskets:,} test baskets\n{report}")
 
 
 # -- Workers -------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ GATHER = "gathering of rows"
 STEP = "optimizer"
 LEARNING = [
     (State, "over_sets", SETS), (objectives.EntryGradients, "gather", GATHER), (RowwiseAdam, "step", STEP),
-    (training.Supply, "next", "drawing of negatives"), (training, "with_normalizer", "normalizer"),
+    (training, "draw_negatives", "drawing of negatives"), (training, "with_normalizer", "normalizer"),
     (training, "check", "validation"), (training, "assemble", "batches"),
     (training, "one_step", "rest of the gradient"),
 ]  # fmt: skip

@@ -392,7 +392,7 @@ def test_objectives_of_both_models_leave_the_model_alone(chosen_model, objective
     assert chosen_model("--objective", objective)[0] == "conditional"
 
 
-@pytest.mark.parametrize("words", ["--contrast 0.5", "--refresh 2", "--no-anneal"])
+@pytest.mark.parametrize("words", ["--contrast 0.5", "--frequency-power 0.5", "--no-anneal"])
 def test_what_only_the_symmetric_model_has_asks_for_it(chosen_model, words):
     assert chosen_model(*words.split()) == ["lowrank", f"{words} is for symmetric kernels"]
 

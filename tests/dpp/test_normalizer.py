@@ -51,7 +51,7 @@ def test_twenty_of_twenty_seeds_are_within_three_standard_errors(S, dense):
 
 def test_a_wrong_trace_is_noticed(S, dense):
     solver = ByProbes(S)
-    solver.B2_diagonal = 1.5 * solver.B2_diagonal
+    solver.B_diagonal = 1.5 * solver.B_diagonal
     found = solver.log_det()
     assert abs(found.value - np.linalg.slogdet(dense)[1]) > 5 * found.error
 

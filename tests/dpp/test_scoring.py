@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.sparse import csr_array
 
 import reference
-from contradpp.data.sets import Sets, joined, without_each
+from contradpp.data.sets import Sets, joined, prefixes, without_each
 from contradpp.dpp import compiled, factor, scoring
 from contradpp.dpp.kernel import Kernel
 from contradpp.dpp.scoring import best_next, score_block, top_n
@@ -158,14 +158,12 @@ def test_scores_given_of_items_of_very_different_sizes(columns, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["symmetric", "diagonal", "skew", "dependent"])
-def test_scores_given_prefixes_are_those_of_each_prefix(form, monkeypatch):
+def test_scores_given_prefixes_are_those_of_each_prefix(form):
     rng = np.random.default_rng(1)
     V, A = rng.normal(size=(9, 5 if form != "dependent" else 2)), rng.normal(size=(9, 9))
     more = {"skew": {"skew": A - A.T}, "diagonal": {"diagonal": np.full(9, 0.1)}}.get(form, {})
     kernel, order, items = Kernel(V, **more), codes(7, 2, 4, 0), np.array([8, 1])
     expected = scoring.scores_given(kernel, as_sets([order[:k] for k in range(5)]))[:, items]
-    if form != "dependent":  # one pass is enough
-        monkeypatch.setattr(scoring, "scores_given", lambda *_: 1 / 0)
     found = scoring.scores_given_prefixes(kernel, order, items)
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
@@ -417,10 +415,8 @@ def test_scores_given_the_first_codes_of_many(monkeypatch, kind):
     kernel, rng = kernel_of(kind), np.random.default_rng(4)
     order = rng.permutation(M)
     codes, items = order[:25].astype(np.int32), order[30:].astype(np.int64)
-    expected = scoring.scores_given_prefixes(kernel, codes, items)
-    monkeypatch.setattr(factor, "LARGE", 12)
+    expected = scoring.scores_given(kernel, prefixes(codes))[:, items]
     monkeypatch.setattr(scoring, "ROWS_PER_BLOCK", 4 * 7)
-    monkeypatch.setattr(scoring, "scores_given", None)  # which would factorize every one of them
     found = scoring.scores_given_prefixes(kernel, codes, items)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
@@ -431,8 +427,7 @@ def test_of_many_codes_those_that_add_nothing_are_passed_over(monkeypatch):
     V[5], d[2], d[5] = V[2], 0.0, 0.0
     kernel = Kernel(V, skew=np.zeros((M, M)), diagonal=d, n_jobs=1)
     codes, items = np.arange(20, dtype=np.int32), np.arange(20, M)
-    expected = scoring.scores_given_prefixes(kernel, codes, items)
-    monkeypatch.setattr(factor, "LARGE", 12)
+    expected = scoring.scores_given(kernel, prefixes(codes))[:, items]
     monkeypatch.setattr(scoring, "ROWS_PER_BLOCK", 4 * 7)
     found = scoring.scores_given_prefixes(kernel, codes, items)
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)

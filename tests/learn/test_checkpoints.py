@@ -59,8 +59,6 @@ def break_off(path, step, parameters, baskets=BASKETS, **given) -> None:
 
 PATHS = {
     "dynamic": {"objective": "dynamic"},
-    "refresh": {"objective": "dynamic", "refresh": 3},
-    "reject": {"objective": "dynamic", "false_negatives": "reject"},
     "exact": {"objective": "exact"},
     "mle-nesterov": {"objective": "mle", "optimizer": "nesterov"},
     "nce-robbins": {"objective": "nce", "optimizer": "robbins-monro"},
@@ -189,25 +187,23 @@ def test_damage_is_found_wherever_it_is(tmp_path):
 def test_a_whole_file_with_wrong_contents_is_refused(tmp_path):
     """As someone would write it who can compute a checksum: compiled kernels must never see such arrays."""
     path = tmp_path / "c"
-    break_off(path, 5, {"refresh": 3})
+    break_off(path, 5, {})
     tensors, body = persist.read_model(path)
     changes = {
         "state.V": np.zeros((1, 5)),
         "state._norm_blocks": np.zeros(0),
         "optimizer.rows": np.zeros((30, 4)),
         "optimizer.momentum": np.zeros((30, 5), dtype=np.float32),
-        "supply.drawn.indices": tensors["supply.drawn.indices"] + 1000,
-        "supply.drawn.indptr": tensors["supply.drawn.indptr"][::-1].copy(),
         "best.V": np.zeros(3),
     }
     for name, array in changes.items():
         persist.write_model(path, tensors | {name: array}, body)
         with pytest.raises(CheckpointError, match="remove it"):
-            model_of(refresh=3).fit(BASKETS, checkpoint=Checkpointing(path, resume=True))
+            model_of().fit(BASKETS, checkpoint=Checkpointing(path, resume=True))
     for body_change in ({"parts": {}}, {"parts": 3}, {"identity": None}, {"checkpoint_version": 99}, {"model": "x"}):
         persist.write_model(path, tensors, body | body_change)
         with pytest.raises(CheckpointError, match="remove it"):
-            model_of(refresh=3).fit(BASKETS, checkpoint=Checkpointing(path, resume=True))
+            model_of().fit(BASKETS, checkpoint=Checkpointing(path, resume=True))
 
 
 def test_a_model_is_no_checkpoint_and_the_other_way_round(tmp_path):

@@ -201,7 +201,7 @@ def test_a_batch_has_sets_of_one_cluster():
 
     from contradpp.learn.params import FitData, Params, problem_of
     from contradpp.learn.state import first_state
-    from contradpp.learn.training import Supply, batches, make_plan
+    from contradpp.learn.training import batches, make_plan
 
     sets = planted(300)
     baskets = cd.Baskets(sets.indptr, sets.indices, cd.Vocabulary(range(M)))
@@ -213,7 +213,7 @@ def test_a_batch_has_sets_of_one_cluster():
     problem = replace(problem, clusters=clusters)
     state = first_state(problem, params)
     plan = make_plan(problem, params, state)
-    seen = sum(batch.positives.count for batch in batches(state, problem.data, plan, 0, Supply(plan)))
+    seen = sum(batch.positives.count for batch in batches(state, problem.data, plan, 0))
     assert seen == problem.data.count
-    weights = [batch.weights.sum() for batch in batches(state, problem.data, plan, 0, Supply(plan))]
+    weights = [batch.weights.sum() for batch in batches(state, problem.data, plan, 0)]
     np.testing.assert_allclose(np.mean(weights), 1.0)

@@ -286,7 +286,7 @@ def test_regressions_on_all_items_say_what_the_inverse_says():
     i, j = upper.row.astype(np.int64), upper.col.astype(np.int64)
     exact = beyond_others(together, i, j, 400.0)
     assert (exact > 0).any()
-    regressed = beyond_neighbors(upper, together.diagonal(), i, j, 400.0, n_jobs=2)
+    regressed = beyond_neighbors(together, together.diagonal(), i, j, 400.0, n_jobs=2)
     np.testing.assert_allclose(regressed, exact, rtol=1e-9, atol=1e-15)
 
 

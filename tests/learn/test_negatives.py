@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from contradpp.data.sets import Sets
-from contradpp.learn.negatives import DynamicSource, ExplicitSource, NotInTraining, ProductSource
+from contradpp.learn.negatives import DynamicSource, ExplicitSource, ProductSource
 from contradpp.learn.state import State
 from exact import ExactDPP, chi_square_p_value
 from learn.test_forms import as_sets
@@ -215,26 +215,3 @@ def test_product_log_probability_is_its_definition():
     source = ProductSource(POPULARITY)
     for s, p in product_law(POPULARITY).items():
         assert source.log_empty() + source.log_odds()[list(s)].sum() == pytest.approx(np.log(p))
-
-
-# -- False negatives ---------------------------------------------------------------------------------
-
-
-def test_false_negatives_are_drawn_again(V, state):
-    """With "reject" the law is that of the true negatives only; without, training baskets come back."""
-    A, training = [0, 1], [[0, 1], [0, 2], [4, 1]]
-    source = NotInTraining(DynamicSource(POPULARITY), as_sets(training), tries=300)
-    drawn = source.draw(state, as_sets([A]), N, np.random.default_rng(0))
-    assert drawn.count == N
-    law = {s: p for s, p in dynamic_law(V, A, POPULARITY).items() if list(s) not in map(sorted, training)}
-    total = sum(law.values())
-    assert p_value(drawn, {s: p / total for s, p in law.items()}) > 1e-3
-    plain = DynamicSource(POPULARITY).draw(state, as_sets([A]), N, np.random.default_rng(0))
-    assert {(0, 1), (0, 2), (1, 4)} <= set(as_lists(plain))
-
-
-def test_false_negatives_that_cannot_be_avoided_are_given_up(state):
-    """Where every negative is a training basket, none is better than a false one."""
-    everything = as_sets([[i] for i in range(M)])
-    source = NotInTraining(DynamicSource(POPULARITY), everything)
-    assert source.draw(state, as_sets([[0]]), 20, np.random.default_rng(0)).count == 0

@@ -24,8 +24,6 @@ WRONG = {
     "contrast": [-0.1, "count", np.nan, True],
     "negatives": ["sampled", 3, "explicit", ExplicitNegatives()],  # the objective is "dynamic"
     "negatives.ratio": [-1, np.inf, "half"],
-    "negatives.refresh": [0],
-    "negatives.reject_training": ["drop", "reject", None],
     "negatives.removal": ["norm"],
     "alpha": [-1e-9, None],
     "optimizer": ["sgd", Adam],
@@ -74,8 +72,6 @@ def test_fields_and_negatives_of_other_objectives_are_refused(wrong):
 def test_noise_contrastive_needs_noise_of_a_known_law():
     with pytest.raises(ParameterError, match="negative_ratio"):
         cd.LowRankDPP(3, objective="nce", negatives=ProductNegatives(ratio=0)).fit(SHOP)
-    with pytest.raises(ParameterError, match="false_negatives"):
-        cd.LowRankDPP(3, objective="nce", negatives=ProductNegatives(reject_training=True)).fit(SHOP)
 
 
 # -- Parameter objects -------------------------------------------------------------------------------
@@ -91,7 +87,7 @@ def test_a_word_is_the_object_with_its_defaults():
 def test_parameter_objects_are_those_of_scikit_learn(tmp_path):
     """Cloned apart, set and searched by nested names, and kept in files."""
     model = cd.LowRankDPP(3, negatives=DynamicNegatives(1.0), optimizer=Adam(0.2), max_iter=2, random_state=0)
-    copy = clone(model).set_params(optimizer__learning_rate=0.05, negatives__refresh=3)
+    copy = clone(model).set_params(optimizer__learning_rate=0.05, negatives__ratio=3.0)
     assert (model.optimizer, model.negatives) == (Adam(0.2), DynamicNegatives(1.0))
     assert copy.get_params()["optimizer__learning_rate"] == 0.05
     with pytest.raises(ParameterError, match="no parameter 'rate'"):
@@ -105,18 +101,23 @@ def test_parameter_objects_are_those_of_scikit_learn(tmp_path):
 
 @pytest.mark.parametrize("kind", [cd.LowRankDPP, cd.NonsymmetricDPP])
 def test_flat_names_and_objects_say_the_same(kind):
-    model = kind(3, negatives=DynamicNegatives(2.0, "uniform", 1), optimizer=Adam(0.3, 7), objective="dynamic")
+    model = kind(3, negatives=DynamicNegatives(2.0, "uniform"), optimizer=Adam(0.3, 7), objective="dynamic")
     flat = flat_params(model)
     assert (flat["negative_ratio"], flat["batch_size"], flat["learning_rate"]) == (2.0, 7, 0.3)
     assert flat_params(kind(**params_from_flat(kind, flat))) == flat
-    explicit = params_from_flat(
-        cd.LowRankDPP, {"objective": "explicit", "false_negatives": "reject", "removal": "uniform"}
-    )
-    assert explicit == {"objective": "explicit", "negatives": ExplicitNegatives(reject_training=True)}
+    explicit = params_from_flat(cd.LowRankDPP, {"objective": "explicit", "negative_ratio": 2.0, "removal": "uniform"})
+    assert explicit == {"objective": "explicit", "negatives": ExplicitNegatives(ratio=2.0)}
     monro = params_from_flat(cd.LowRankDPP, {"optimizer": "robbins-monro", "radius": 2.0})
     assert monro == {"optimizer": RobbinsMonro(radius=2.0)}
     default = flat_params(cd.LowRankDPP())
-    assert (default["false_negatives"], default["removal"], default["optimizer"]) == ("keep", "popularity", "adam")
+    assert (default["negative_ratio"], default["removal"], default["optimizer"]) == (0.5, "popularity", "adam")
+
+
+def test_batches_grow_with_the_baskets_unless_their_size_is_given():
+    params = cd.NonsymmetricDPP()._training_params()
+    assert [params.batch_for(n) for n in (10, 30_000, 1_000_000)] == [300, 300, 10_000]
+    given = cd.NonsymmetricDPP(optimizer=Adam(batch_size=50))._training_params()
+    assert given.batch_for(1_000_000) == 50
 
 
 class Steps(Callback):

@@ -1,4 +1,4 @@
-"""The loop: batches, divergence, early stopping, refreshed negatives; and the end of small problems."""
+"""The loop: batches, divergence, early stopping; and the end of small problems."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from contradpp.learn.negatives import ExplicitNegatives
 from contradpp.learn.objectives import Contrastive, Gradient
 from contradpp.learn.optimizers import Adam, FullBatch, Nesterov, RobbinsMonro, RowwiseAdam, climb
 from contradpp.learn.params import FitData, TrainingData, problem_of
-from contradpp.learn.state import SkewPattern, State, first_state
+from contradpp.learn.state import State, first_state
 from contradpp.learn.training import (
     BestSoFar,
     Plan,
     Plateau,
     Schedule,
-    Supply,
     anneal,
     assemble,
     batches,
@@ -79,20 +78,11 @@ def test_an_epoch_sees_every_basket_once():
     plan, data = plan_of(), data_of()
     epochs = []
     for epoch in (0, 1):
-        seen = [as_lists(b.positives) for b in batches(state_of(), data, plan, epoch, Supply(plan))]
+        seen = [as_lists(b.positives) for b in batches(state_of(), data, plan, epoch)]
         assert [len(b) for b in seen] == [4, 4, 2]
         epochs.append(list(itertools.chain(*seen)))
         assert sorted(epochs[-1]) == sorted(as_lists(data.positives))
     assert epochs[0] != epochs[1]  # in another order
-
-
-@pytest.mark.parametrize(("batch_size", "refresh", "draws"), [(4, 1, 9), (4, 2, 5), (4, 4, 3), (10, 1, 3), (10, 3, 1)])
-def test_negatives_are_refreshed_every_so_many_steps(batch_size, refresh, draws):
-    """Three rounds of three batches (or of one): steps count across rounds."""
-    source = Source()
-    plan = plan_of(source, batch_size=batch_size, refresh=refresh)
-    train(state_of(), data_of(), plan, [], BestSoFar(np.zeros((M, K))))
-    assert source.draws == draws
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.5, 2.0), (2.5, 10.0), (0.3, 1.2)])
@@ -110,7 +100,7 @@ def test_labels_and_negatives_cancel_in_every_batch():
     weights = np.linspace(0.1, 3.0, 10)
     data = data_of(weights=weights, negatives=[[0], [1, 2]], negative_weights=[1.0, 5.0])
     plan = plan_of(Source())
-    for batch in batches(state_of(), data, plan, 0, Supply(plan)):
+    for batch in batches(state_of(), data, plan, 0):
         assert batch.negatives.weights.sum() == pytest.approx(batch.weights.sum())
         assert Contrastive(1.0).gradient(state_of(), batch).right is None
 
@@ -119,7 +109,7 @@ def test_negatives_are_drawn_for_liked_baskets_by_their_weight():
     source = Source()
     data = data_of(4, weights=[2.0, -1.0, 0.5, -3.0])
     plan = plan_of(source, negative_ratio=1.0)
-    list(batches(state_of(), data, plan, 0, Supply(plan)))
+    list(batches(state_of(), data, plan, 0))
     ((parents, n, weights),) = source.asked
     assert sorted(zip(parents, weights, strict=True)) == [([0, 1], 2.0), ([2, 3], 0.5)]
     assert n == 2
@@ -128,7 +118,7 @@ def test_negatives_are_drawn_for_liked_baskets_by_their_weight():
 def test_counted_negatives_weigh_what_a_positive_weighs():
     data = data_of(4, negatives=[[0], [1, 2], [3]], negative_weights=[1.0, 1.0, 2.0])
     plan = plan_of(batch_size=100)
-    (batch,) = batches(state_of(), data, plan, 0, Supply(plan))
+    (batch,) = batches(state_of(), data, plan, 0)
     assert batch.negatives.ratio == pytest.approx(1.0)  # (1 + 1 + 2) / 4
     y = batch.negatives.ratio * batch.negatives.weights
     assert sorted(y) == pytest.approx([0.25, 0.25, 0.5])
@@ -137,10 +127,10 @@ def test_counted_negatives_weigh_what_a_positive_weighs():
 def test_supplied_negatives_all_come_up_in_a_round():
     negatives = [[i] for i in range(7)]
     data, plan = data_of(negatives=negatives, negative_weights=np.ones(7)), plan_of()
-    seen = [as_lists(b.negatives.sets) for b in batches(state_of(), data, plan, 0, Supply(plan))]
+    seen = [as_lists(b.negatives.sets) for b in batches(state_of(), data, plan, 0)]
     assert sorted(itertools.chain(*seen)) == negatives
     few = data_of(negatives=[[5]], negative_weights=[1.0])  # fewer than batches: in each of them
-    assert [as_lists(b.negatives.sets) for b in batches(state_of(), few, plan, 0, Supply(plan))] == [[[5]]] * 3
+    assert [as_lists(b.negatives.sets) for b in batches(state_of(), few, plan, 0)] == [[[5]]] * 3
 
 
 def test_only_the_batchs_rows_change_without_penalty():
@@ -273,27 +263,6 @@ def test_a_gradient_that_is_not_finite_ends_training():
     with pytest.raises(ConvergenceError, match="at step 1"):
         train(state_of(), data_of(), plan_of(objective=Overflowing()), [], outcome)
     np.testing.assert_array_equal(outcome.V, 1.0)
-
-
-def test_the_gram_matrix_is_known_from_the_best_parameters_where_few_rows_moved():
-    rng = np.random.default_rng(0)
-    state = State(rng.normal(size=(40, K)))
-    outcome = BestSoFar.of(state)
-    outcome.update_dual(state)
-    assert state.known_dual is None  # nothing is known yet
-    np.testing.assert_allclose(state.dual, state.V.T @ state.V, rtol=1e-13)
-    outcome.update(state, 1.0)
-    for rows, known in ((np.array([3, 17, 20]), True), (np.arange(30), False)):
-        moved = rows.astype(np.int32)
-        state.V[moved] = rng.normal(size=(len(moved), K))
-        state.rows_changed(moved, np.square(state.V[moved]).sum(axis=1))
-        outcome.update_dual(state)
-        assert (state.known_dual is not None) == known
-        np.testing.assert_allclose(state.dual, state.V.T @ state.V, rtol=1e-12)
-    outcome.restore(state)
-    np.testing.assert_array_equal(state.V, outcome.V)
-    np.testing.assert_allclose(state.known_dual, state.V.T @ state.V, rtol=1e-12)
-    np.testing.assert_allclose(state.squared_norms, np.square(state.V).sum(axis=1), rtol=1e-13)
 
 
 def after_450_steps(nudge: float) -> State:
@@ -455,35 +424,6 @@ def test_validation_has_the_last_word_unless_the_data_are_trusted(n_baskets):
     outcome.update(state, 1.0)
     refine(state, whole(BASKETS), n_baskets, small_plan(state, lambda state: next(scores)), outcome, [])
     assert np.array_equal(outcome.V, first) == (n_baskets == 100)
-
-
-def with_signs(seed, n=4000):
-    """A state at the parameters of a known kernel, half of the signs of its S turned, and baskets of that kernel."""
-    rng = np.random.default_rng(seed)
-    V, d, A = rng.normal(size=(7, 2)) * 0.7, rng.uniform(0.2, 0.5, size=7), np.triu(rng.normal(size=(7, 7)), 1)
-    truth = cd.NonsymmetricDPP.from_factors(V, S=A - A.T, diagonal=d)
-    skew = SkewPattern.of_matrix(truth.skew_, 7)
-    wrong = np.where(rng.random(len(skew.start)) < 0.5, -1.0, 1.0)
-    skew.signs[:] *= wrong[skew.pair]
-    baskets = truth.sample(n, random_state=seed)
-    return State(V, np.log(d), skew), baskets, truth.score(baskets)
-
-
-def test_other_signs_raise_the_likelihood_to_that_of_the_truth():
-    state, baskets, truth = with_signs(0)
-
-    def score(state):
-        return float(np.mean(state.kernel.log_probability(baskets.sets)))
-
-    assert score(state) < truth - 0.1
-    outcome = BestSoFar.of(state)
-    outcome.update(state, score(state))
-    restart(state, whole(baskets), small_plan(state, score), outcome, trusted=False)
-    S = state.kernel.skew.matrix().toarray()
-    np.testing.assert_array_equal(S, -S.T)
-    outcome.restore(state)
-    assert score(state) == pytest.approx(outcome.score, abs=1e-9)
-    assert score(state) > truth - 0.005
 
 
 def test_rotations_of_the_factors_are_not_free():

@@ -71,7 +71,14 @@ from contradpp.experts.history import in_order
 from contradpp.experts.table import DEFAULT_EXPERTS, WITHOUT_BASKETS
 from contradpp.learn.checkpoints import DEFAULT_EVERY, Checkpointing, parse_every
 from contradpp.learn.objectives import MOST_TO_INVERT
-from contradpp.learn.params import LOWRANK, TABLE, Parameter, flat_params, params_from_flat
+from contradpp.learn.params import (
+    LOWRANK,
+    STEPS_A_ROUND,
+    TABLE,
+    Parameter,
+    flat_params,
+    params_from_flat,
+)
 from contradpp.metrics.compare import Comparison
 from contradpp.metrics.report import evaluate
 from contradpp.metrics.tuning import MODELS
@@ -634,6 +641,7 @@ def choose(baskets: Baskets, options: Values) -> list[Choice]:
         why = "predicts each item from the rest of its basket, without sampling noise"
         settle("objective", "exact", why)
     size = min(max(baskets.n_baskets // STEPS_PER_ROUND, 50), default["batch_size"])
+    size = max(size, baskets.n_baskets // STEPS_A_ROUND)
     settle("batch_size", size, f"about {max(baskets.n_baskets // size, 1):,} steps per round")
     settle("calibrate", default["calibrate"], "the model's baskets get the size of real ones")
     settle("max_iter", default["max_iter"], "at most; training stops when validation stalls")

@@ -46,7 +46,6 @@ UNCLEAR_SHARE_SINGLE = 1e-4
 UNCLEAR_SHARE_INVERSE = 1e-8
 HARD_INVERSE = 1e6  # the largest entry of a scaled inverse that needs no further care
 BORDER_WEIGHT = 1e-8  # so small that elimination takes pivots from rows of X before the border's
-REGULAR_CONDITION = 1e-8  # a lower bound of 1/‖A⁻¹‖ for a scaled A that is regular for certain
 
 
 class Bases(NamedTuple):
@@ -209,9 +208,7 @@ def bordered_inverse(kernel: Kernel, codes: Codes) -> tuple[Array, float, float]
 def log_det(kernel: Kernel, sets: Sets) -> Array:
     """Return log det L_A for every set, −inf where L_A is singular or larger than L allows."""
     logs = np.full(sets.count, -np.inf)
-    for s in np.flatnonzero((sets.sizes > LARGE) & (sets.sizes <= kernel.largest_set)).tolist():
-        logs[s] = _log_det_large(kernel, take_sets(sets, np.array([s])))
-    fits = np.flatnonzero(sets.sizes <= min(kernel.largest_set, LARGE))
+    fits = np.flatnonzero(sets.sizes <= kernel.largest_set)
     chosen = take_sets(sets, fits)
     for first, last in runs(chosen.indptr, ENTRIES_PER_CHUNK, most=ENTRIES_PER_CHUNK):
         part = take_sets(chosen, np.arange(first, last))
@@ -292,18 +289,6 @@ def _invert_large(kernel: Kernel, codes: Codes, ridge: float, W: Array) -> tuple
     W /= scales[:, None]
     W /= scales
     return log_det + 2.0 * float(np.log(scales).sum()), max(largest, 1.0)
-
-
-def _log_det_large(kernel: Kernel, one: Sets) -> float:
-    """Return log det L_A of one set, without its inverse where L_A is clearly regular."""
-    with blas_threads(1):
-        L, scales = _scaled(submatrix(kernel, one.indices))
-        size = float(np.abs(L).sum(axis=1).max())
-        factors, swaps, zero = lapack.dgetrf(L.T, overwrite_a=1)
-        reciprocal = lapack.dgecon(factors, size)[0]
-        if zero or not reciprocal * size > REGULAR_CONDITION:
-            return float(factorize(kernel, one).logs[0])
-        return _log_of_pivots(factors, swaps) + 2.0 * float(np.log(scales).sum())
 
 
 def _log_of_pivots(factors: Array, swaps: NDArray[np.integer], *, negate: bool = False) -> float:

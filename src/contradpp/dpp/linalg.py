@@ -58,20 +58,6 @@ def gram(A: Array, B: Array, n_jobs: int) -> Array:
     return total
 
 
-def gram_change(old: Array, new: Array, rows: Rows, n_jobs: int) -> Array:
-    """Return newᵀ new − oldᵀ old for two tall matrices that differ in these rows only."""
-    parts = np.empty((_n_blocks(len(rows)), new.shape[1], new.shape[1]))
-
-    def work(block: int) -> None:
-        part = rows[_rows_of(block)]
-        before = old[part].astype(np.float64, copy=False)
-        after = new[part].astype(np.float64, copy=False)
-        np.matmul((after - before).T, after + before, out=parts[block])
-
-    run_blocks(work, len(parts), n_jobs)
-    return change_of(parts)
-
-
 def change_of(parts: Array) -> Array:
     """Return ½ (DᵀS + SᵀD), the change of a Gram matrix, from DᵀS in parts.
 
@@ -89,15 +75,6 @@ def take_rows(A: Floats, rows: Rows, out: Array) -> Array:
         return np.take(A, rows, axis=0, out=out, mode="clip")
     out[:] = A[rows]
     return out
-
-
-def copy_rows(source: Array, target: Array, rows: Rows, n_jobs: int) -> None:
-    """Copy these rows of one matrix to another."""
-
-    def work(part: slice) -> None:
-        target[rows[part]] = source[rows[part]]
-
-    over_parts(work, len(rows), ROWS_PER_BLOCK, n_jobs)
 
 
 def times(

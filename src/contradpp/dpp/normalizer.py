@@ -386,10 +386,10 @@ def _exact_squares(A: Array) -> Array:
 # -- Without a dense matrix: Lanczos quadrature and conjugate gradients ----------------------------
 
 # With B = SᵀS = −S² ≥ 0: log det(I + S) = ½ tr log(I + B), and (I ± S)⁻¹ = (I ∓ S)(I + B)⁻¹. A
-# trace is the mean of zᵀ f(B) z over random signs z. A polynomial c₀ + c₁ B + c₂ B² close to f
-# contributes exactly, because tr B and tr B² are known: only the rest is estimated, so that its
-# spread is small. docs/theory.md derives estimates and errors. Probes come in blocks with random
-# streams of their own, so that results do not depend on the number of threads.
+# trace is the mean of zᵀ f(B) z over random signs z. A polynomial c₀ + c₁ B close to f contributes
+# exactly, because tr B is known: only the rest is estimated, so that its spread is small.
+# docs/theory.md derives estimates and errors. Probes come in blocks with random streams of their
+# own, so that results do not depend on the number of threads.
 
 
 class Spectrum(NamedTuple):
@@ -427,12 +427,11 @@ class ByProbes:
         self.n = S.shape[0]
         squares = np.asarray(S.multiply(S).sum(axis=1), dtype=np.float64)
         self.B_diagonal: Array = squares.ravel()
-        self.B2_diagonal = self._diagonal_of_square()
         self.pilot = self._quadrature(self._signs(0)[:, :PILOT_PROBES], share=PILOT_SHARE)
 
     def log_det(self) -> Estimate:
-        c = self._polynomial(half_log, 2)
-        exact = c[0] * self.n + c[1] * self.B_diagonal.sum() + c[2] * self.B2_diagonal.sum()
+        c = self._polynomial(half_log, 1)
+        exact = c[0] * self.n + c[1] * self.B_diagonal.sum()
         error, min_probes, max_probes = self.precision[:3]
         values = np.empty(0)
         widths = np.empty(0)
@@ -481,7 +480,8 @@ class ByProbes:
         count = n_blocks * COLUMNS_PER_BLOCK
         mean: Array = sums.sum(axis=0) / count
         variance = np.maximum(squares.sum(axis=0) / count - mean**2, 0.0) / (count - 1)
-        found = np.clip(c[0] * self.B_diagonal + c[1] * self.B2_diagonal + mean, 0.0, 1.0)
+        exact = c[0] * self.B_diagonal + c[1] * self._diagonal_of_square()
+        found = np.clip(exact + mean, 0.0, 1.0)
         return np.stack([found, np.sqrt(variance)])
 
     def solve(self, R: Array) -> Array:

@@ -30,7 +30,6 @@ from contradpp.data.sets import (
     Sets,
     frozen,
     pointers,
-    prefixes,
     runs,
     sums_over_sets,
     take_sets,
@@ -62,7 +61,6 @@ CLEAR_TOTAL = 1e4
 RIDGE = 1e-6
 # Where 1/W_ii and L_ii differ by more than this factor, the closed form without i loses digits.
 NEARLY_DEPENDENT = 1e-6
-MAX_ELIMINATED = 2000  # items of a dense matrix made for one answer
 MAX_LINKED = 2**20  # numbers of a table of the members of one set and their neighbors in S
 BOUNDED_FROM = 20_000  # candidates from which on bounds pay
 FIRST_SCORED = 1024  # items scored at first by `_best_of_order`, doubled each time
@@ -492,44 +490,20 @@ def _write_by_squares(kernel: Kernel, sets: Sets, given: Inverses, scores: Array
         scores[s, neighbors] = norms[neighbors] - subtracted
 
 
+@blas_threads(1)
 def scores_given_prefixes(kernel: Kernel, codes: Codes, items: Ints) -> Array:
     """Return `scores_given` of some items, given the first 0, 1, ..., n of these codes (n + 1, m).
 
-    Eliminating one code after the other leaves the kernel given those before it: one pass for all
-    prefixes. If a code is nearly dependent on earlier ones, each prefix is scored on its own; among
-    more than `factor.LARGE` codes it is passed over.
-    """
-    if len(codes) > factor.LARGE:
-        with blas_threads(1):
-            return _eliminated_in_blocks(kernel, codes, items)
-    used = np.unique(np.append(codes, items).astype(np.int64))
-    small = kernel.restrict(used)
-    columns = np.searchsorted(used, items)
-    order = np.searchsorted(used, codes)
-    one_by_one = len(used) > MAX_ELIMINATED
-    if not one_by_one:
-        L = small.matrix()
-        least = NEARLY_DEPENDENT * np.diagonal(L)
-        scores = [L[columns, columns]]
-        for code in order.tolist():
-            one_by_one = not L[code, code] > least[code]
-            if one_by_one:
-                break
-            L -= np.outer(L[:, code] / L[code, code], L[code])
-            scores.append(L[columns, columns])
-    if one_by_one:
-        return scores_given(small, prefixes(order.astype(np.int32)))[:, columns]
-    return np.array(scores)
+    One elimination L_AA = N U serves all prefixes, a block of rows at a time. With N of unit
+    diagonal, the score of j given the first t codes is
 
+        L_jj − Σ_{s≤t} (L_jA U⁻¹)_s (N⁻¹ L_Aj)_s.
 
-def _eliminated_in_blocks(kernel: Kernel, codes: Codes, items: Ints) -> Array:
-    """Return `scores_given_prefixes` for many codes by L_AA = N U, a block of rows at a time.
-
-    With N of unit diagonal, the score of j given the first t codes is
-    L_jj − Σ_{s≤t} (L_jA U⁻¹)_s (N⁻¹ L_Aj)_s.
+    A code that is nearly dependent on earlier ones is passed over.
     """
     n = len(codes)
-    L = factor.submatrix(kernel, np.concatenate([codes, items]).astype(np.int32))
+    used, place = np.unique(np.append(codes, items).astype(np.int32), return_inverse=True)
+    L = factor.submatrix(kernel, used)[np.ix_(place, place)]
     least = NEARLY_DEPENDENT * np.diagonal(L)
     scores = np.empty((n + 1, len(items)))
     scores[0] = np.diagonal(L)[n:]
@@ -641,7 +615,8 @@ def best_next(
     """
     n_columns = kernel.n_items if candidates is None else len(candidates)
     n = min(n, n_columns)
-    if n_columns >= BOUNDED_FROM and (kernel.has_identity_inner or kernel.symmetric):
+    bounded = n_columns >= BOUNDED_FROM and (kernel.has_identity_inner or kernel.symmetric)
+    if bounded and sets.sizes.max(initial=0) <= factor.LARGE:
         return _best_by_bounds(kernel, sets, n, candidates, banned)
     columns = np.arange(n_columns) if candidates is None else candidates
     codes = np.full((sets.count, n), -1, dtype=np.int64)
@@ -672,32 +647,13 @@ def _best_by_bounds(
         allowed[banned] = False
     codes = np.full((sets.count, n), -1, dtype=np.int64)
     scores = np.zeros((sets.count, n))
-    totals = np.empty((sets.count, 1))
-    large = sets.sizes > factor.LARGE
     for s in range(sets.count if n else 0):
-        A = take_sets(sets, np.array([s]))
-        if large[s]:
-            found, values, totals[s] = _best_of_all(kernel, A, s, n, allowed)
-        else:
-            found, values = _best_of_order(kernel, A, s, n, allowed)
+        found, values = _best_of_order(kernel, take_sets(sets, np.array([s])), s, n, allowed)
         codes[s, : len(found)] = found
         scores[s, : len(found)] = values
-    totals[~large, 0] = next_totals(kernel, take_sets(sets, np.flatnonzero(~large)))
+    totals = next_totals(kernel, sets)[:, None]
     probabilities = np.divide(scores, totals, out=np.zeros_like(scores), where=totals > 0)
     return without_blanks(codes, probabilities)
-
-
-def _best_of_all(
-    kernel: Kernel, A: Sets, number: int, n: int, allowed: Flags | None
-) -> tuple[Ints, Array, float]:
-    """Return the n best items of one large basket, their scores and the sum of all scores."""
-    scores = score_block(kernel, A, np.array([number]), None)
-    total = float(np.maximum(scores, 0.0).sum())
-    if allowed is not None:
-        scores[:, ~allowed] = -np.inf
-    best = top_n(scores, n)[0]
-    best = best[scores[0, best] >= 0]
-    return best, scores[0, best], total
 
 
 def _best_of_order(

@@ -23,7 +23,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from contradpp._random import RandomState, root_seed
 from contradpp._types import StrPath, Values
-from contradpp.data.sets import Sets
 from contradpp.dpp import files as persist
 from contradpp.errors import CheckpointError, ModelFileError, ParameterError
 
@@ -69,21 +68,16 @@ class Checkpointing:
 def checkpointed(*, shape: Callable[[Any], tuple[int, ...]] | None = None, **options: Any) -> Any:
     """Declare a dataclass field that checkpoints keep.
 
-    It holds an array, a value that JSON can hold, `Sets`, or None. Given the object, `shape`
-    returns the shape that an array must have, where the present value does not show it.
+    It holds an array, a value that JSON can hold, or None. Given the object, `shape` returns the
+    shape that an array must have, where the present value does not show it.
     """
     return field(metadata={"checkpointed": True, "shape": shape}, **options)
 
 
 def snapshot(part: Any) -> Snapshot:
     """Return the checkpointed fields of a dataclass object; arrays are not copied."""
-    found: Snapshot = {}
-    for name, value in ((item.name, getattr(part, item.name)) for item in _checkpointed(part)):
-        if isinstance(value, Sets):
-            found |= {f"{name}.indptr": value.indptr, f"{name}.indices": value.indices}
-        elif value is not None:
-            found[name] = value
-    return found
+    values = {item.name: getattr(part, item.name) for item in _checkpointed(part)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def restore(part: Any, found: Snapshot) -> None:
@@ -91,12 +85,10 @@ def restore(part: Any, found: Snapshot) -> None:
     for item in _checkpointed(part):
         present = getattr(part, item.name)
         value: Any = None
-        if isinstance(present, Sets):
-            value = _sets_of(found, item.name, part.n_items)
-        elif isinstance(present, np.ndarray):
+        if isinstance(present, np.ndarray):
             present[:] = array_of(found, item.name, present.shape, present.dtype)
             continue
-        elif item.name in found:
+        if item.name in found:
             if item.metadata["shape"] is not None:
                 value = array_of(found, item.name, item.metadata["shape"](part)).copy()
             else:
@@ -116,18 +108,6 @@ def array_of(
     if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
         raise ValueError(f"{name} is not an array of shape {shape}")
     return array
-
-
-def _sets_of(found: Snapshot, name: str, n_items: int) -> Sets:
-    indptr, indices = (np.array(found[f"{name}.{part}"]) for part in Sets._fields)
-    good = (
-        indptr.dtype == np.int64 and indices.dtype == np.int32 and indptr.ndim == indices.ndim == 1
-    )
-    good = good and len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == len(indices)
-    good = good and bool((np.diff(indptr) >= 0).all())
-    if not good or (len(indices) and not 0 <= indices.min() <= indices.max() < n_items):
-        raise ValueError(f"{name} holds no sets of items")
-    return Sets(indptr, indices)
 
 
 class Checkpointer:

@@ -13,7 +13,7 @@ import numpy as np
 
 from contradpp._threads import over_parts
 from contradpp._types import Array, Codes, Ints, Rng
-from contradpp.data.sets import EMPTY, Sets, concatenate, difference, joined, pointers, take_sets
+from contradpp.data.sets import Sets, difference, joined, pointers, take_sets
 from contradpp.dpp import compiled
 from contradpp.learn.settings import Settings
 from contradpp.learn.state import State
@@ -40,23 +40,17 @@ class DynamicNegatives(Settings):
     removal : {"popularity", "uniform"}, optional
         How the item to leave out is chosen. If omitted, "popularity" for `LowRankDPP` and "uniform"
         for `NonsymmetricDPP`.
-    refresh : int
-        Steps after which negatives are drawn anew.
-    reject_training : bool
-        Draw again where a negative is itself a training basket.
 
     Examples
     --------
     >>> import contradpp as cd
     >>> model = cd.LowRankDPP(negatives=cd.negatives.DynamicNegatives(ratio=1.0))
-    >>> model.set_params(negatives__refresh=5).negatives.refresh
-    5
+    >>> model.set_params(negatives__ratio=0.2).negatives.ratio
+    0.2
     """
 
     ratio: float = 0.5
     removal: str | None = None
-    refresh: int = 1
-    reject_training: bool = False
 
 
 @dataclass(repr=False)
@@ -69,15 +63,9 @@ class ExplicitNegatives(Settings):
     ----------
     ratio : float
         |A⁻|/|A⁺|, the negatives drawn per positive; with 0 the user's own are the only ones.
-    refresh : int
-        Steps after which negatives are drawn anew.
-    reject_training : bool
-        Draw again where a negative is itself a training basket.
     """
 
     ratio: float = 0.5
-    refresh: int = 1
-    reject_training: bool = False
 
 
 @dataclass(repr=False)
@@ -90,16 +78,10 @@ class ProductNegatives(Settings):
         |A⁻|/|A⁺|, the negatives drawn per positive; above 0 for "nce".
     frequency_power : float
         Exponent of the item frequencies, such as ¾ (Mikolov et al.).
-    refresh : int
-        Steps after which negatives are drawn anew.
-    reject_training : bool
-        Draw again where a negative is itself a training basket; not for "nce".
     """
 
     ratio: float = 0.5
     frequency_power: float = 1.0
-    refresh: int = 1
-    reject_training: bool = False
 
 
 NegativeSettings = DynamicNegatives | ExplicitNegatives | ProductNegatives
@@ -362,35 +344,6 @@ def _draw_one_each(log_weights: Array, indptr: Ints, rng: Rng) -> Ints:
     with np.errstate(divide="ignore"):
         keys = np.log(exponentials) - log_weights
     return np.lexsort((keys, owner))[indptr[:-1]]
-
-
-class NotInTraining:
-    """Negatives of another source that are no training baskets.
-
-    The paper keeps such false negatives, and mentions this precaution (footnote in section 3.2).
-    A negative that is still a training basket after `tries` draws is left out.
-    """
-
-    def __init__(self, source: NegativeSource, training: Sets, *, tries: int = 10) -> None:
-        self.source = source
-        self.tries = tries
-        self._training = set(_frozensets(training))
-
-    def draw(
-        self, state: State, positives: Sets, n: int, rng: Rng, weights: Array | None = None
-    ) -> Sets:
-        drawn = EMPTY
-        for _ in range(self.tries + 1):
-            more = self.source.draw(state, positives, n - drawn.count, rng, weights)
-            new = [each not in self._training for each in _frozensets(more)]
-            drawn = concatenate(drawn, take_sets(more, np.flatnonzero(new)))
-            if drawn.count >= n:
-                break
-        return drawn
-
-
-def _frozensets(sets: Sets) -> list[frozenset[int]]:
-    return [frozenset(part.tolist()) for part in np.split(sets.indices, sets.indptr[1:-1])]
 
 
 def _draw_in_blocks(

@@ -55,7 +55,6 @@ from contradpp.learn.negatives import (
     Negatives,
     NegativeSettings,
     NegativeSource,
-    NotInTraining,
     ProductNegatives,
     ProductSource,
     RefusedSource,
@@ -555,11 +554,6 @@ def _check_noise(params: Params) -> None:
         raise ParameterError(
             "objective='nce' compares with noise: negatives.ratio (negative_ratio) must be above 0"
         )
-    if noise.reject_training:
-        raise ParameterError(
-            "objective='nce' needs noise of a known distribution: negatives.reject_training must "
-            "be False (false_negatives='keep')"
-        )
 
 
 def _choice(setup: Setup) -> Objective:  # noqa: ARG001
@@ -611,8 +605,6 @@ def make_source(setup: Setup) -> NegativeSource | None:
             source = ExplicitSource(setup.popularity, data.liked)
         case ProductNegatives(frequency_power=power):
             source = ProductSource.from_popularity(setup.popularity, power)
-    if settings.reject_training:
-        source = NotInTraining(source, data.liked)
     if setup.params.spec.offered == "negatives" and data.offered is not None:
         source = RefusedSource(source)
     return source

@@ -53,7 +53,8 @@ class Adam(Settings):
         twentieth of it. For kernels with S the step of log |s_ij| (0.02); log-norms move by a tenth
         of it, directions by twice as much.
     batch_size : int, optional
-        Positives a step; 1000 for `LowRankDPP` and 300 for `NonsymmetricDPP` if omitted.
+        Positives a step. If omitted, 1000 for `LowRankDPP` and 300 for `NonsymmetricDPP`, or a
+        hundredth of the baskets if that is more.
 
     Examples
     --------
@@ -76,7 +77,7 @@ class Nesterov(Settings):
     learning_rate : float, optional
         Step size of the first phase, 0.005 if omitted.
     batch_size : int, optional
-        Positives a step, 1000 if omitted.
+        Positives a step. If omitted, 1000, or a hundredth of the baskets if that is more.
     """
 
     learning_rate: float | None = None
@@ -92,7 +93,7 @@ class RobbinsMonro(Settings):
     learning_rate : float, optional
         The first step size, 0.5 if omitted.
     batch_size : int, optional
-        Positives a step, 1000 if omitted.
+        Positives a step. If omitted, 1000, or a hundredth of the baskets if that is more.
     radius : float
         The longest row that is allowed.
     """

@@ -41,7 +41,6 @@ from contradpp.learn.objectives import (
     objective_spec,
 )
 from contradpp.learn.optimizers import Adam, Nesterov, OptimizerSettings
-from contradpp.learn.settings import Settings
 from contradpp.learn.state import State
 
 if TYPE_CHECKING:
@@ -56,6 +55,7 @@ PAPER_ROUNDS = 1000  # at least, with settings="paper"
 VALIDATION_SHARE = 0.05
 MOST_VALIDATION = 5000
 FEWEST_TO_SPLIT = 40
+STEPS_A_ROUND = 100  # with more baskets, batches grow: a step costs what the catalog costs, too
 LEAST_RATE = 0.2  # with rejected sets alone: a user who rejects something expects to see it
 UPDATE_WEIGHT = 10.0  # steps of `partial_fit` have full length if one set in ten is new
 MOST_LEARNED = 500  # items of one basket: the cost of a set grows with the cube of its size
@@ -150,20 +150,15 @@ PARAMETERS = (
         flag=True,
     ),
     Parameter("settings", "Train as in the paper", (LOWRANK,), ("paper",), optional=True),
-    Parameter("batch_size", "Baskets a step", low=1, whole=True, field="optimizer.batch_size"),
+    Parameter(
+        "batch_size", "Baskets a step; more with more baskets if left out",
+        low=1, whole=True, optional=True, field="optimizer.batch_size",
+    ),
     Parameter("max_iter", "The most rounds over the data", low=1, whole=True),
     Parameter("tol", "The relative rise of the validation score that counts", low=0),
     Parameter(
         "learning_rate", "Step size, instead of the optimizer's own",
         low=0, above=True, optional=True, field="optimizer.learning_rate",
-    ),
-    Parameter(
-        "refresh", "Draw negatives anew every so many steps", (LOWRANK,),
-        low=1, whole=True, field="negatives.refresh",
-    ),
-    Parameter(
-        "false_negatives", "Keep or reject negatives that are training baskets", (LOWRANK,),
-        ("keep", "reject"), field="negatives.reject_training",
     ),
     Parameter(
         "frequency_power", "Exponent of item frequencies in 'product' and 'nce'", (LOWRANK,),
@@ -187,7 +182,6 @@ PARAMETERS = (
 )  # fmt: skip
 TABLE = {parameter.name: parameter for parameter in PARAMETERS}
 FIELDS = {parameter.field: parameter for parameter in PARAMETERS if parameter.field}
-FALSE_NEGATIVES = {"keep": False, "reject": True}  # the words of the command line
 DEFAULTS = {
     f"{part}.{name}": value
     for part, kinds in (("negatives", negative_sets.WORDS), ("optimizer", optimizers.WORDS))
@@ -234,13 +228,13 @@ class Params:
         spec = objective_spec(given["objective"])
         defaults = _part_defaults(given)
         negatives = _negatives(given["negatives"], given["objective"], spec, defaults)
-        optimizer = _optimizer(given["optimizer"], defaults, only_adam="n_skew" in given)
+        optimizer = _optimizer(given["optimizer"], only_adam="n_skew" in given)
         params = Params(
             **{name: given[name] for name in names},
             negatives=negatives,
             optimizer=optimizer,
             removal=getattr(negatives, "removal", defaults["removal"]),
-            batch_size=optimizer.batch_size or defaults["batch_size"],
+            batch_size=defaults["batch_size"],
             n_jobs=resolve_n_jobs(given["n_jobs"]),
         )
         if params.n_components == 0 and not params.diagonal:
@@ -254,12 +248,9 @@ class Params:
 
     def _as_in_the_paper(self) -> Params:
         """Set start, batch, optimizer and stopping rule of LowRankDPP.jl."""
-        negatives = self.negatives
-        if isinstance(negatives, Settings):
-            negatives = replace(negatives, refresh=1)
         return replace(
             self, init="uniform", optimizer=Nesterov(batch_size=1000), batch_size=1000, tol=1e-5,
-            monitor="likelihood", negatives=negatives, anneal=False,
+            monitor="likelihood", anneal=False,
             max_iter=max(self.max_iter, PAPER_ROUNDS),
         )  # fmt: skip
 
@@ -267,6 +258,10 @@ class Params:
     def spec(self) -> ObjectiveSpec:
         """The properties of the objective."""
         return objective_spec(self.objective)
+
+    def batch_for(self, n_sets: int) -> int:
+        """Return the sets of a batch: as given, else as many as make `STEPS_A_ROUND`, or more."""
+        return self.optimizer.batch_size or max(self.batch_size, n_sets // STEPS_A_ROUND)
 
     @property
     def largest(self) -> float:
@@ -311,13 +306,11 @@ def _negatives(
     return settings
 
 
-def _optimizer(given: Any, defaults: Mapping[str, Any], *, only_adam: bool) -> OptimizerSettings:
+def _optimizer(given: Any, *, only_adam: bool) -> OptimizerSettings:
     """Return the checked settings of the optimizer."""
     settings: OptimizerSettings = _settings("optimizer", given, optimizers.WORDS)
     if only_adam and not isinstance(settings, Adam):
         raise ParameterError(f"optimizer must be 'adam' or Adam(...) for S and D, got {given!r}")
-    if settings.batch_size is None:
-        settings = replace(settings, batch_size=defaults["batch_size"])
     _check_fields("optimizer", settings)
     return settings
 
@@ -344,10 +337,7 @@ def _settings(name: str, given: Any, kinds: Mapping[str, type[Any]]) -> Any:
 def _check_fields(name: str, settings: NegativeSettings | OptimizerSettings) -> None:
     for key, value in settings.get_params().items():
         row = FIELDS[f"{name}.{key}"]
-        if key != "reject_training":  # which is a word on the command line
-            row.check(value, row.field)
-        elif not isinstance(value, bool):
-            raise ParameterError(f"{row.field} must be True or False, got {value!r}")
+        row.check(value, row.field)
 
 
 # -- Flat names: the options of the command line ---------------------------------------------------
@@ -377,9 +367,7 @@ def params_from_flat(kind: type[Any], flat: Mapping[str, Any]) -> dict[str, Any]
     for part, cls in parts:
         names = set() if cls is None else {item.name for item in fields(cls)}
         values: dict[str, Any] = {
-            row.field.partition(".")[2]: FALSE_NEGATIVES[flat[name]]
-            if name == "false_negatives"
-            else flat[name]
+            row.field.partition(".")[2]: flat[name]
             for name, row in TABLE.items()
             if name in flat and row.field.startswith(f"{part}.")
         }
@@ -417,10 +405,7 @@ def flat_params(estimator: Any) -> dict[str, Any]:
         elif row.field:
             part, _, key = row.field.partition(".")
             value = getattr(parts[part], key, DEFAULTS[row.field])
-            value = open_settings.get(key) if value is None else value
-            if key == "reject_training":
-                value = "reject" if value else "keep"
-            params[name] = value
+            params[name] = open_settings.get(key) if value is None else value
     return params
 
 

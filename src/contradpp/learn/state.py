@@ -12,7 +12,7 @@ import numpy as np
 
 from contradpp._random import PATTERN, START, root_seed, stream
 from contradpp._threads import Scratch, over_parts, results_of_blocks
-from contradpp._types import Array, Codes, Flags, Ints
+from contradpp._types import Array, Codes, Ints
 from contradpp.data.sets import Sets, pointers
 from contradpp.dpp import compiled
 from contradpp.dpp.cooccurrence import co_occurrences, regress_on_neighbors
@@ -126,8 +126,6 @@ class State:
         The pattern of S.
     pairs : ndarray (n_pairs,)
         log |s_ij| of every pair.
-    moved : ndarray of bool (M,)
-        Rows of V that changed since a reader cleared it: those that a copy of V has to update.
     known_dual : ndarray (K, K) or None
         C = Vᵀ V, where it is known.
     largest : float
@@ -140,7 +138,6 @@ class State:
     n_jobs: int = 1
     epsilon: float = checkpointed(default=0.0, init=False)
     pairs: Array = checkpointed(init=False)
-    moved: Flags = checkpointed(init=False)
     squared_norms: Array = checkpointed(init=False)
     known_dual: Array | None = checkpointed(
         default=None, init=False, shape=lambda own: (own.V.shape[1],) * 2
@@ -160,7 +157,6 @@ class State:
         self._marked = np.zeros(len(self.V), dtype=bool)
         self._places = np.zeros(len(self.V), dtype=np.int32)
         self.changed()
-        self.moved = np.zeros(len(self.V), dtype=bool)
 
     # -- The parameters ----------------------------------------------------------------------------
 
@@ -230,7 +226,6 @@ class State:
     def changed(self) -> None:
         """Take note that all parameters have new values."""
         self.known_dual = self._norm_blocks = self._parameters = None
-        self.moved = np.ones(len(self.V), dtype=bool)
         self.squared_norms = np.einsum("ik,ik->i", self.V, self.V, dtype=np.float64)
         self.largest = self.squared_norms.max(initial=0.0)
 
@@ -274,11 +269,6 @@ class State:
         blocks = np.empty(0) if self._norm_blocks is None else self._norm_blocks
         compiled.draws.update_norms(rows, squared_norms, self.squared_norms, blocks, self.block)
         self.largest = squared_norms.max(initial=0.0)
-        self.moved[rows] = True
-
-    def moved_rows(self) -> Codes:
-        """Return the rows that `moved` marks."""
-        return np.flatnonzero(self.moved).astype(np.int32)
 
     # -- Work over sets ----------------------------------------------------------------------------
 
@@ -527,30 +517,30 @@ def find_skew_pattern(
     catalogs of more than INVERTIBLE items. Then the next-item score of j given a small basket A is
     about d_j + Σ_a s_aj²/d_a, d = p̂/(1 − p̂).
     """
-    from scipy import sparse
-
     M = len(odds)
     n = max(n_sets, 1.0)
     counts = together.diagonal()
-    upper = sparse.triu(together, k=1).tocoo()
-    i = upper.row.astype(np.int64)
-    j = upper.col.astype(np.int64)
-    both = upper.data
-    # Pairs seen once are dropped below; their counts may be next to zero.
-    chance = np.where(both > 1.0, counts[i] * counts[j], both * n)
-    squares = STRENGTH * 0.3 * both / n * np.maximum(np.log(both * n / chance), 0.0)
-    if not len(i):
-        return SkewPattern.from_pairs(i, j, squares, M, seed)
+    i, j, both = repeated_pairs(together)
+    squares = STRENGTH * 0.3 * both / n * np.maximum(np.log(both * n / (counts[i] * counts[j])), 0)
     if M <= INVERTIBLE:
         squares += STRENGTH * beyond_others(together, i, j, n)
     else:
-        squares += STRENGTH * beyond_neighbors(upper, counts, i, j, n, n_jobs)
-    strong = np.flatnonzero((squares > 0) & (both > 1.0))
+        squares += STRENGTH * beyond_neighbors(together, counts, i, j, n, n_jobs)
+    strong = np.flatnonzero(squares > 0)
     i = i[strong]
     j = j[strong]
     squares = squares[strong]
     chosen = strongest(i, j, squares / np.sqrt(odds[i] * odds[j]), M, n_skew)
     return SkewPattern.from_pairs(i[chosen], j[chosen], squares[chosen], M, seed)
+
+
+def repeated_pairs(together: Any) -> tuple[Ints, Ints, Array]:
+    """Return the pairs i < j that occur more than once, which are few of all, and their counts."""
+    entries = np.flatnonzero(together.data > 1.0)
+    i = np.searchsorted(together.indptr, entries, side="right") - 1
+    j = together.indices[entries].astype(np.int64)
+    upper = i < j
+    return i[upper], j[upper], together.data[entries[upper]]
 
 
 def beyond_others(together: Any, i: Ints, j: Ints, n: float) -> Array:
@@ -563,15 +553,20 @@ def beyond_others(together: Any, i: Ints, j: Ints, n: float) -> Array:
     return strength
 
 
-def beyond_neighbors(upper: Any, counts: Array, i: Ints, j: Ints, n: float, n_jobs: int) -> Array:
+def beyond_neighbors(
+    together: Any, counts: Array, i: Ints, j: Ints, n: float, n_jobs: int
+) -> Array:
     """Approximate `beyond_others` by the regression B_:j of every item j on its nearest items.
 
     −Q_ij/(Q_ii Q_jj) = B_ij r_i, where r_i = 1/Q_ii is the residual of n_i. Both directions agree
-    if all items are neighbors; else the mean is taken. `upper` is the upper triangle of Xᵀ X.
+    if all items are neighbors; else the mean is taken. The diagonal of `together` is removed.
     """
-    others = (upper + upper.T).tocsr()
-    others.sort_indices()
-    rows = (others.indptr.astype(np.int64), others.indices.astype(np.int32), others.data)
+    others = together  # not a copy: it may be most of the memory
+    rows_of_entries = np.repeat(np.arange(len(counts), dtype=np.int32), np.diff(others.indptr))
+    others.data[others.indices == rows_of_entries] = 0.0
+    others.eliminate_zeros()
+    indptr = others.indptr.astype(np.int64, copy=False)
+    rows = (indptr, others.indices.astype(np.int32, copy=False), others.data)
     B = regress_on_neighbors(*rows, counts, np.full(len(counts), RIDGE), NEIGHBORS, n_jobs).tocsr()
     rest = counts + RIDGE - B.multiply(others).sum(axis=0)
     there = np.asarray(B[i, j]).ravel()

@@ -28,7 +28,6 @@ from contradpp.data.sets import (
 )
 from contradpp.data.vocabulary import Vocabulary
 from contradpp.dpp.kernel import Kernel
-from contradpp.dpp.linalg import copy_rows, gram_change
 from contradpp.errors import ConvergenceError, NumericalError
 from contradpp.learn.calibration import calibrate_result
 from contradpp.learn.callbacks import Callback, Record
@@ -38,7 +37,6 @@ from contradpp.learn.objectives import (
     Assignment,
     Batch,
     ChoiceLikelihood,
-    Contrastive,
     Gradient,
     Objective,
     Setup,
@@ -77,7 +75,6 @@ PATIENCE = 10  # iterations without a better validation score
 TRUSTED = 0.005
 DETERMINED = 0.01  # nats up to which it is worth while to look for a better optimum
 N_INIT = 20
-SIGNS_INIT = 4  # starts, without S and with it
 RAISED = (0.1, 0.03, 0.01)  # the diagonal of each, as a share of the mean weight of an item
 LOWERED = (0.003, 0.001)  # and after the best one
 MOST_TO_RESTART = 100_000  # entries of the distinct sets
@@ -201,7 +198,6 @@ class Plan:
     max_iter: int
     seed: int
     dropout: float = 0.0
-    refresh: int = 1  # steps for which drawn negatives are used
     keep_best: bool = True  # rather than the last
     penalty: Array = field(default_factory=lambda: np.empty(0))  # α/μ_i
     closed: Objective | None = None  # the same aim without sampling, if there is one
@@ -224,12 +220,13 @@ def make_plan(problem: Problem, params: Params, state: State) -> Plan:
         mu = np.full_like(problem.counts, max(problem.n_baskets, 1))
     penalty = params.alpha / mu
     fixed_steps = LIKELIHOOD_STEPS if spec.score == "likelihood" else CONTRASTIVE_STEPS
-    batch_scale = min(params.batch_size, max(data.positives.count, data.negatives.count, 1))
+    batch_size = params.batch_for(data.count)
+    batch_scale = min(batch_size, max(data.positives.count, data.negatives.count, 1))
     optimizer = make_optimizer(params.optimizer, state, penalty, batch_scale, fixed_steps)
     start = problem.start
     gradual = rate is not None and data.count and start is not None and start.counts is not None
     if gradual and isinstance(optimizer, RowwiseAdam):
-        optimizer.assume_scale(share, min(params.batch_size, data.count))
+        optimizer.assume_scale(share, min(batch_size, data.count))
     schedule: Schedule = Plateau(params.tol)
     if rate is not None:
         schedule = Schedule(rate=rate)
@@ -248,21 +245,20 @@ def make_plan(problem: Problem, params: Params, state: State) -> Plan:
         monitor=monitor,
         source=make_source(setup),
         negative_ratio=getattr(params.negatives, "ratio", 0.5),
-        batch_size=params.batch_size,
+        batch_size=batch_size,
         max_iter=params.max_iter,
         seed=root_seed(stream(problem.seed, TRAIN)) if rate is None else problem.seed,
         dropout=params.dropout if spec.dropout else 0.0,
-        refresh=getattr(params.negatives, "refresh", 1),
         keep_best=rate is None,
         penalty=penalty,
         closed=None if spec.closed is None or params.paper else spec.closed(setup),
-        stages=make_stages(params, data),
+        stages=make_stages(params, data, batch_size),
         clusters=clusters,
         restarts=params.anneal and params.max_iter >= FEWEST_ROUNDS,
     )
 
 
-def make_stages(params: Params, data: TrainingData) -> tuple[float, ...]:
+def make_stages(params: Params, data: TrainingData, batch_size: int) -> tuple[float, ...]:
     """Return what is added to the diagonal round by round, where barriers need it.
 
     Where baskets have as many items as V has columns, V_A is square. On the way to the optimum
@@ -271,7 +267,7 @@ def make_stages(params: Params, data: TrainingData) -> tuple[float, ...]:
     full = float(np.mean(data.positives.sizes >= params.n_components)) if data.count else 0.0
     if not params.anneal or full < FULL_RANK_SHARE or params.max_iter < FEWEST_ROUNDS:
         return ()
-    rounds = -(-STEPS_A_STAGE // max(data.count // params.batch_size, 1))
+    rounds = -(-STEPS_A_STAGE // max(data.count // batch_size, 1))
     return tuple(np.repeat(np.geomspace(1.0, 1e-3, STAGES), rounds).tolist())
 
 
@@ -280,11 +276,7 @@ def make_stages(params: Params, data: TrainingData) -> tuple[float, ...]:
 
 @dataclass
 class BestSoFar:
-    """The best parameters so far: an interrupt or a failure loses nothing.
-
-    `V` starts as a copy of the state's factors. From then on `state.moved` marks where the two
-    differ, and only those rows are ever copied.
-    """
+    """The best parameters so far: an interrupt or a failure loses nothing."""
 
     V: Array = checkpointed()
     log_d: Array = checkpointed(default_factory=lambda: np.empty(0))
@@ -293,8 +285,6 @@ class BestSoFar:
     n_iter: int = checkpointed(default=0)
     converged: bool = checkpointed(default=False)
     score: float = checkpointed(default=-np.inf)
-    # VᵀV, where it is known
-    dual: Array | None = checkpointed(default=None, shape=lambda own: (own.V.shape[1],) * 2)
 
     @classmethod
     def of(cls, state: State) -> BestSoFar:
@@ -305,21 +295,16 @@ class BestSoFar:
         """Keep the parameters if their score is the best so far, or always."""
         if always or score > self.score:
             self.score = score
-            copy_rows(state.V, self.V, state.moved_rows(), state.n_jobs)
+            self.V[:] = state.V
             self.log_d[:] = state.log_d
             self.pairs[:] = state.pairs
-            self.dual = state.known_dual
-            state.moved[:] = False
 
     def restore(self, state: State) -> None:
         """Set the state's parameters to the best ones."""
-        rows = state.moved_rows()
-        copy_rows(self.V, state.V, rows, state.n_jobs)
+        state.V[:] = self.V
         state.log_d[:] = self.log_d
         state.pairs[:] = self.pairs
-        norms = np.einsum("ik,ik->i", self.V[rows], self.V[rows], dtype=np.float64)
-        state.rows_changed(rows, norms, self.dual)
-        state.moved[:] = False
+        state.changed()
 
     def add_record(self, record: Record, callbacks: Sequence[Callback]) -> None:
         """Add a round to the history."""
@@ -327,12 +312,6 @@ class BestSoFar:
         self.n_iter = record["iteration"]
         for callback in callbacks:
             callback.on_iteration(record, self.V)
-
-    def update_dual(self, state: State) -> None:
-        """Compute VᵀV of the state from that of the best, if few rows have moved since."""
-        rows = state.moved_rows()
-        if state.known_dual is None and self.dual is not None and len(rows) < state.n_items // 2:
-            state.known_dual = self.dual + gram_change(self.V, state.V, rows, state.n_jobs)
 
 
 @dataclass
@@ -378,11 +357,11 @@ def train(
 
     A checkpointer first restores the last checkpoint, and then writes new ones along the way.
     """
-    supply = Supply(plan, state.n_items)
     at = Position()
     schedule = plan.schedule
-    parts = {"state": state, "best": best, "optimizer": plan.optimizer, "schedule": schedule}
-    if checkpointer is not None and checkpointer.begin(parts | {"supply": supply, "position": at}):
+    parts = {"state": state, "best": best, "optimizer": plan.optimizer}
+    parts |= {"schedule": schedule, "position": at}
+    if checkpointer is not None and checkpointer.begin(parts):
         state.refresh()
         for callback in callbacks:
             callback.on_resume(at.n_steps, at.round * data.count + at.batch * plan.batch_size)
@@ -393,7 +372,7 @@ def train(
         status = Status.CONTINUE
         annealing = at.round < len(plan.stages)
         state.refresh(plan.stages[at.round] if annealing else 0.0)
-        for batch in batches(state, data, plan, at.round, supply, first=at.batch):
+        for batch in batches(state, data, plan, at.round, first=at.batch):
             at.objectives.append(one_step(state, batch, plan, at.n_steps, sharing))
             at.batch += 1
             at.n_steps += 1
@@ -452,7 +431,6 @@ def one_step(state: State, batch: Batch, plan: Plan, step: int, sharing: Sharing
 def check(state: State, plan: Plan, best: BestSoFar, step: int) -> tuple[Status, float]:
     """Score the parameters, keep them if they are the best, and update the schedule."""
     plan.optimizer.settle(state)
-    best.update_dual(state)
     score = plan.monitor(state)
     if not np.isfinite(score):
         raise ConvergenceError(
@@ -467,7 +445,7 @@ def check(state: State, plan: Plan, best: BestSoFar, step: int) -> tuple[Status,
 
 
 def batches(
-    state: State, data: TrainingData, plan: Plan, round: int, supply: Supply, *, first: int = 0
+    state: State, data: TrainingData, plan: Plan, round: int, *, first: int = 0
 ) -> Iterator[Batch]:
     """Yield the positives in random order, from batch `first`, with negatives of the state."""
     supplied = stream(plan.seed, round, 0).permutation(data.negatives.count)
@@ -485,7 +463,8 @@ def batches(
             rng = stream(plan.seed, round, number + 1, DROPOUT)
             positives = thinned(positives, plan.dropout, rng)
         offered = data.offered_at(chosen)
-        drawn = supply.next(where, positives, labels, stream(plan.seed, round, number + 1), offered)
+        rng = stream(plan.seed, round, number + 1)
+        drawn = draw_negatives(plan, where, positives, labels, offered, rng)
         own = supplied
         if len(supplied) >= n_batches:
             first_own = len(supplied) * number // n_batches
@@ -530,42 +509,24 @@ def thinned(sets: Sets, dropout: float, rng: np.random.Generator) -> Sets:
     return kept_entries(sets, (draws < 1 - dropout) | (places_by(draws, sets) < 2))
 
 
-@dataclass
-class Supply:
-    """Negatives for one batch after the other, drawn anew every `refresh` steps."""
-
-    plan: Plan
-    n_items: int = 0
-    drawn: Sets = checkpointed(default=EMPTY)
-    step: int = checkpointed(default=0)
-
-    def next(
-        self,
-        state: State,
-        positives: Sets,
-        labels: Array,
-        rng: np.random.Generator,
-        offered: Sets | None = None,
-    ) -> Sets:
-        """Return `negative_ratio` negatives a liked positive, rounded at random."""
-        plan = self.plan
-        fresh = self.step % plan.refresh == 0
-        self.step += 1
-        if not fresh:
-            return self.drawn
-        self.drawn = EMPTY
-        chosen = np.flatnonzero(labels > 0)
-        if plan.source is None or plan.negative_ratio == 0 or not len(chosen):
-            return self.drawn
-        n = max(int(plan.negative_ratio * len(chosen) + rng.random()), 1)
-        liked = take_sets(positives, chosen)
-        weights = labels[chosen]
-        if offered is not None and isinstance(plan.source, RefusedSource):
-            shown = take_sets(offered, chosen)
-            self.drawn = plan.source.draw(state, liked, n, rng, weights, shown)
-        else:
-            self.drawn = plan.source.draw(state, liked, n, rng, weights)
-        return self.drawn
+def draw_negatives(
+    plan: Plan,
+    state: State,
+    positives: Sets,
+    labels: Array,
+    offered: Sets | None,
+    rng: np.random.Generator,
+) -> Sets:
+    """Draw `negative_ratio` negatives a liked positive, rounded at random."""
+    chosen = np.flatnonzero(labels > 0)
+    if plan.source is None or plan.negative_ratio == 0 or not len(chosen):
+        return EMPTY
+    n = max(int(plan.negative_ratio * len(chosen) + rng.random()), 1)
+    liked = take_sets(positives, chosen)
+    if offered is not None and isinstance(plan.source, RefusedSource):
+        shown = take_sets(offered, chosen)
+        return plan.source.draw(state, liked, n, rng, labels[chosen], shown)
+    return plan.source.draw(state, liked, n, rng, labels[chosen])
 
 
 # -- The schedule: when steps get smaller, and when they end ---------------------------------------
@@ -683,53 +644,35 @@ def anneal(state: State, batch: Batch, plan: Plan, best: BestSoFar) -> None:
 
 
 def restart(state: State, batch: Batch, plan: Plan, best: BestSoFar, *, trusted: bool) -> None:
-    """Climb from other starts, too, and keep the optimum that is best on the training baskets.
+    """Climb from other directions of V, too, and keep the optimum that is best on the baskets.
 
-    Starts without S have other directions of V. With a diagonal that is small but not zero their
-    optima can be compared after few iterations. The validation sets decide if the best is taken,
-    unless the data are trusted more.
-
-    Starts with S have other signs: the parameters are log |s|, so that no climb turns one. Random
-    signs are as good as any for pairs, det L_{ij} having s_ij² alone, but not around cycles. The
-    best is always taken, and the validation sets decide how far the climb goes on from it.
+    With a diagonal that is small but not zero, optima can be compared after few iterations. The
+    validation sets decide if the best is taken, unless the data are trusted more.
     """
     best.restore(state)
     rng = stream(plan.seed, RESTART)
-    signs = state.skew.signs
-    parameters = (state.V, state.log_d, state.pairs, signs)
-    start = [part.copy() for part in parameters]
+    start = state.V.copy()
     lengths = np.sqrt(state.squared_norms)[:, None]
-    weight = float(state.squared_norms.mean()) if state.symmetric else 0.0
+    weight = float(state.squared_norms.mean())
     optimum = start
     value = -np.inf
-
-    def set_parameters(values: Sequence[Array]) -> None:
-        for part, new in zip(parameters, values, strict=True):
-            part[:] = new
+    for number in range(N_INIT):
+        state.V[:] = start
+        if number:
+            V = rng.standard_normal(start.shape)
+            state.V[:] = V * (lengths / np.linalg.norm(V, axis=1, keepdims=True))
         state.changed()
-
-    try:
-        for number in range(N_INIT if state.symmetric else SIGNS_INIT):
-            set_parameters(start)
-            if number and state.symmetric:
-                V = rng.standard_normal(state.V.shape)
-                state.V[:] = V * (lengths / np.linalg.norm(V, axis=1, keepdims=True))
-            elif number:
-                signs *= rng.choice([-1.0, 1.0], size=len(state.pairs))[state.skew.pair]
-            for share in RAISED if number and state.symmetric else RAISED[-1:]:
-                found = climb_briefly(state, batch, plan, share * weight)
-            if found > value:
-                optimum = [part.copy() for part in parameters]
-                value = found
-        set_parameters(optimum)
-        for share in LOWERED if state.symmetric else ():
-            climb_briefly(state, batch, plan, share * weight)
-        state.refresh(0.0)
-        score = plan.monitor(state)
-    except BaseException:  # an interrupt: the best parameters so far have the signs of the start
-        signs[:] = start[-1]
-        raise
-    best.update(state, score, always=trusted or not state.symmetric)
+        for share in RAISED if number else RAISED[-1:]:
+            found = climb_briefly(state, batch, plan, share * weight)
+        if found > value:
+            optimum = state.V.copy()
+            value = found
+    state.V[:] = optimum
+    state.changed()
+    for share in LOWERED:
+        climb_briefly(state, batch, plan, share * weight)
+    state.refresh(0.0)
+    best.update(state, plan.monitor(state), always=trusted)
 
 
 def refine(
@@ -748,9 +691,8 @@ def refine(
     optimism = n_free(state) / (2 * n_baskets)
     trusted = optimism <= TRUSTED
     began = time.perf_counter()
-    by_signs = not state.symmetric and isinstance(plan.closed, Contrastive) and plan.keep_best
-    few = len(batch.positives.indices) <= MOST_TO_RESTART or by_signs
-    if (plan.restarts or by_signs) and optimism <= DETERMINED and few:
+    few = len(batch.positives.indices) <= MOST_TO_RESTART
+    if plan.restarts and optimism <= DETERMINED and few:
         restart(state, batch, plan, best, trusted=trusted)
     best.restore(state)
     passes = 2 * plan.max_iter if trusted or plan.stages else plan.max_iter - best.n_iter
