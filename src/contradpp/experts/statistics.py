@@ -133,7 +133,9 @@ class BasketStatistics:
     @cached_property
     def together(self) -> Rows:
         """The number of baskets that hold both items of a pair."""
-        return Rows.of(self._count())
+        train = self.train
+        ones = np.ones(train.n_baskets)
+        return Rows.of(co_occurrences(train.sets, ones, train.n_items, resolve_n_jobs(None)))
 
     def regress(self, diagonal: NDArray[np.floating], n_neighbors: int, n_jobs: int) -> Rows:
         """Return the ridge regression of every item on its nearest items.
@@ -141,12 +143,5 @@ class BasketStatistics:
         See `dpp.cooccurrence.regress_on_neighbors`.
         """
         penalties: Array = diagonal.astype(np.float64)
-        return Rows.of(self._regress(self.counts, penalties, n_neighbors, n_jobs))
-
-    def _count(self) -> Any:
-        train = self.train
-        ones = np.ones(train.n_baskets)
-        return co_occurrences(train.sets, ones, train.n_items, resolve_n_jobs(None))
-
-    def _regress(self, counts: Array, diagonal: Array, n_neighbors: int, n_jobs: int) -> Any:
-        return regress_on_neighbors(*self.together, counts, diagonal, n_neighbors, n_jobs)
+        found = regress_on_neighbors(*self.together, self.counts, penalties, n_neighbors, n_jobs)
+        return Rows.of(found)

@@ -474,17 +474,13 @@ class Problem:
     start: StartingPoint | None = None
     rate: float | None = None  # of steps in `partial_fit`: all rounds are made, the last counts
     set_aside: bool = False  # the validation sets are some of the user's baskets
-    co_occurrences: Any = None  # of all baskets (sparse), where the data here are not all
-    digests: tuple[NDArray[Any] | str, ...] | None = None  # of data that are elsewhere
     clusters: Assignment | None = None  # of the sets, where the kernel is that of a mixture
 
     def contents(self, state: State) -> Iterator[NDArray[Any] | str]:
         """Yield all data of training, for a fingerprint."""
         data = self.data
-        yield from self.digests or ()
         yield from (*self.validation.sets, self.validation.weights)
-        if self.digests is None:
-            yield from (*data.positives, data.weights, *data.negatives, data.negative_weights)
+        yield from (*data.positives, data.weights, *data.negatives, data.negative_weights)
         for offered in (data.offered, self.validation.offered):
             yield from offered or ()
         if self.clusters is not None:
@@ -580,10 +576,10 @@ def without_excess(given: Baskets) -> Baskets:
     return given.draw(MOST_LEARNED) if note_excess(given.sizes) else given
 
 
-def note_excess(sizes: NDArray[np.integer[Any]], *, quiet: bool = False) -> bool:
+def note_excess(sizes: NDArray[np.integer[Any]]) -> bool:
     """Return whether baskets have more items than can be learned from at once, and log it."""
     count = int((sizes > MOST_LEARNED).sum())
-    if count and not quiet:
+    if count:
         log.warning(
             f"{count:,} of {len(sizes):,} baskets have more than {MOST_LEARNED} items (the largest "
             f"has {int(sizes.max()):,}): of each, {MOST_LEARNED} drawn at random are learned"
@@ -601,9 +597,7 @@ def without_large(usable: Flags, disliked: Flags) -> Flags:
     return usable & ~disliked
 
 
-def refuse_or_note_oversize(
-    sizes: NDArray[np.integer[Any]], params: Params, *, quiet: bool = False
-) -> bool:
+def refuse_or_note_oversize(sizes: NDArray[np.integer[Any]], params: Params) -> bool:
     """Return whether baskets are larger than the rank; `RankError` with oversize="error"."""
     K = params.n_components
     too_large = sizes > params.largest
@@ -617,8 +611,7 @@ def refuse_or_note_oversize(
             f"(the largest has {most}): set n_components={most}, or oversize='drop' or 'clip'",
             parameters=("n_components", "oversize"),
         )
-    if not quiet:
-        log.warning(f"{count} baskets have more than {K} items: {params.oversize}")
+    log.warning(f"{count} baskets have more than {K} items: {params.oversize}")
     return True
 
 

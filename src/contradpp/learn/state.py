@@ -422,12 +422,9 @@ def first_skew_pattern(problem: Problem, params: Params) -> SkewPattern:
     if not params.n_skew:
         return NO_SKEW
     data = problem.data
-    together = problem.co_occurrences
-    n_sets = problem.n_baskets
-    if together is None:
-        liked = data.weights[data.weights > 0]
-        n_sets = float(liked.sum())
-        together = co_occurrences(data.liked, liked, len(problem.counts), params.n_jobs)
+    liked = data.weights[data.weights > 0]
+    n_sets = float(liked.sum())
+    together = co_occurrences(data.liked, liked, len(problem.counts), params.n_jobs)
     share = popularity(problem.counts, problem.n_baskets)
     seed = root_seed(stream(problem.seed, PATTERN))
     return find_skew_pattern(
