@@ -408,7 +408,7 @@ def test_best_sellers_and_a_slate_of_nothing_alike_are_noted(call, tmp_path):
     shown = call("recommend", path, *pick, code=0)
     assert "2 of these are best sellers; --rank-by 0.5" in shown.err
     assert "best sellers" not in call("recommend", path, *pick, "--rank-by", 0.5).err
-    assert "none of them are known to be alike" in call("slate", path, *pick, "-n", 3).err
+    assert "no others are as likely and less alike" in call("slate", path, *pick, "-n", 3).err
     assert not call("slate", path, *pick, "--json").err
 
 

@@ -86,7 +86,7 @@ def test_experts_that_learn_from_the_baskets_again_refuse(expert, path):
 
 def test_a_file_with_baskets_is_announced_once(path, caplog):
     model = fitted()
-    with caplog.at_level(logging.WARNING, logger="contradpp"):
+    with caplog.at_level(logging.INFO, logger="contradpp"):
         model.save(path, baskets=False)
         assert not caplog.records
         model.save(path)

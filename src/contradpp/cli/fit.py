@@ -840,7 +840,7 @@ def show_results(run: Run, subject: Subject, files: Files) -> None:
                 f"time, with their earlier orders {run.history['with']:.1f} %."
             )
         show_examples(subject.examples, model.items_)
-    show_files(*files)
+    show_files(*files, with_baskets=hasattr(model, "baskets_") and not run.options["no_baskets"])
     popular: Any = run.train.items[int(run.train.item_counts.argmax())]
     item = shlex.quote(visible(str(popular)))
     click.echo(f"Try       {program()} recommend {shlex.quote(str(files.model))} {item}")
@@ -892,9 +892,13 @@ def show_examples(examples: Sequence[Example], items: Vocabulary) -> None:
         click.echo()
 
 
-def show_files(model: Path, config: Path | None, report: Path | None) -> None:
+def show_files(
+    model: Path, config: Path | None, report: Path | None, *, with_baskets: bool = False
+) -> None:
     """Print which files were written."""
     click.echo(f"Model     {model} ({decimal(model.stat().st_size)})")
+    if with_baskets:
+        click.echo("          It holds the training baskets; --no-baskets leaves them out.")
     if config is not None:
         again = f"{program()} fit --config {shlex.quote(str(config))}"
         click.echo(f"Settings  {config} (to repeat this run: {again})")

@@ -601,9 +601,8 @@ class ConditionalDPP(DPPRecommender):
                 )
         elif not self._has_logged:
             self._has_logged = True
-            log.warning(
-                "%s holds the training baskets; save(path, baskets=False) leaves them out", path
-            )
+            message = "%s holds the training baskets; save(path, baskets=False) leaves them out"
+            log.info(message, path)
         files.write_model(path, *self._contents(baskets))
 
     def _contents(self, baskets: bool = True) -> tuple[files.Tensors, dict[str, Any]]:
