@@ -175,7 +175,8 @@ class DPPRecommender(Recommender):
             an entry in the skew part, at most 4,000 of them, and prepares it once for the same
             `given` and `size`. "chain" runs a Markov chain for every sample, in catalogs of any
             size; its distribution tends to that of the model. In a mixture, `given` and `size`
-            choose the clusters to first order.
+            choose the clusters to first order. An exact draw of one size takes the sizes of every
+            cluster first: minutes for 30 clusters over 3,000 connected items.
         n_steps : int, optional
             The steps of a chain; the default is 1,000 and 200 for every expected item.
         """
