@@ -102,7 +102,7 @@ wheels: package  ## install the wheel in a clean environment of every Python of 
 	@set -e; for python in $(PYTHONS); do \
 	  rm -rf build/try; $$python -m venv build/try; echo "== $$(build/try/$(FOLDER)/python --version)"; \
 	  build/try/$(FOLDER)/python -m pip install --quiet "$$(ls dist/*.whl)[report,serve]"; \
-	  (cd build/try && $(FOLDER)/contradpp demo | grep -E "^conditional|All of it"); \
+	  (cd build/try && $(FOLDER)/contradpp demo > demo.txt && grep "^conditional" demo.txt && grep "All of it" demo.txt); \
 	done
 
 lowest: $(TOOLS)/.installed  ## the core of the test suite with the lowest versions that pyproject.toml allows

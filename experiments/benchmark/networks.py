@@ -168,7 +168,7 @@ class Network(Baseline):
                 part = take_sets(sets, np.arange(first, min(first + 512, sets.count)))
                 out[first : first + part.count] = self.logits(part).numpy()
 
-    def to_probabilities(self, scores: Array, sets: Sets) -> Array:
+    def _to_probabilities(self, scores: Array, sets: Sets) -> Array:
         return softmax_outside(scores, sets)
 
 
@@ -376,7 +376,7 @@ class FLID(Baseline):
             np.maximum.at(most, sets.owners, w[sets.indices])
             out += np.maximum(w - most[:, None], 0.0)
 
-    def to_probabilities(self, scores: Array, sets: Sets) -> Array:
+    def _to_probabilities(self, scores: Array, sets: Sets) -> Array:
         return softmax_outside(scores, sets)
 
 

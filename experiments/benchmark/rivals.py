@@ -300,7 +300,7 @@ class BoostedTrees(Baseline):
             rows[part.sizes == 0] = logits[part.sizes == 0]
             done += part.count
 
-    def to_probabilities(self, scores: Array, sets: Sets) -> Array:
+    def _to_probabilities(self, scores: Array, sets: Sets) -> Array:
         return softmax_outside(scores, sets)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -54,6 +55,19 @@ def test_the_reference_has_the_public_names(site, page, names):
     text = (site / "reference" / f"{page}.html").read_text(encoding="utf-8")
     for name in names:
         assert re.search(rf'id="contradpp\.[\w.]*\b{name}"', text), name
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "reference").glob("*.md")), ids=lambda page: page.stem)
+def test_the_members_that_the_reference_lists_exist(page):
+    block = re.compile(r"^::: ([\w.]+)\n    options:\n(?:      .*\n)*?      members: \[([^\]]*)\]", re.MULTILINE)
+    for name, members in block.findall(page.read_text(encoding="utf-8")):
+        try:
+            owner = importlib.import_module(name)
+        except ModuleNotFoundError:
+            module, _, attribute = name.rpartition(".")
+            owner = getattr(importlib.import_module(module), attribute)
+        missing = [member for member in re.findall(r"\w+", members) if not hasattr(owner, member)]
+        assert not missing, f"{name} has no {missing}"
 
 
 def test_the_page_for_language_models_names_pages_that_are_there():

@@ -220,6 +220,13 @@ class Stranger:
         self.predict_next = model.predict_next
 
 
+def test_test_baskets_may_come_from_an_iterator():
+    lists = [["tea", "milk"], ["pasta", "sauce"], ["tea", "milk", "sugar"]]
+    model = cd.baselines.ItemKNN().fit(lists * 5)
+    others = [[*basket, "pasta"] for basket in lists]
+    assert cd.evaluate(model, iter(others)).mpr == cd.evaluate(model, others).mpr
+
+
 def test_any_model_with_predict_next_can_be_evaluated():
     model, test = normal_model(), random_baskets(12, 40, largest=5, seed=6)
     assert isinstance(as_scorer(Stranger(model)), PredictScorer)

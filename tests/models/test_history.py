@@ -8,7 +8,8 @@ import pytest
 import contradpp as cd
 from contradpp.data.orders import Histories, SetsWithHistory, is_last
 from contradpp.data.sets import Sets
-from contradpp.errors import DataError, ParameterError
+from contradpp.dpp import files
+from contradpp.errors import DataError, ModelFileError, ParameterError
 from contradpp.experts import history as history_module
 from contradpp.experts.history import DECAY, FLOOR, SUPPORT, context, in_order, item_statistics
 from contradpp.experts.queries import Queries, with_history
@@ -351,6 +352,27 @@ def test_files_and_updates_keep_it_and_hold_nothing_about_a_customer(tmp_path):
     assert again.uses_history
     assert again.next_basket([["i41"]], 40)[0].tolist() != []
     assert again.predict_next(["i05"], history=HISTORY).sum() == pytest.approx(1)
+
+
+def test_a_file_keeps_the_answers_for_items_added_later(tmp_path):
+    features = {item: [float(code % 5), float(code % 3)] for code, item in enumerate(ITEMS)}
+    model = cd.ConditionalDPP(kernel(), **SETTINGS).fit(orders(), item_features=features)
+    model.add_items(["new"], {"new": [1.0, 2.0]}).save(tmp_path / "model.safetensors")
+    again = cd.load(tmp_path / "model.safetensors")
+    expected = model.predict_next(["i05"], history=HISTORY)
+    assert again.predict_next(["i05"], history=HISTORY).tobytes() == expected.tobytes()
+
+
+def test_a_file_whose_history_has_more_items_than_the_model_is_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    fitted().save(path)
+    tensors, info = files.read_model(path)
+    n_items = len(tensors["history.again"]) + 1
+    tensors["history.again"] = np.zeros(n_items)
+    tensors["history.indptr"] = np.append(tensors["history.indptr"], tensors["history.indptr"][-1])
+    files.write_model(path, tensors, info)
+    with pytest.raises(ModelFileError, match=f"its history has {n_items} items"):
+        cd.load(path)
 
 
 # -- Baselines -------------------------------------------------------------------------------------

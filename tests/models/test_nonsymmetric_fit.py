@@ -91,9 +91,11 @@ def test_wrong_parameters_are_named(wrong: dict):
         cd.NonsymmetricDPP(4, **{"n_skew": 4, **wrong}).fit(pairs_shop(n=60))
 
 
-def test_baskets_of_one_item_give_no_partners_in_large_catalogues_either(monkeypatch):
+@pytest.mark.parametrize("size", [1, 2])
+def test_pairs_that_never_sold_twice_give_no_partners_in_large_catalogues_either(monkeypatch, size):
     monkeypatch.setattr("contradpp.learn.state.INVERTIBLE", 5)
-    model = cd.NonsymmetricDPP(2, 2, max_iter=1, n_jobs=1, random_state=0).fit([[n] for n in range(20)])
+    baskets = [list(range(n, n + size)) for n in range(0, 20, size)]
+    model = cd.NonsymmetricDPP(2, 2, max_iter=1, n_jobs=1, random_state=0).fit(baskets)
     assert not model.skew_.nnz
 
 

@@ -520,13 +520,17 @@ def prepare(data: str, options: Values) -> Run:
     """
     layout = {name: options[name] for name in LAYOUT}
     source = data
+    scale = 1.0
     if options["engine"] is not None:
         other_files = (options["feedback"], options["features"])
         if any(other_files) or isinstance(options["validation"], str):
             raise click.UsageError(
                 "--engine ray takes neither --feedback nor --features nor a file for --validation"
             )
-        source = max(list_files(data), key=lambda file: file.n_rows).path.removeprefix("file://")
+        files = list_files(data)
+        largest = max(files, key=lambda file: file.n_rows)
+        source = largest.path.removeprefix("file://")
+        scale = sum(file.n_rows for file in files) / max(largest.n_rows, 1)
         options = options | {"test_size": 0.0}
     features = None if options["features"] is None else read_features(options["features"])
     if features is not None:  # its columns need not be in the file of baskets
@@ -542,7 +546,7 @@ def prepare(data: str, options: Values) -> Run:
         items = baskets.items
         baskets = baskets.with_names(names | items.names)
         baskets = baskets.with_categories(categories | items.categories)
-    choices = choose(baskets, options)
+    choices = choose(baskets, options, round(scale * baskets.n_baskets))
     settings = options | {choice.option: choice.value for choice in choices}
     if baskets.customers is not None and not isinstance(options["validation"], str):
         baskets = in_order(baskets)  # before they are divided
@@ -622,8 +626,11 @@ def make_model(settings: Values, experts: Sequence[str] = DEFAULT_EXPERTS) -> An
     return mixture if model == MIXTURE else ConditionalDPP(mixture, experts, **shared, verbose=1)
 
 
-def choose(baskets: Baskets, options: Values) -> list[Choice]:
-    """Choose the settings that are left open; later ones depend on earlier ones."""
+def choose(baskets: Baskets, options: Values, n_baskets: int) -> list[Choice]:
+    """Choose the settings that are left open; later ones depend on earlier ones.
+
+    `n_baskets` counts those of all files, `baskets` may be those of one.
+    """
     choices: list[Choice] = []
     settings = dict(options)
 
@@ -640,9 +647,9 @@ def choose(baskets: Baskets, options: Values) -> list[Choice]:
     else:
         why = "predicts each item from the rest of its basket, without sampling noise"
         settle("objective", "exact", why)
-    size = min(max(baskets.n_baskets // STEPS_PER_ROUND, 50), default["batch_size"])
-    size = max(size, baskets.n_baskets // STEPS_A_ROUND)
-    settle("batch_size", size, f"about {max(baskets.n_baskets // size, 1):,} steps per round")
+    size = min(max(n_baskets // STEPS_PER_ROUND, 50), default["batch_size"])
+    size = max(size, n_baskets // STEPS_A_ROUND)
+    settle("batch_size", size, f"about {max(n_baskets // size, 1):,} steps per round")
     settle("calibrate", default["calibrate"], "the model's baskets get the size of real ones")
     settle("max_iter", default["max_iter"], "at most; training stops when validation stalls")
     return choices

@@ -407,9 +407,9 @@ def convert_online_retail(archive: Path, destination: Path) -> None:
             for invoice, code, name, quantity, date, customer in cells
             if invoice and invoice.isdigit() and code and (number := int(float(quantity or 0))) > 0
         ]
+        table = pa.table(dict(zip(_COLUMNS, zip(*sales, strict=True), strict=True)))
     except (zipfile.BadZipFile, EOFError, ValueError, DataError) as error:
         raise DataError(f"{archive} is not the Online Retail workbook: {error}") from error
-    table = pa.table(dict(zip(_COLUMNS, zip(*sales, strict=True), strict=True)))
     pq.write_table(table, destination, compression="zstd")
 
 

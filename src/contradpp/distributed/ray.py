@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -62,9 +62,6 @@ from contradpp.models.conditional import (
 )
 from contradpp.models.learned import set_result
 from contradpp.models.mixture import MixtureDPP
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("contradpp")
 SECONDS_TO_START = 60.0  # at least, for a worker that the cluster has room for

@@ -70,7 +70,6 @@ def regress_on_neighbors(
     diagonal: Array,
     n_neighbors: int,
     n_jobs: int,
-    items: range | None = None,
 ) -> csc_array:
     """Solve the ridge regression of every item j on the items N that are nearest to it by cosine.
 
@@ -84,30 +83,25 @@ def regress_on_neighbors(
         The diagonal of C.
     diagonal : array (M,)
         d, the penalty of every item.
-    items : range, optional
-        The columns to solve for; all if left out.
 
     Returns
     -------
-    sparse array (M, len(items))
+    sparse array (M, M)
         B by columns.
     """
     from scipy.sparse import csc_array
 
     M = len(counts)
     system = (indptr, columns, together, counts, diagonal)
-    targets = range(M) if items is None else items
-    size = len(targets)
     width = int(min(n_neighbors, np.diff(indptr).max(initial=0)))
-    codes = np.empty((size, width), dtype=np.int32)
-    weights = np.empty((size, width))
-    sizes = np.zeros(size, dtype=np.int64)
+    codes = np.empty((M, width), dtype=np.int32)
+    weights = np.empty((M, width))
+    sizes = np.zeros(M, dtype=np.int64)
 
     def solve(part: slice) -> None:
-        own = targets[part]
         out = (codes[part], weights[part], sizes[part])
-        compiled.neighbors.ridge_columns(*system, own.start, own.stop, *out)
+        compiled.neighbors.ridge_columns(*system, part.start, part.stop, *out)
 
-    over_parts(solve, size, ITEMS_PER_BLOCK, n_jobs)
+    over_parts(solve, M, ITEMS_PER_BLOCK, n_jobs)
     found = np.arange(width) < sizes[:, None]
-    return csc_array((weights[found], codes[found], pointers(sizes)), shape=(M, size))
+    return csc_array((weights[found], codes[found], pointers(sizes)), shape=(M, M))

@@ -210,7 +210,9 @@ def log_det(kernel: Kernel, sets: Sets) -> Array:
     logs = np.full(sets.count, -np.inf)
     fits = np.flatnonzero(sets.sizes <= kernel.largest_set)
     chosen = take_sets(sets, fits)
-    for first, last in runs(chosen.indptr, ENTRIES_PER_CHUNK, most=ENTRIES_PER_CHUNK):
+    numbers = pointers(chosen.sizes.astype(np.int64) ** 2)  # of the inverses, with a skew part
+    ends, most = (chosen.indptr, ENTRIES_PER_CHUNK) if kernel.symmetric else (numbers, 2**22)
+    for first, last in runs(ends, most, most=ENTRIES_PER_CHUNK):
         part = take_sets(chosen, np.arange(first, last))
         logs[fits[first:last]] = factorize(kernel, part).logs
     return logs

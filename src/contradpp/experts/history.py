@@ -54,6 +54,7 @@ MAX_WEIGHT = 1e100
 
 N_EXAMPLES = 8000  # from which θ is fitted
 PER_BASKET = 5  # items of a basket, three examples each; more if there are few baskets
+MOST_PER_BASKET = 50
 N_BEST = 40  # candidates of an example that score highest, and as many that are nearest to H
 N_BOUGHT = 100  # candidates of an example among the items of H, the most frequent
 N_RANDOM = 100  # candidates of an example that stand for all others
@@ -157,11 +158,16 @@ class HistoryExpert:
         return persist.stored_arrays(arrays | self.customers._asdict(), STORED, "history.")
 
     @classmethod
-    def restore(cls, tensors: persist.Tensors) -> HistoryExpert | None:
-        """Return the expert of a model file, still to be attached; None if it has none."""
+    def restore(cls, tensors: persist.Tensors, n_known: int) -> HistoryExpert | None:
+        """Return the expert of a model file, still to be attached; None if it has none.
+
+        It knows at most as many items as the other experts.
+        """
         if "history.again" not in tensors:
             return None
         n_items = len(tensors["history.again"])
+        if n_items > n_known:
+            raise ValueError(f"its history has {n_items} items, of {n_known}")
         found = persist.read_arrays(tensors, STORED, "the history", "history.", M=n_items)
         rows = Rows(*(found[name] for name in Rows._fields))
         persist.check_rows(rows.indptr, rows.columns, n_items, "the history")
@@ -272,7 +278,8 @@ def learn_from_customers(
     expert = HistoryExpert(np.zeros((N_CONTEXT, N_FEATURES)), again, customers)
     expert = expert.attach(experts, part)
     rng = stream(seed, _EXAMPLES)
-    examples = _Examples(max(PER_BASKET, N_EXAMPLES // (3 * len(which))))
+    per_basket = max(PER_BASKET, N_EXAMPLES // (3 * len(which)))
+    examples = _Examples(min(per_basket, MOST_PER_BASKET))
     for basket in rng.permutation(which).tolist():
         examples.add(expert, score, held_out.codes(basket), histories.baskets(basket), rng)
         if examples.n >= N_EXAMPLES:

@@ -1,6 +1,6 @@
 """Statistics that experts share: weights between items, sums of them, counts of pairs, regressions.
 
-They are computed once for all experts, on this machine here and on a cluster elsewhere.
+They are computed once for all experts.
 """
 
 from __future__ import annotations

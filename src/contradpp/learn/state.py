@@ -518,6 +518,8 @@ def find_skew_pattern(
     n = max(n_sets, 1.0)
     counts = together.diagonal()
     i, j, both = repeated_pairs(together)
+    if not len(i):
+        return SkewPattern.from_pairs(i, j, both, M, seed)
     squares = STRENGTH * 0.3 * both / n * np.maximum(np.log(both * n / (counts[i] * counts[j])), 0)
     if M <= INVERTIBLE:
         squares += STRENGTH * beyond_others(together, i, j, n)

@@ -99,13 +99,13 @@ def evaluate(
     >>> report.mpr, report.precision[1], report.coverage
     (100.0, 100.0, 1.0)
     """
+    given = as_baskets(test)
     if check:
-        warn_if_known(model, as_baskets(test))
+        warn_if_known(model, given)
     ks = _checked_ks(ks)
     scorer = as_scorer(model)
     seed = root_seed(random_state)
     threads = resolve_n_jobs(getattr(model, "n_jobs", None) if n_jobs is None else n_jobs)
-    given = as_baskets(test)
     large = np.flatnonzero((given.sizes >= min_size) | (min_size <= 1))  # empty ones are counted
     histories = None
     if history is not None:

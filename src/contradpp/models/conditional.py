@@ -436,6 +436,7 @@ class ConditionalDPP(DPPRecommender):
     @property
     def weights_(self) -> dict[str, tuple[float, float]]:
         """The weights θ₀ and θ₁ of every feature."""
+        _ = self.kernel_  # raises NotFittedError before fit
         names = self._combination.names
         theta = self._combination.weights.theta[:2, : len(names)]
         numbered = [
@@ -657,12 +658,15 @@ class ConditionalDPP(DPPRecommender):
         counts = everything.item_counts.astype(np.float64)
         combination = model._combine(kernel_model, experts, known, counts)
         combination.weights = Weights.restore(combination.last_features, tensors)
-        weights = HeldOutWeights(combination.weights, None, HistoryExpert.restore(tensors))
+        weights = HeldOutWeights(combination.weights, None, None)
         n_updates = int(info["n_updates"])
         model._set_fitted(
             kernel_model, experts, BasketStatistics(everything), weights, None, n_updates
         )
         model._combination = combination
+        history = HistoryExpert.restore(tensors, n_known)
+        if history is not None:
+            model._history = history.attach(experts, BasketStatistics(baskets))
         if not info["has_baskets"]:
             del model.baskets_
         model._has_logged = True  # who made the file was told

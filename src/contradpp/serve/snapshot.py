@@ -109,9 +109,10 @@ class ModelSnapshot:
         """Return P(item ∈ Y)."""
         return float(self.probabilities[self.items.code(item)])
 
-    def lift(self, item: Hashable, probability: float) -> float:
-        """Return how many times an item's share of all sales a probability is."""
-        return probability / max(float(self.shares[self.items.code(item)]), 1e-12)
+    def lift(self, item: Hashable, probability: float) -> float | None:
+        """Return how many times an item's share of sales a probability is; None without sales."""
+        share = float(self.shares[self.items.code(item)])
+        return probability / share if share > 0 else None
 
     @property
     def expected_size(self) -> float:
